@@ -15,7 +15,7 @@ from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
@@ -23,6 +23,13 @@ from databuild_dagster.store.queries.wants import Asker
 
 #: Askers that are named in the table; --json names all.
 SHOWN_ASKERS: Final = 3
+#: Inputs that an instance missed, of which the reason names so many.
+SHOWN_INPUTS: Final = 3
+#: The reason of an instance without one of its own, by the state of its job run.
+ENDED_AS: Final = {
+    JobRunState.DEP_MISSED: "another output of its job run waited for inputs",
+    JobRunState.CANCELED: "its job run was canceled",
+}
 
 
 @click.command()
@@ -102,6 +109,8 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
     """Why each is in its state, or is not what readers see any more."""
     taints = queries.taints_in_force(instance.uuid for instance in instances)
     now = next((instance for instance in instances if instance.canonical), None)
+    silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
+    missed, job_runs = queries.missed(silent), queries.job_runs_named(silent.values())
     reasons: dict[str, str | None] = {}
     for place, instance in enumerate(instances):
         words = ["data removed"] if instance.manifest_state == REMOVED else []
@@ -112,5 +121,10 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
         elif instance.state is InstanceState.LIVE and now is not None and not instance.canonical:
             newer = instances[place + 1 :]
             words.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
+        elif instance.state in (InstanceState.UP_FOR_RETRY, InstanceState.UPSTREAM_BUILDING):
+            inputs = few_of(missed.get(instance.uuid, ()), SHOWN_INPUTS)
+            verb = "waits" if instance.state is InstanceState.UPSTREAM_BUILDING else "waited"
+            ended = ENDED_AS.get(job_runs[instance.job_run].state, "")
+            words += [f"{verb} for inputs: {inputs}"] if inputs else [ended] if ended else []
         reasons[instance.uuid] = "; ".join(words) or None
     return reasons

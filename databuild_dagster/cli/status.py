@@ -26,6 +26,8 @@ NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))
 #: The text fits one screen. JSON has all.
 MAX_ASSETS = 25
 MAX_WANTS = 8
+#: Refs that no open want names, in the command that continues with them.
+MAX_UNWANTED = 3
 #: The open wants that no job run recorded for its inputs (rule 6.4).
 ASKED_WANTS = WantFilter(open_only=True, derivative=False)
 
@@ -81,11 +83,18 @@ def status(as_json: bool) -> None:
     n_wants = engine.queries.n_wants(ASKED_WANTS)
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
     orchestrators = [_Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
+    n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     if as_json:
-        emit(_as_json(assets, wants, n_wants, orchestrators))
+        answer = _as_json(assets, wants, n_wants, orchestrators)
+        emit({**answer, "unwanted": {"count": n_unwanted, "refs": unwanted}})
         return
     _print_assets(assets)
     _print_wants(wants, n_wants)
+    if unwanted:
+        click.echo(
+            f"{count(n_unwanted, 'waiting ref')} without an open want, so nothing builds them. To continue with the oldest: "
+            f"databuild build {' '.join(unwanted)}"
+        )
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
 

@@ -60,6 +60,7 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
         ("UpForRetry", False),
         ("Live", True),
     ]
+    assert project.ask("history", JANUARY)[0]["why"] == f"waited for inputs: {', '.join(DAYS)}"
     assert {run["state"] for run in project.ask("job-run", "list")} == {"Succeeded", "DepMissed"}
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("log", "rebuild") == {"events": events + 2}

@@ -31,13 +31,18 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     process.send_signal(signal.SIGINT)
     lines = wait_for_line(process, "Interrupted: stopping")
     project.release("2024-01-30")
-    _, rest = process.communicate(timeout=MAX_SECONDS)
+    out, rest = process.communicate(timeout=MAX_SECONDS)
 
     err = "".join(lines) + rest
     assert process.returncode == 130, err
     assert "Traceback" not in err
+    assert "Interrupted: stopping orders@2024-01-29, orders@2024-01-30, orders@2024-01-31, for at most 10 s" in err
+    assert f"To continue: databuild build {JANUARY}" in out
+    assert "1 job run canceled." in out or "3 job runs canceled." in out
     assert open_job_runs(project) == []
     assert project.ask("want", "list", "--derivative") == [], "nobody wants what was interrupted"
+    assert project.ask("status")["unwanted"]["refs"][0] == JANUARY
+    assert f"databuild build {JANUARY}" in project.call("status").out
     assert project.is_sound()
 
     assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
@@ -108,6 +113,7 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     assert done.code == 1
     assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
     assert project.ask("show", DAY)["state"] == "UpForRetry"
+    assert [row["why"] for row in project.ask("history", DAY)] == ["its job run was canceled"]
     assert project.ask("want", "list", "--derivative") == []
     assert project.is_sound()
 

@@ -144,7 +144,10 @@ class HostedLaunch:
         except BaseException:
             self._stop("the step was interrupted")
             if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
-                _log.warning("Interrupted: stopping, within %.0f seconds.", STOP_SECONDS)
+                refs = few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
+                _log.warning(
+                    "Interrupted: stopping %s, for at most %.0f s; Ctrl-C again ends that.", refs, STOP_SECONDS
+                )
                 wait(pending, timeout=STOP_SECONDS)
             raise
         threads.close()

@@ -11,7 +11,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.format import BITS, PREFIX
+from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.selection import Selection
 
@@ -129,6 +129,18 @@ class CanonicalQueries(Asking):
         """The canonical state of every ref of a dataset that has an instance."""
         sql = f"SELECT r.ref, r.state FROM {PREFIX}refs r WHERE r.state IS NOT NULL AND {OF_DATASET}"
         return {ref: InstanceState(state) for ref, state in self._all(sql, *dataset_range(asset))}
+
+    def unwanted(self, most: int) -> tuple[int, list[Ref]]:
+        """The refs that wait for inputs or for a retry although no open want names them: their number, and the oldest.
+
+        Scans all refs.
+        """
+        sql = f"""
+            SELECT ref, count(*) OVER () FROM {PREFIX}refs
+            WHERE state IN {one_of([InstanceState.UPSTREAM_BUILDING, InstanceState.UP_FOR_RETRY])} AND n_open_wants = 0
+            ORDER BY canonical_id LIMIT ?"""
+        rows = self._all(sql, most)
+        return (int(rows[0][1]) if rows else 0), [ref for ref, _ in rows]
 
     def build_request_of_live(self, ref: Ref) -> str | None:
         """The Dagster run, or else the launch, that built the live instance of a ref; None when it is not live."""

@@ -12,7 +12,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
 from databuild_dagster.store.selection import Selection
 
 
@@ -109,6 +109,13 @@ class InstanceQueries(Asking):
             SELECT uuid FROM {PREFIX}instances
             WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+
+    def missed(self, uuids: Iterable[str]) -> dict[str, tuple[Ref, ...]]:
+        """The inputs that instances missed, live by now or not, by uuid; an instance without any is left out."""
+        sql = f"""
+            SELECT i.uuid, r.ref FROM {PREFIX}instances i JOIN {PREFIX}missing m ON m.instance_id = i.id
+            JOIN {PREFIX}refs r ON r.id = m.ref_id WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref"""
+        return grouped(self._all(sql, Keys(uuids)))
 
     def last_change(self, uuid: str, seq: int | None = None) -> StateChange | None:
         """The last move of an instance, or its last one up to `seq` (rule 3.2)."""
