@@ -7,10 +7,11 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
+from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, WantRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
-from databuild_dagster.model.view import Openness
+from databuild_dagster.model.view import Openness, View
 from databuild_dagster.model.wording import has_date
 
 #: The largest that the integer column of each database holds.
@@ -124,22 +125,48 @@ def _wants_named(command: c.CancelWants, deciding: Deciding) -> list[WantRow]:
 
 
 def _job_runs_only_for(wants: list[WantRow], deciding: Deciding) -> tuple[str, ...]:
-    """Running job runs whose outputs have no other open want."""
+    """Running job runs of which no output is needed once these wants end."""
     view = deciding.view
-    mine: dict[int, int] = {}
-    for _, ref_id in view.refs_of_wants([want.id for want in wants]):
-        mine[ref_id] = mine.get(ref_id, 0) + 1
-    refs = view.refs_by_id(mine)
+    refs = view.refs_by_id(ref_id for _, ref_id in view.refs_of_wants([want.id for want in wants]))
     building = [ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING]
     instances = view.instances_by_id(i for i in building if i is not None)
     job_runs = view.job_runs_by_id(instance.job_run_id for instance in instances.values())
-    outputs = deciding.outputs(job_runs.values())
+    outputs = deciding.outputs(row for row in job_runs.values() if row.state is JobRunState.RUNNING)
+    needed = _needed({ref.id for of_run in outputs.values() for ref, _ in of_run}, {want.id for want in wants}, view)
     return tuple(
-        job_run.job_run_id
-        for job_run in job_runs.values()
-        if job_run.state is JobRunState.RUNNING
-        and all(ref.n_open_wants <= mine.get(ref.id, 0) for ref, _ in outputs[job_run.id])
+        job_runs[row_id].job_run_id
+        for row_id, of_run in outputs.items()
+        if needed.isdisjoint(ref.id for ref, _ in of_run)
     )
+
+
+def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
+    """The refs that have an open want besides the ended ones, or that a waiting ref misses which is needed (rule 6.10).
+
+    A derivative want counts as long as a waiting ref supports it, so these refs are asked instead, level by level.
+    """
+    needed_for: dict[int, set[int]] = {}
+    seen, level, wanted = set(ref_ids), ref_ids, set[int]()
+    while level:
+        for ref_id, want in view.wants_holding(level, Openness.OPEN):
+            if want.id not in ended and (want.source != DERIVATIVE or want.reopened):
+                wanted.add(ref_id)
+        pairs = view.waiters(level)
+        instances = view.instances_by_id(instance_id for _, instance_id in pairs)
+        waiting = [(missing, instances[i]) for missing, i in pairs]
+        level = set()
+        for missing, instance in waiting:
+            if instance.state is InstanceState.UPSTREAM_BUILDING:
+                needed_for.setdefault(instance.ref_id, set()).add(missing)
+                level.add(instance.ref_id)
+        level -= seen
+        seen |= level
+    reached = list(wanted)
+    while reached:
+        found = needed_for.get(reached.pop(), set()) - wanted
+        wanted |= found
+        reached += found
+    return wanted
 
 
 def open_wants_of_job_runs(job_run_ids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ as urgent and as long-lived. Every command restores the rule for the refs that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.model import events as e
@@ -58,7 +58,7 @@ def follow_ups(view: View, now: float, new_id: Callable[[], str]) -> list[e.Fact
     return [
         *_wants_needed(view, missing, demands, wants, now, new_id),
         *_wants_needless(missing, demands, wants),
-        *_job_runs_needless(view, missing),
+        *_job_runs_needless(view, missing, demands),
     ]
 
 
@@ -69,7 +69,7 @@ def _with_what_they_wait_for(view: View, touched: set[int]) -> dict[int, RefRow]
     return refs
 
 
-def _demands(view: View, missing: dict[int, RefRow], now: float) -> dict[int, Demand]:
+def _demands(view: View, missing: Mapping[int, RefRow], now: float) -> dict[int, Demand]:
     pairs = view.waiters(missing)
     instances = view.instances_by_id(instance_id for _, instance_id in pairs)
     waiting_refs = view.refs_by_id(instance.ref_id for instance in instances.values())
@@ -134,10 +134,12 @@ def _wants_needless(
     return [e.WantCanceled(want_ids=tuple(needless), reason="no ref waits for it")] if needless else []
 
 
-def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
-    """A queued job run of which no output has an open want is canceled (rule 6.10)."""
+def _job_runs_needless(view: View, refs: dict[int, RefRow], demands: dict[int, Demand]) -> list[e.Fact]:
+    """A queued job run of which no output has an open want, or is about to get one, is canceled (rule 6.10)."""
     unwanted = {
-        ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
+        ref.canonical_id
+        for ref in refs.values()
+        if ref.state is InstanceState.BUILDING and not ref.n_open_wants and ref.id not in demands
     }
     if not unwanted:
         return []
@@ -145,7 +147,7 @@ def _job_runs_needless(view: View, refs: dict[int, RefRow]) -> list[e.Fact]:
     job_runs = view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     queued = {row.id: row for row in job_runs.values() if row.state is JobRunState.QUEUED}
     for instance, ref in _outputs(view, queued):
-        if ref.n_open_wants:
+        if ref.n_open_wants or ref.id in demands:
             queued.pop(instance.job_run_id, None)
     if not queued:
         return []

@@ -445,6 +445,51 @@ def test_termination_spares_a_job_run_that_somebody_else_wants(world):
     assert world.want_state(theirs) is WantState.BUILDING
 
 
+@pytest.mark.parametrize("running", [False, True])
+def test_a_build_that_a_waiting_ref_misses_is_kept_when_its_own_want_is_canceled(world, running):
+    """Rule 6.10: the waiting ref has reused the want; a derivative want takes its place."""
+    theirs = world.want("c")
+    world.want("a")
+    world.miss("a", "c")
+    (world.start if running else world.buffer)("c")
+    job_run = world.canonical("c").job_run
+
+    world.cancel_want(theirs, terminate=True)
+
+    assert world.queries.job_run(job_run).state is (JobRunState.RUNNING if running else JobRunState.QUEUED)
+    assert len(world.derivative_wants("c")) == 1
+
+
+def test_a_build_that_refs_miss_which_only_the_canceled_want_needs_is_terminated(world):
+    """Rule 6.10: the want names the input as well as the ref that waits for what waits for it."""
+    mine = world.want("a", "c")
+    world.miss("a", "b")
+    world.miss("b", "c")
+    world.start("c")
+
+    world.cancel_want(mine, terminate=True)
+
+    assert world.states("a", "b", "c") == [InstanceState.UP_FOR_RETRY] * 3
+
+
+def test_a_queued_build_is_kept_when_the_dep_miss_that_needs_it_fails_its_want(world):
+    """Rule 6.10: one output fails on a cycle and with it the want, the other waits."""
+    world.want("right", "c")
+    world.want("left")
+    world.start("left", "right", together=True)
+    world.buffer("c")
+    job_run = world.canonical("c").job_run
+
+    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("c",), "right": ("right",)}),)))
+
+    assert world.states("left", "right", "c") == [
+        InstanceState.UPSTREAM_BUILDING,
+        InstanceState.FAILED,
+        InstanceState.BUILDING,
+    ]
+    assert world.queries.job_run(job_run).state is JobRunState.QUEUED
+
+
 def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
     """Rule 5.4"""
     outcome = world.handle(c.CreateWants(wants=(("a",), ("b",)), request_id="both"))
