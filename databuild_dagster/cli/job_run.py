@@ -16,6 +16,8 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantFilter
 
 #: Refs of canceled job runs for which is looked who waits for them.
 MAX_LOOKED_AT = 100
@@ -57,22 +59,57 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
 def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool) -> None:
     """Cancel job runs, and the wants for what they build.
 
-    A Dagster run that waits for it is a request of its own, and builds it now: it is named.
+    An output that a waiting ref misses fails, and with it what waits for it. A Dagster run that waits for an output is a request
+    of its own, and builds it now: it is named.
     """
     engine = the_engine()
-    ids = tuple(engine.queries.full_id(IdKind.JOB_RUN, text) for text in job_run_ids)
-    engine.handle(CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry), actor=this_user())
-    found = [known for id in ids if (known := engine.queries.job_run(id))]
-    refs = [] if retry else [ref for job_run in found for ref in job_run.refs][:MAX_LOOKED_AT]
+    queries = engine.queries
+    ids = tuple(queries.full_id(IdKind.JOB_RUN, text) for text in job_run_ids)
+    runs = [known for id in ids if (known := queries.job_run(id))]
+    refs = [] if retry else [ref for job_run in runs for ref in job_run.refs][:MAX_LOOKED_AT]
+    waiters = queries.waiting_for(refs)
+    wants = _wants_of(queries, waiters)
+    for ref, waiting_refs in waiters.items():
+        click.echo(
+            f"{ref} fails, and {shown(waiting_refs)}, which {_wait(waiting_refs)} for it, with {count(len(wants[ref]), 'want')}."
+            f" `databuild retry {ref}` opens all of it.",
+            err=True,
+        )
+    command = CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry, fail_missed=not retry)
+    engine.handle(command, actor=this_user())
+    found = [known for id in ids if (known := queries.job_run(id))]
     waiting = _still_waiting(engine.ledger, refs)
     if as_json:
-        emit([{**as_dict(job_run), "waiting_dagster_runs": _waiting_for(job_run, waiting)} for job_run in found])
+        emit(
+            [
+                {
+                    **as_dict(job_run),
+                    "waiting_dagster_runs": _waiting_for(job_run, waiting),
+                    "waiting_refs": sorted({other for ref in job_run.refs for other in waiters.get(ref, ())}),
+                    "waiting_wants": sorted({want for ref in job_run.refs for want in wants.get(ref, ())}),
+                }
+                for job_run in found
+            ]
+        )
         return
     click.echo(f"Canceled {count(len(found), 'job run')}.")
     for run_id, waited_for in waiting.items():
         click.echo(
             f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate that run too if no run should."
         )
+
+
+def _wait(refs: Sequence[Ref]) -> str:
+    return "wait" if len(refs) > 1 else "waits"
+
+
+def _wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, set[str]]:
+    """Each of the refs that others wait for, with the open wants of these others that people recorded."""
+    open_wants = {
+        other: [want.id for want in queries.wants(WantFilter(open_only=True, derivative=False, ref=other))]
+        for other in dict.fromkeys(other for others in waiters.values() for other in others)
+    }
+    return {ref: {want for other in others for want in open_wants[other]} for ref, others in waiters.items()}
 
 
 def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:

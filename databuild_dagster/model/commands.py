@@ -169,6 +169,8 @@ class CancelJobRuns(Command, frozen=True, kw_only=True):
     job_run_ids: tuple[str, ...]
     reason: str = ""
     keep_wants: bool = False
+    #: An output that a waiting ref misses fails, so that no tick builds it again. A person's cancel says so, an interrupt does not.
+    fail_missed: bool = False
 
 
 class LoseLaunches(Command, frozen=True, kw_only=True):

@@ -200,6 +200,8 @@ class JobRunCanceled(Fact, frozen=True, tag="JobRunCanceled"):
 
     job_run_ids: tuple[str, ...]
     reason: str = ""
+    #: Outputs that fail, because a waiting ref misses them and a person stopped them (rule 6.10). Empty in version 1.
+    failed: tuple[Ref, ...] = ()
 
 
 class SkippedRun(msgspec.Struct, frozen=True):

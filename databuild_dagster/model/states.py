@@ -43,6 +43,8 @@ class InstanceCause(Label):
     WILL_RETRY = "will retry"
     #: JobRunCanceled.
     CANCELED = "canceled"
+    #: A person canceled its job run while a waiting ref missed it.
+    STOPPED = "stopped"
     #: A dep miss whose refs are on their way.
     MISSED = "missed"
     #: A dep miss that concerned only other outputs of the job run.
@@ -86,6 +88,7 @@ INSTANCE = Machine[InstanceState, InstanceCause](
         Move(_I.BUILDING, _IC.MISSED_UNBUILDABLE, _I.FAILED, "an input can never exist"),
         Move(_I.BUILDING, _IC.ON_CYCLE, _I.FAILED, "it waits for itself, through its inputs"),
         Move(_I.BUILDING, _IC.TOO_MANY_MISSES, _I.FAILED, "it missed inputs too often in a row"),
+        Move(_I.BUILDING, _IC.STOPPED, _I.FAILED, "a person canceled its job run, and refs wait for it"),
         Move(_I.BUILDING, _IC.MISSED, _I.UPSTREAM_BUILDING, "it waits for inputs, and keeps the lease"),
         Move(_I.BUILDING, _IC.WILL_RETRY, _I.UP_FOR_RETRY, "a retry may succeed"),
         Move(_I.BUILDING, _IC.CANCELED, _I.UP_FOR_RETRY, "its job run was canceled, which is no failure"),

@@ -38,3 +38,22 @@ def test_an_active_build_names_its_instance_from_python(project: Project) -> Non
     (build,) = get_active_builds_for_partition(DAY, home=project.home)
 
     assert build.instances == (project.ask("show", DAY)["canonical"]["uuid"],)
+
+
+def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(project: Project) -> None:
+    """Rule 6.10: before it acts, with the command that opens all of it again."""
+    month = "revenue@2024-01-01"
+    project.call("tick")
+    project.claim(DAY)
+    project.ask("want", "create", month)
+    project.call("tick")
+    (job_run,) = project.ask("job-run", "list", "--open")
+    (want,) = project.ask("want", "list", "--ref", month)
+
+    done = project.call("job-run", "cancel", job_run["id"], "--json")
+
+    (canceled,) = done.json
+    assert (canceled["waiting_refs"], canceled["waiting_wants"]) == ([month], [want["id"]])
+    assert f"`databuild retry {DAY}`" in done.err
+    assert project.ask("show", month)["state"] == "UpstreamFailed"
+    assert project.ask("show", DAY)["state"] == "Failed"

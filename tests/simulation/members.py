@@ -628,7 +628,8 @@ def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
     runs: list[JobRunView] = me.queries.job_runs(open_only=True)
     if not runs:
         return None
-    return c.CancelJobRuns(job_run_ids=(me.rng.choice(runs).id,), keep_wants=me.rng.random() < 0.5)
+    keep_wants = me.rng.random() < 0.5
+    return c.CancelJobRuns(job_run_ids=(me.rng.choice(runs).id,), keep_wants=keep_wants, fail_missed=not keep_wants)
 
 
 def _data_arrives(me: Member, deed: Deed) -> c.Command:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
-from databuild_dagster.model.decide.wants import open_wants_of_job_runs
+from databuild_dagster.model.decide.wants import open_wants
 from databuild_dagster.model.errors import InvalidRequest, JobRunEnded
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, LaunchRow, RefRow
-from databuild_dagster.model.states import OPEN_JOB_RUNS
+from databuild_dagster.model.states import OPEN_JOB_RUNS, InstanceState
 
 
 def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fact]:
@@ -105,12 +105,28 @@ def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]
 
 
 def cancel_job_runs(command: c.CancelJobRuns, deciding: Deciding) -> list[e.Fact]:
-    """The open wants of a canceled job run are canceled with it, unless the command keeps them (rule 6.10)."""
+    """The open wants of a canceled job run are canceled with it, unless the command keeps them (rule 6.10).
+
+    With `fail_missed` the outputs that a waiting ref misses fail, and their wants with them.
+    """
     rows = deciding.job_runs(command.job_run_ids)
     for row in rows.values():
         if row.state not in OPEN_JOB_RUNS:
             raise JobRunEnded(job_run_id=row.job_run_id, state=row.state.value)
+    outputs = [ref for of_run in deciding.outputs(rows.values()).values() for ref, _ in of_run]
+    failed = _missed(outputs, deciding) if command.fail_missed else set[int]()
     facts: list[e.Fact] = []
-    if not command.keep_wants and (want_ids := open_wants_of_job_runs(command.job_run_ids, deciding)):
+    if not command.keep_wants and (
+        want_ids := open_wants([ref.id for ref in outputs if ref.id not in failed], deciding)
+    ):
         facts.append(e.WantCanceled(want_ids=want_ids, reason=command.reason or "its job run was canceled"))
-    return [*facts, e.JobRunCanceled(job_run_ids=tuple(rows), reason=command.reason)]
+    names = tuple(sorted(ref.ref for ref in outputs if ref.id in failed))
+    return [*facts, e.JobRunCanceled(job_run_ids=tuple(rows), reason=command.reason, failed=names)]
+
+
+def _missed(refs: list[RefRow], deciding: Deciding) -> set[int]:
+    """The refs that a waiting ref misses; a waiting ref has an open want, else its lease has ended (rule 6.4)."""
+    view = deciding.view
+    pairs = view.waiters(ref.id for ref in refs)
+    waiting = view.instances_by_id(instance_id for _, instance_id in pairs)
+    return {ref_id for ref_id, instance_id in pairs if waiting[instance_id].state is InstanceState.UPSTREAM_BUILDING}

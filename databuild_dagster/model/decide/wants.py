@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
@@ -10,7 +12,7 @@ from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, WantRow
-from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
 from databuild_dagster.model.view import Openness, View
 from databuild_dagster.model.wording import has_date
 
@@ -169,9 +171,6 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
     return wanted
 
 
-def open_wants_of_job_runs(job_run_ids: tuple[str, ...], deciding: Deciding) -> tuple[str, ...]:
-    """The ids of the wants that are open for any ref of job runs that have not ended."""
-    view = deciding.view
-    job_runs = [row for row in view.job_runs(job_run_ids).values() if row.state in OPEN_JOB_RUNS]
-    ref_ids = {ref.id for outputs in deciding.outputs(job_runs).values() for ref, _ in outputs}
-    return tuple(dict.fromkeys(want.want_id for _, want in view.wants_holding(ref_ids, Openness.OPEN)))
+def open_wants(ref_ids: Iterable[int], deciding: Deciding) -> tuple[str, ...]:
+    """The ids of the wants that are open for any of these refs."""
+    return tuple(dict.fromkeys(want.want_id for _, want in deciding.view.wants_holding(ref_ids, Openness.OPEN)))

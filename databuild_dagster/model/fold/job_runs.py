@@ -149,9 +149,14 @@ def job_run_gave_out(folding: Folding, fact: e.JobRunFailed | e.JobRunLost, caus
 def job_run_canceled(folding: Folding, fact: e.JobRunCanceled) -> None:
     job_runs = list(folding.job_runs(fact.job_run_ids))
     instances = folding.outputs(job_runs)
+    failed = frozenset(fact.failed)
     for job_run in job_runs:
         job_run.error = fact.reason or None
         folding.move_job_run(job_run, JobRunCause.CANCELED)
         for instance in instances[job_run.id].values():
-            instance.reason = fact.reason or None
-            folding.move_instance(instance, InstanceCause.CANCELED)
+            if folding.ref_of(instance).ref in failed:
+                instance.reason = f"canceled by {folding.event.actor}"
+                folding.move_instance(instance, InstanceCause.STOPPED)
+            else:
+                instance.reason = fact.reason or None
+                folding.move_instance(instance, InstanceCause.CANCELED)

@@ -115,6 +115,17 @@ class PlanningQueries(Asking):
             WHERE n.state IS NOT '{InstanceState.LIVE}'"""
         return _NEED.rows(self._all(sql, Keys(refs), now, now))
 
+    def waiting_for(self, refs: Iterable[Ref]) -> dict[Ref, tuple[Ref, ...]]:
+        """Each of the refs that others wait for, with the UpstreamBuilding refs that do, directly or through others."""
+        sql = f"""
+            WITH RECURSIVE waiting(asked, id) AS (
+                SELECT ref, id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))
+                UNION SELECT asked, i.ref_id FROM waiting JOIN {PREFIX}missing m ON m.ref_id = waiting.id AND m.active = 1
+                JOIN {PREFIX}instances i ON i.id = m.instance_id AND i.state = '{InstanceState.UPSTREAM_BUILDING}'
+            ) SELECT waiting.asked, r.ref FROM waiting JOIN {PREFIX}refs r ON r.id = waiting.id
+            WHERE r.ref <> waiting.asked ORDER BY r.ref"""
+        return grouped(self._all(sql, Keys(refs)))
+
     def missing_of(self, uuid: str) -> tuple[Ref, ...]:
         """The missing refs of an instance that are not live: it waits for them, or failed for them."""
         return self.missing_of_each([uuid]).get(uuid, ())

@@ -335,3 +335,49 @@ def test_canceling_a_job_run_that_ended_is_refused(world):
         world.handle(c.CancelJobRuns(job_run_ids=(job_run,)))
 
     assert world.seq == before
+
+
+def canceled_by_a_person(world, ref):
+    job_run = world.canonical(ref).job_run
+    world.handle(c.CancelJobRuns(job_run_ids=(job_run,), fail_missed=True), actor="ada")
+    return job_run
+
+
+def test_a_person_stops_a_build_that_a_ref_waits_for_and_it_stays_stopped(world):
+    """Rule 6.10: the output fails, and what waits for it fails upstream; `retry` opens all of it."""
+    want = world.want("a")
+    world.miss("a", "b")
+    world.start("b")
+
+    job_run = canceled_by_a_person(world, "b")
+
+    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
+    assert world.states("a", "b") == [InstanceState.UPSTREAM_FAILED, InstanceState.FAILED]
+    assert world.canonical("b").reason == "canceled by ada"
+    assert (world.due(), world.want_state(want)) == ([], WantState.UPSTREAM_FAILED)
+    world.handle(c.RetryRefs(refs=("b",)))
+    assert world.due() == ["a", "b"]
+
+
+def test_only_the_output_that_a_ref_waits_for_fails_when_a_person_stops_its_job_run(world):
+    """Rule 6.10: the other output is free again, and its wants are canceled."""
+    world.want("a")
+    theirs = world.want("right")
+    world.miss("a", "left")
+    world.start("left", "right", together=True)
+
+    canceled_by_a_person(world, "left")
+
+    assert world.states("left", "right") == [InstanceState.FAILED, InstanceState.UP_FOR_RETRY]
+    assert world.want_state(theirs) is WantState.CANCELED
+
+
+def test_an_interrupt_fails_nothing_that_a_ref_waits_for(world):
+    """Rule 6.10: it is a pause."""
+    world.want("a")
+    world.miss("a", "b")
+    world.start("b")
+
+    world.cancel("b", keep_wants=True)
+
+    assert world.states("a", "b") == [InstanceState.UPSTREAM_BUILDING, InstanceState.UP_FOR_RETRY]
