@@ -45,7 +45,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "partitions": Leaf("partitions:partitions", "List every partition of ASSET with its state."),
         "show": Leaf("partitions:show", "Show what readers of REFS see: instances and files."),
         "history": Leaf("history:history", "List every instance of REFS, newest last."),
-        "read": Leaf("read:read", "Print the rows of REF."),
+        "read": Leaf("read:read", "Print the rows of REFS."),
         "receipt": Leaf("receipt:receipt", "Show what the instances of REFS were made of."),
     },
     "Correct": {

@@ -1,4 +1,4 @@
-"""`databuild read REF`: the rows of what readers see, without Spark."""
+"""`databuild read REFS`: the rows of what readers see, without Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import REF, as_of, moment, tabular
+from databuild_dagster.cli.options import Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.partitions import why_not
 from databuild_dagster.cli.state import the_queries
@@ -22,7 +22,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
 
 
 @click.command()
-@click.argument("ref", type=REF)
+@selection
 @click.option(
     "--where",
     metavar="SQL",
@@ -30,14 +30,24 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
     help="Only the rows for which it is true, as in \"carrier = 'AA' and dep_delay > 60\"; files of which an index says "
     "that they have none are not read.",
 )
-@click.option("--limit", type=click.IntRange(0), default=None, help="Number of rows at most.")
+@click.option("--limit", type=click.IntRange(0), default=None, help="Number of rows of each ref at most.")
 @as_of
 @click.option("--allow-tainted", is_flag=True, help="Read the data although it is tainted.")
 @tabular
-def read(ref: Ref, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool) -> None:
-    """Print the rows of REF."""
+def read(
+    selection: Selection, where: str | None, limit: int | None, as_of: str | None, allow_tainted: bool, as_json: bool
+) -> None:
+    """Print the rows of REFS."""
     queries = the_queries()
-    one = readable_ref(queries, ref, moment(queries, as_of), why_not, allow_tainted=allow_tainted)
+    then = moment(queries, as_of)
+    readable = {
+        ref: readable_ref(queries, ref, then, why_not, allow_tainted=allow_tainted) for ref in selection.refs(queries)
+    }
+    for ref in one_by_one(list(readable), as_json=as_json, titled=True):
+        _print(ref, readable[ref], where, limit, as_json=as_json)
+
+
+def _print(ref: Ref, one: Readable, where: str | None, limit: int | None, *, as_json: bool) -> None:
     found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)
     rows = found.to_pylist()
     if as_json:

@@ -20,7 +20,6 @@ RANGE = "orders@2024-01-29..2024-01-31"
 
 #: Command to the option or argument by which it takes a ref; one alone, for the reason given.
 ONE_REF = {
-    "read": "rows of different partitions may differ in columns",
     "revert": "an instance belongs to one ref",
     "want list": "a filter",
     "ledger list": "a filter",
@@ -54,7 +53,7 @@ def test_every_command_that_takes_refs_takes_selections() -> None:
 
     assert taking.keys() - ONE_REF.keys() == with_only
     assert with_only == {
-        "build", "want create", "plan", "explain", "show", "history", "receipt", "taint", "retry",
+        "build", "want create", "plan", "explain", "show", "history", "read", "receipt", "taint", "retry",
     }  # fmt: skip
 
 
@@ -100,6 +99,8 @@ def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> 
         histories = lines(project.call("history", RANGE, "--json"))
         assert [instance["uuid"] for (instance,) in histories] == [answer["canonical"]["uuid"] for answer in shown]
         assert [partition["ref"] for partition in project.ask("partitions", RANGE)] == DAYS
+        rows = lines(project.call("read", RANGE, "--limit", "1", "--json"))
+        assert [row["day"] for (row,) in rows] == [ref.removeprefix("orders@") for ref in DAYS]
         planned = project.call("plan", "orders@2024-01-31..2024-02-01", "--only", "missing", "--json")
         assert [job["ref"] for job in planned.json["jobs"]] == ["orders@2024-02-01"]
 
@@ -134,7 +135,9 @@ def test_a_wrong_selection_is_refused_before_anything_is_recorded(
     assert words in done.err
 
 
-@pytest.mark.parametrize("command", [["read"], ["want", "list", "--ref"], ["manifest", "show"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [["ledger", "list", "--ref"], ["want", "list", "--ref"], ["manifest", "show"]], ids=" ".join
+)
 def test_a_command_of_one_ref_refuses_a_range_and_says_so(known_project: Project, command: list[str]) -> None:
     done = known_project.call(*command, RANGE)
 

@@ -93,9 +93,7 @@ class DagsterCatalog:
             text = f"{dataset.asset} has no partitions, so it takes no partition key."
             return None if partition_key is None else text
         if partition_key is None:
-            return (
-                f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY, or @* for all."
-            )
+            return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY, or {dataset.asset}@* for all."
         if (dataset.partitions, partition_key) in self._existing:
             return None
         with partition_loading_context(dynamic_partitions_store=self._instance):
