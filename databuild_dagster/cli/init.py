@@ -60,7 +60,7 @@ def init(folder: Path, name: str | None, as_json: bool) -> None:
     for command in following:
         click.echo(f"    {command}")
     click.echo("")
-    click.echo("README.md there says the rest.")
+    click.echo("Its README.md has the next steps.")
 
 
 def _given_name(name: str) -> str:

@@ -90,7 +90,7 @@ class NotLive(Refused):
 class NothingLive(Refused):
     """No partition of {asset} {verb} live{when}, so there is nothing to read."""
 
-    hint = "`databuild partitions {asset}` shows how they stand."
+    hint = "`databuild partitions {asset}` shows their states."
 
 
 class TaintedRef(Refused):
