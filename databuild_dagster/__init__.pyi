@@ -32,6 +32,7 @@ from databuild_dagster.bindings.reading.lookups import (
 from databuild_dagster.bindings.reading.lookups import (
     get_build_request_for_available_partition as get_build_request_for_available_partition,
 )
+from databuild_dagster.bindings.reading.lookups import get_builds_for_partition as get_builds_for_partition
 from databuild_dagster.bindings.reading.lookups import get_canonical_partition as get_canonical_partition
 from databuild_dagster.bindings.reading.lookups import get_canonical_partition_uuid as get_canonical_partition_uuid
 from databuild_dagster.bindings.reading.lookups import get_latest_partition_status as get_latest_partition_status
@@ -40,7 +41,8 @@ from databuild_dagster.bindings.reading.lookups import get_wants_for_partition a
 from databuild_dagster.bindings.reading.read import read as read
 from databuild_dagster.bindings.reading.read import table as table
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark as DatabuildSpark
-from databuild_dagster.bindings.reading.spark_resource import Wants as Wants
+from databuild_dagster.bindings.reading.wants import Wants as Wants
+from databuild_dagster.bindings.reading.wants import open_wants as open_wants
 from databuild_dagster.engine.operations.job import JobContext as JobContext
 from databuild_dagster.engine.operations.job import RetryJob as RetryJob
 from databuild_dagster.engine.operations.manager import Completion as Completion

@@ -160,6 +160,31 @@ def test_the_page_on_reading_reads_what_it_says(spark_project: Project, monkeypa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_page_on_wants_records_them_from_python_and_the_command_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = HOW_TO / "record-wants.md"
+    project.define(blocks(page, "python")[0])
+    program = project.folder / "program.py"
+    program.write_text("\n".join(blocks(page, "py")))
+    project.make_home()
+    tick, *commands = lines(page)
+    project.run(tick)
+
+    monkeypatch.setenv("DAGSTER_HOME", str(project.home))
+    runpy.run_path(str(program), run_name="__main__")
+    printed = capsys.readouterr().out
+    for line in commands:
+        project.run(line)
+    states = {want["refs"][0]: want["state"] for want in project.databuild("want", "list", "--all", "--json").json}
+
+    assert printed.count("never built; wanted since") == 4
+    assert list(states.values()).count("Canceled") == 4
+    assert states["revenue@2024-01-05"] == "Idle"
+
+
+@pytest.mark.long
 def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
     plain, conftest, *others = blocks(HOW_TO / "test-assets.md", "python")
     (tmp_path / "conftest.py").write_text(conftest)

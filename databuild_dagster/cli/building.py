@@ -163,6 +163,9 @@ class Built:
             "for_others": list(self.for_others),
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
+            "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
+            "hints": self.hints,
+            "interrupted": self.interrupted,
         }
 
 

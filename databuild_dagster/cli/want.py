@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
@@ -22,21 +20,17 @@ from databuild_dagster.cli.options import (
     tabular,
 )
 from databuild_dagster.cli.output import Column, answer, count, emit, listing, picked, shown, when
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absences_of
-from databuild_dagster.engine.why.explain import Cause, explain
+from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
+from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
-#: Wants of one request whose causes are shown.
-MAX_EXPLAINED = 10
 _NONE_OPEN = "No wants are open. `databuild want create REF` records one."
 _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
 
@@ -168,23 +162,11 @@ def list_wants(
         source=source,
         seq=moment(queries, as_of).seq,
     )
-    wants = queries.wants(which, most=limit)
-    if not wants:
-        _check_names(queries, which)
+    wants = find_wants(queries, engine.catalog, which, limit)
     empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
     listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
     if as_of is None:
         _warn_of_absences(engine, wants)
-
-
-def _check_names(queries: Queries, which: WantFilter) -> None:
-    """Raises as `canonical_of`, `known_dataset` and `check_source`: a misspelled name has no wants either."""
-    if which.ref is not None:
-        canonical_of(queries, which.ref)
-    if which.asset is not None:
-        queries.known_dataset(which.asset)
-    if which.source is not None:
-        queries.check_source(which.source)
 
 
 @click.command("show")
@@ -199,51 +181,33 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """
     engine = the_engine()
     queries = engine.queries
-    wants = queries.known_wants(want_or_request)
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
         listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
         return
-    waits = [_waiting(engine, want) for want in wants[:MAX_EXPLAINED]]
+    wants, reports = want_reports(engine, want_or_request)
     if as_json:
-        more = [wait.as_json() for wait in waits] + [{}] * (len(wants) - len(waits))
+        more = [*map(_report_as_json, reports), *({} for _ in wants[len(reports) :])]
         emit([{**_as_json(want), **fields} for want, fields in zip(wants, more, strict=True)])
         return
     listing([_as_json(want) for want in wants], COLUMNS, empty="")
-    for want, wait in zip(wants, waits, strict=False):
+    for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
-        for line in cause_lines(wait.causes):
+        for line in cause_lines(causes):
             click.echo(line)
-        for derivative in wait.derivative:
+        for derivative in derivative_wants:
             click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
-    if len(wants) > len(waits):
-        click.echo(f"\n{count(len(wants) - len(waits), 'more want')}: `databuild want show WANT` explains one.")
+    if len(wants) > len(reports):
+        click.echo(f"\n{count(len(wants) - len(reports), 'more want')}: `databuild want show WANT` explains one.")
 
 
-class _Waiting(NamedTuple):
-    """What a want waits for, down to the first cause."""
-
-    #: Its refs that are not live, while it is open.
-    refs: list[Ref]
-    causes: tuple[Cause, ...]
-    #: The wants that job runs recorded for refs among the causes.
-    derivative: list[WantView]
-
-    def as_json(self) -> dict[str, object]:
-        return {
-            "waits_for": self.refs,
-            "causes": [picked(cause, "ref", "why", "depth") for cause in self.causes],
-            "derivative_wants": [picked(want, "id", "refs", "state") for want in self.derivative],
-        }
-
-
-def _waiting(engine: Engine, want: WantView) -> _Waiting:
-    causes = explain(engine, want.id).causes
-    states = engine.queries.states(want.refs) if want.state in OPEN_WANTS else {}
-    needed = {Ref(cause.ref) for cause in causes} - {want.id, *want.refs}
-    refs = [ref for ref, state in states.items() if state is not InstanceState.LIVE]
-    return _Waiting(refs, causes, engine.queries.derivative_wants(sorted(needed)))
+def _report_as_json(report: WantReport) -> dict[str, object]:
+    return {
+        "waits_for": report.waits_for,
+        "causes": [picked(cause, "ref", "why", "depth") for cause in report.causes],
+        "derivative_wants": [picked(want, "id", "refs", "state") for want in report.derivative_wants],
+    }
 
 
 @click.command("cancel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster import get_active_builds_for_partition, get_partition_by_uuid
+from databuild_dagster import get_active_builds_for_partition, get_builds_for_partition, get_partition_by_uuid
 
 from .conftest import Project
 
@@ -21,6 +21,7 @@ def test_job_runs_show_and_history_name_instances(project: Project) -> None:
 
     (old,), (new,) = first["instances"], second["instances"]
     assert new in project.call("job-run", "list", "--wide").out
+    assert [build.instances for build in get_builds_for_partition(DAY, home=project.home)] == [(old,), (new,)]
     assert project.ask("show", DAY)["canonical"]["uuid"] == new
     assert project.ask("show", DAY)["canonical"]["previous_uuid"] == old
     assert old in project.call("show", DAY).out

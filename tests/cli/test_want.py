@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.cli.want import MAX_EXPLAINED
+from databuild_dagster.engine.why.want_report import MAX_EXPLAINED
 
 from .conftest import Project
 

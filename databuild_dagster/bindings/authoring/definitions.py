@@ -40,7 +40,8 @@ from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.bindings.orchestration.operation_runs import operation_job, operations_sensor
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, Wants
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
+from databuild_dagster.bindings.reading.wants import Wants
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits

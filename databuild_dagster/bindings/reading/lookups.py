@@ -106,6 +106,20 @@ def get_active_builds_for_partition(
         return [] if job_run is None else [job_run]
 
 
+def get_builds_for_partition(
+    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
+) -> list[JobRunView]:
+    """Every job run of a ref, ended ones too, the oldest first; `instances` has what each built (rule 2.3).
+
+    A job run that was skipped has no instance and is left out. Raises as `get_canonical_partition`.
+    """
+    with opened_store(home, instance) as store:
+        queries = Queries(store)
+        ids = [made.job_run for made in queries.history(parse_ref(ref))]
+        found = queries.job_runs_named(ids)
+    return [found[id] for id in ids]
+
+
 def check_build_coordination(
     refs: Iterable[AnyRef], *, home: Home = None, instance: "DagsterInstance | None" = None
 ) -> BuildCoordination:

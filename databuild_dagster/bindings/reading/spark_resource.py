@@ -1,32 +1,22 @@
-"""Resources of a code location: the Spark session, and the creation of wants."""
+"""The resource of a code location with its Spark session."""
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from threading import Lock, Thread
 from typing import Any, Final, Literal
 
-from dagster import ConfigurableResource, DagsterInstance, EnvVar, InitResourceContext
+from dagster import EnvVar, InitResourceContext
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
-from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import register_deployed
-from databuild_dagster.bindings.registry.selections import select_refs
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
-from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
-from databuild_dagster.store.queries.wants import WantView
 
 #: Sessions of this process by settings: opening one takes seconds, and a process may host many Dagster runs.
 _sessions: dict[tuple[int, str], Any] = {}
@@ -34,8 +24,6 @@ _sessions_lock = Lock()
 
 #: On a Dagster run: Spark settings for it alone, as a JSON object.
 SPARK_CONFIG_TAG: Final = "databuild/spark"
-
-Refs = Iterable[AnyRef]
 
 
 class DatabuildSpark(LazyPySparkResource):
@@ -122,85 +110,6 @@ def forget_session_of(resource: Any, session: Any) -> None:
         abandon(session)
         if getattr(resource, "_spark_session", None) is session:
             resource._spark_session = None
-
-
-class Wants(ConfigurableResource[Any]):
-    """Creates wants from sensors and schedules: wanted refs get built, with everything they need."""
-
-    location: str = Field(default="", description="The code location whose assets are wanted.")
-
-    _instance: DagsterInstance | None = PrivateAttr(default=None)
-
-    def setup_for_execution(self, context: InitResourceContext) -> None:
-        self._instance = context.instance
-
-    def create(
-        self,
-        refs: Refs,
-        *,
-        comment: str = "",
-        priority: int = 0,
-        ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
-        sla_seconds: float | None = None,
-        data_timestamp: datetime | None = None,
-        source: str = "sensor",
-        source_id: str | None = None,
-        command_id: str | None = None,
-    ) -> str:
-        """Create a want for each ref; returns the request's id. Raises a subclass of `Refused`, and then creates none.
-
-        `sales@2024-01-01..2024-01-31` and `sales@*` are all refs of the range (rule 2.5).
-        The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `source` and `source_id`
-        name the requester, for example a sensor. A second call with the same `command_id` returns the same request.
-        """
-        data_time = _seconds_since_1970(data_timestamp)
-        engine = self._engine()
-        outcome = engine.handle(
-            CreateWants(
-                wants=tuple((ref,) for ref in self._selected(engine, refs)),
-                source=source,
-                source_id=source_id,
-                comment=comment,
-                priority=priority,
-                ttl_seconds=ttl_seconds,
-                sla_seconds=sla_seconds,
-                data_timestamp=data_time,
-            ),
-            command_id=command_id,
-            actor=source if source_id is None else f"{source} {source_id}",
-        )
-        assert outcome.request_id is not None
-        return outcome.request_id
-
-    def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> None:
-        """Cancel wants, by want id or request id."""
-        self._engine().handle(CancelWants(ids=ids, reason=reason, terminate=terminate), actor="sensor")
-
-    def status(self, name: str) -> Sequence[WantView]:
-        """The wants of a request id, or the want of a want id."""
-        return self._engine().queries.wants_named(name)
-
-    def _selected(self, engine: Engine, refs: Refs) -> Sequence[Ref]:
-        names = [parse_ref(ref) for ref in refs]
-        if not any(map(may_be_selection, names)):
-            return names
-        assert self._instance is not None, "the engine is that of the instance"
-        return select_refs(engine.queries, self._instance, names)
-
-    def _engine(self) -> Engine:
-        assert self._instance is not None, "Dagster sets the resource up before it is used"
-        engine = engine_for(self._instance)
-        register_deployed(engine, self.location)
-        return engine
-
-
-def _seconds_since_1970(at: object) -> float | None:
-    """Raises `InvalidRequest`: a time without a zone names no moment."""
-    if at is None:
-        return None
-    if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidRequest(what="data_timestamp", value=at, why="it must be a datetime with a time zone")
-    return at.timestamp()
 
 
 def _key(settings: SparkSettings) -> tuple[int, str]:

@@ -105,6 +105,11 @@ class DagsterCursors:
         )
 
 
+def new_engine(instance: DagsterInstance) -> Engine:
+    """An engine that this process does not share, on the store of an instance. Raises `UnsupportedInstance`."""
+    return _open(store_url(instance), instance)
+
+
 def _open(url: str, instance: DagsterInstance) -> Engine:
     catalog = DagsterCatalog(instance)
     engine = Engine(open_store(url), catalog)
