@@ -47,6 +47,7 @@ COMMANDS: dict[tuple[str, ...], float | None] = {
     ("show", REF): 0.6,
     ("want", "list"): 0.6,
     ("explain", REF): 0.6,
+    ("status",): 0.6,
     ("want", "create", "report@2024-01-06"): 1.5,
     ("partitions", "report"): None,
     ("plan", "report@2024-01-07"): None,

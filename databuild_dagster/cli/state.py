@@ -123,6 +123,19 @@ class _LateCatalog:
     def __init__(self, home: Path) -> None:
         self._home = home
         self.dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
+        #: By definition, the keys that surely exist.
+        self._keys: dict[str | None, frozenset[str | None]] = {}
+
+    def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
+        """None for a partition that surely exists; Dagster's catalog judges every other one."""
+        from databuild_dagster.bindings.registry.plain_keys import plain_keys
+
+        if dataset.partitions not in self._keys:
+            keys = [None] if dataset.partitions is None else plain_keys(dataset.partitions, time.time())
+            self._keys[dataset.partitions] = frozenset(keys or ())
+        if partition_key in self._keys[dataset.partitions]:
+            return None
+        return cast("str | None", self.__getattr__("why_not")(dataset, partition_key))
 
     def __getattr__(self, name: str) -> Any:
         from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance

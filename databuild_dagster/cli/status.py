@@ -1,6 +1,6 @@
 """`databuild status`: how many partitions of each asset are in which state, who waits, and whether an orchestrator ticks.
 
-It loads no user code. Dagster is imported only to count the partitions of a partitioned asset.
+It loads no user code. Dagster is imported only to count the partitions of an unusual definition, such as a dynamic one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import click
 
+from databuild_dagster.bindings.registry.plain_keys import plain_keys
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
@@ -103,13 +104,15 @@ def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
     states = engine.queries.states_of_dataset(spec.asset)
     counts = Counter(STATE_WORDS[state] for state in states.values())
     if spec.kind is not DatasetKind.SOURCE:
-        counts[STATE_WORDS[None]] = sum(ref not in states for ref in _existing(spec))
+        counts[STATE_WORDS[None]] = sum(ref not in states for ref in _existing(spec, engine.clock()))
     return AssetStatus(spec.asset, counts)
 
 
-def _existing(spec: DatasetSpec) -> list[Ref]:
+def _existing(spec: DatasetSpec, now: float) -> list[Ref]:
     if spec.partitions is None:
         return [make_ref(spec.asset, None)]
+    if (keys := plain_keys(spec.partitions, now)) is not None:
+        return [make_ref(spec.asset, key) for key in keys]
     from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
 
     return refs_of_dataset(spec, LateInstance(the_instance))

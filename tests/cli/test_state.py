@@ -34,7 +34,14 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
     project.build(DAY)
 
     assert imported_by(project, "--help") == "0 []"
-    for command in (["show", DAY], ["explain", DAY], ["want", "list"], ["job-run", "list"]):
+    for command in (
+        ["show", DAY],
+        ["explain", DAY],
+        ["want", "list"],
+        ["want", "create", DAY],
+        ["status"],
+        ["job-run", "list"],
+    ):
         assert imported_by(project, *command) == "0 []", command
     # `log` also makes tables.
     assert imported_by(project, "log", "events") == "0 ['sqlalchemy']"

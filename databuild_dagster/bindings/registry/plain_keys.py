@@ -1,0 +1,97 @@
+"""The partition keys of common definitions, computed from their texts without Dagster, whose import takes a second.
+
+The common definitions are static keys, windows of a fixed length in UTC, days, weeks and months that begin at midnight, and
+combinations of these. Every other definition, such as a dynamic one or one with exclusions, is left to Dagster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from itertools import product
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from databuild_dagster.model.datasets import MAX_UNPACKED
+
+_ONE_DAY = timedelta(days=1)
+#: Schedules of windows of one length, which only UTC has: every N minutes, an hour from a minute, a day from a time.
+_MINUTES, _HOUR, _DAY = (
+    re.compile(r"\*/(\d+) \* \* \* \*"),
+    re.compile(r"(\d+) \* \* \* \*"),
+    re.compile(r"(\d+) (\d+) \* \* \*"),
+)
+#: Days from midnight: all, those of a month, or those of a week with Sunday as 0.
+_MIDNIGHTS = re.compile(r"0 0 (\*|\d+) \* (\*|[0-6])")
+#: A key format of which the time of day is a part. A clock change may move midnight.
+_HAS_CLOCK = re.compile(r"%[HIMSfpzZcXs]")
+
+
+def plain_keys(partitions: str, now: float) -> list[str] | None:
+    """The keys that exist, in definition order; None if only Dagster can compute them."""
+    return _keys(_decoded(partitions), now)
+
+
+@lru_cache(maxsize=MAX_UNPACKED)
+def _decoded(partitions: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(partitions)
+    return found
+
+
+def _keys(snap: dict[str, Any], now: float) -> list[str] | None:
+    match snap["__class__"]:
+        case "ExternalStaticPartitionsDefinitionData":
+            return list(snap["partition_keys"])
+        case "ExternalTimeWindowPartitionsDefinitionData":
+            # Dagster has rules of its own for a definition that ends within its first window.
+            return _window_keys(snap, now) or None
+        case "ExternalMultiPartitionsDefinitionData":
+            dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
+            keys = [_keys(dimension["external_partitions_def_data"], now) for dimension in dimensions]
+            along = [found for found in keys if found is not None]
+            return ["|".join(parts) for parts in product(*along)] if len(along) == len(keys) else None
+        case _:
+            return None
+
+
+def _window_keys(snap: dict[str, Any], now: float) -> list[str] | None:
+    zone, fmt, cron = snap["timezone"] or "UTC", snap["fmt"], snap["cron_schedule"]
+    if snap["exclusions"] or snap["end_offset"] or cron is None or (zone != "UTC" and _HAS_CLOCK.search(fmt)):
+        return None
+    end = now if snap["end"] is None else min(now, snap["end"])
+    if zone == "UTC" and (length := _fixed_length(cron)) is not None:
+        seconds, offset = length
+        numbers = range(-int((offset - snap["start"]) // seconds), int((end - offset) // seconds))
+        return [datetime.fromtimestamp(number * seconds + offset, UTC).strftime(fmt) for number in numbers]
+    midnights = _MIDNIGHTS.fullmatch(cron)
+    if midnights is None or (midnights[1] != "*" and (midnights[2] != "*" or int(midnights[1]) > 28)):
+        return None
+    days = _days_between(snap["start"], end, ZoneInfo(zone))
+    chosen = [
+        day for day in days if midnights[1] in ("*", str(day.day)) and midnights[2] in ("*", str(day.isoweekday() % 7))
+    ]
+    # The last one ends a window and begins none that has passed.
+    return [day.strftime(fmt) for day in chosen[:-1]]
+
+
+def _fixed_length(cron: str) -> tuple[int, int] | None:
+    """The seconds of a window, and the offset of its beginning."""
+    if (found := _MINUTES.fullmatch(cron)) and 60 % (int(found[1]) or 7) == 0:
+        return int(found[1]) * 60, 0
+    if found := _HOUR.fullmatch(cron):
+        return 3600, int(found[1]) * 60
+    if found := _DAY.fullmatch(cron):
+        return 86400, int(found[2]) * 3600 + int(found[1]) * 60
+    return None
+
+
+def _days_between(start: float, end: float, zone: ZoneInfo) -> Iterator[date]:
+    """The days whose midnight is from `start` up to `end`, both included."""
+    day = datetime.fromtimestamp(start, zone).date()
+    while (midnight := datetime.combine(day, time(), zone).timestamp()) <= end:
+        if midnight >= start:
+            yield day
+        day += _ONE_DAY
