@@ -14,9 +14,8 @@ from typing import Any, assert_never
 from dagster import AssetExecutionContext
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.input_filters import FilesReadOfStep, summed
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.parts_caller import PartsCaller
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Attempt, Missed, Stopped
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.datasets import ArcSpec

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from dagster import AssetExecutionContext
 
 from databuild_dagster.bindings.building.arguments import Arguments
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Failed
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.declare.outcomes import Transient
 from databuild_dagster.bindings.reading.frames import Frames

@@ -12,9 +12,8 @@ from typing import Any
 from dagster import AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.declare.asset_spec import body_of
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import DepMiss
 from databuild_dagster.bindings.reading.spark_resource import temporary_session
 from databuild_dagster.engine.ids import new_id

@@ -13,8 +13,8 @@ from typing import Any, TypeVar, assert_never
 from dagster import AssetExecutionContext, DagsterRunStatus
 
 from databuild_dagster.bindings.building.builds import Builder
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
+from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.data.inputs import Inputs

@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Any
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of

@@ -9,9 +9,8 @@ from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Too
 from databuild_dagster.bindings.building.lot_in_parts import LotInParts, Part
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.provenance import code_digest
-from databuild_dagster.bindings.claims.claims import HostedRun
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
-from databuild_dagster.bindings.declare.build_context import BuildContext
+from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
 from databuild_dagster.data.inputs import Inputs

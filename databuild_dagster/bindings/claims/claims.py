@@ -11,6 +11,7 @@ from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, RESUME_RETRY_TAG, RETRY_NUMBER_TAG
 from databuild_dagster.bindings.adapter.run_tags import REBUILD_TAG, is_by_person
+from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs, StartLaunch
@@ -35,18 +36,6 @@ class Asking:
     rebuild_before: float | None = None
     #: The versions that it builds with; None for a run that does not build.
     made_with: MadeWith | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HostedRun:
-    """One job run that this step executes: the outputs of one partition key that are to be built (rule 6.2)."""
-
-    id: str
-    refs: tuple[Ref, ...]
-
-    @property
-    def partition_key(self) -> str | None:
-        return partition_key_of(self.refs[0])
 
 
 @dataclass(frozen=True, slots=True)

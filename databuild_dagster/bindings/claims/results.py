@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from databuild_dagster.bindings.claims.claims import HostedRun
+from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref

@@ -3,11 +3,10 @@
 A call builds one partition or a batch. The context returns values of the call or Dagster's objects; it decides nothing.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun, TimeWindow
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
@@ -16,8 +15,17 @@ from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.declare.outcomes import texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.claims.claims import HostedRun
+
+@dataclass(frozen=True, slots=True)
+class HostedRun:
+    """One job run that a step executes: the outputs of one partition key that are to be built (rule 6.2)."""
+
+    id: str
+    refs: tuple[Ref, ...]
+
+    @property
+    def partition_key(self) -> str | None:
+        return partition_key_of(self.refs[0])
 
 
 class BuildContext:

@@ -5,7 +5,7 @@ The step yields materializations and observations; `runs_to_show` decides the PL
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dagster import (
     AssetCheckKey,
@@ -20,7 +20,6 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.results import Built
@@ -28,12 +27,9 @@ from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
 from databuild_dagster.bindings.display.materialization import Describer, Served, materialization_of, observation_of
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.building.deployment import Deployment
 
 #: Observations of one step; a line in the log counts the rest.
 MAX_OBSERVATIONS: Final = 50
@@ -44,13 +40,11 @@ MAX_NAMED: Final = 20
 class Painter:
     """Writes to Dagster for one step, of one asset or several."""
 
-    def __init__(self, context: AssetExecutionContext) -> None:
+    def __init__(self, context: AssetExecutionContext, warehouse: Warehouse, *, sample_rows: int) -> None:
         self._context = context
         self._instance = context.instance
         self._engine = engine_for(context.instance)
-        deployment: Deployment = getattr(context.resources, DEPLOYMENT)
-        warehouse = Warehouse(deployment.warehouse or warehouse_of(context.instance))
-        self._describer = Describer(context, self._engine, warehouse, sample_rows=deployment.sample_rows)
+        self._describer = Describer(context, self._engine, warehouse, sample_rows=sample_rows)
 
     # Refs
 
