@@ -13,12 +13,14 @@ from databuild_dagster.bindings.building.parts_caller import PartsCaller
 from databuild_dagster.bindings.claims.results import Attempt, Missed, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
+from databuild_dagster.spark.staging import staging
 from databuild_dagster.warehouse.filters import BadFilter
 
 #: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
@@ -32,7 +34,7 @@ class Builder:
         self._tools = tools
         self._context, self._body, self._frames = tools.context, tools.body, tools.frames
         self.stops = Stops(tools.frames)
-        self.leftovers = Leftovers(tools.context, tools.frames)
+        self.leftovers = Leftovers(tools.context, tools.frames.warehouse)
         self._outputs = Outputs(tools, self.stops, self.leftovers)
         self._parts = PartsCaller(tools, self._outputs, self.stops, self.leftovers, threads=threads)
 
@@ -83,7 +85,7 @@ class Builder:
 
     def _call(self, call: Call, inputs: Mapping[Ref, Inputs]) -> Attempt:
         context = self._tools.build_context(call, call.used.values())
-        with self._frames.writer.staging(call.runs[0].id) as folder:
+        with staging(self._frames.warehouse, call.runs[0].id) as folder:
             if all(self._passes_on(run, inputs) for run in call.runs):
                 return self._passed_on(call, context, folder)
             if self._body.parts is not None:
@@ -155,7 +157,7 @@ class Builder:
             return True
         # A first failure may be chance. A second one may come from what one partition does to a server or a service.
         # This attempt is not counted yet: its job runs have not ended.
-        return any(self._frames.writer.attempts(call.refs).values())
+        return any(engine_for(self._context.instance).queries.attempts(call.refs).values())
 
 
 def _not_one_of(names: Iterable[str | None]) -> str:

@@ -14,14 +14,17 @@ from databuild_dagster.bindings.declare.build_context import BuildContext, Hoste
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.declare.outcomes import Transient
 from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.lost_run_output import attempts_before, remove_attempts_before
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.staging import Staged
-from databuild_dagster.warehouse.disk import remove_tree
+from databuild_dagster.warehouse.disk import make_dirs, remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse.layout import Warehouse
 
 
 @dataclass
@@ -141,17 +144,20 @@ class StoppedEarly(Exception):
 class Leftovers:
     """Files of this step's job runs, and of earlier attempts at their lots, that may have to be removed."""
 
-    def __init__(self, context: AssetExecutionContext, frames: Frames) -> None:
+    def __init__(self, context: AssetExecutionContext, warehouse: Warehouse) -> None:
         self._context = context
-        self._frames = frames
+        self._queries = engine_for(context.instance).queries
+        self._warehouse = warehouse
         #: Job run to the folder that marks files of earlier attempts.
         self._unsettled: dict[str, str] = {}
 
     def attempts_before(self, run: HostedRun, ref: Ref) -> list[str]:
         """Instances whose kept parts this job run may reuse; they are removed once it has ended."""
-        attempts = self._frames.writer.attempts_before(run.id, ref)
+        attempts = attempts_before(self._queries, ref, derive_partition_uuid(run.id, ref))
         if attempts:
-            self._unsettled[run.id] = self._frames.writer.lasting_folder(run.id)
+            # It stays empty. Without its process, it shows that the job run left files (`data.lost_run_output`).
+            folder = self._unsettled[run.id] = self._warehouse.new_staging_dir(run.id)
+            make_dirs(folder)
         return attempts
 
     def settle(self, run: HostedRun) -> None:
@@ -161,7 +167,7 @@ class Leftovers:
             return
         try:
             for ref in run.refs:
-                self._frames.writer.remove_attempts_before(run.id, ref)
+                remove_attempts_before(self._queries, self._warehouse, ref, derive_partition_uuid(run.id, ref))
             remove_tree(folder)
         except (DiskTrouble, StorageTrouble) as error:
             # While the folder exists, the orchestrator retries after this process has ended.
@@ -174,7 +180,7 @@ class Leftovers:
                 remove_tree(folder)
         for ref in run.refs:
             try:
-                self._frames.writer.discard(run.id, ref)
+                self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
             except DatabuildError as error:
                 self._context.log.warning(f"The files of {ref} could not be removed: {error}")
 

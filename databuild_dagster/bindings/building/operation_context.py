@@ -22,6 +22,7 @@ from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.refs import asset_of, parse_ref
 from databuild_dagster.spark.errors import NoSession
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
+from databuild_dagster.spark.staging import staging
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing
@@ -158,7 +159,7 @@ class OperationContext(JobContext):
 
     def folder(self) -> AbstractContextManager[str]:
         """A folder of this job alone, from which publishing is cheap; the end of the block removes it."""
-        return self._resources.frames.writer.staging(_staging_name(self.token))
+        return staging(self.warehouse, _staging_name(self.token))
 
     def remove_folders(self) -> None:
         """Remove the folders of a killed process. For `cancel_job_and_cleanup`."""

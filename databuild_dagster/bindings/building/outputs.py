@@ -15,10 +15,10 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.schemas import Columns, check_schema
-from databuild_dagster.spark.staging import Staged
+from databuild_dagster.spark.staging import Staged, publish, read_staged
 from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact
 from databuild_dagster.warehouse.threads import in_threads
 
@@ -117,8 +117,10 @@ class Outputs:
         is_batched = self._body.is_batched
         try:
             arguments = {
-                parameter.name: self._frames.writer.staged(
-                    staged, pandas=parameter.kind is ParameterKind.PANDAS_FRAME, by_key=is_batched
+                parameter.name: read_staged(
+                    None if parameter.kind is ParameterKind.PANDAS_FRAME else self._frames.spark.session,
+                    staged,
+                    by_key=is_batched,
                 )
                 if parameter.kind.is_input
                 else self._tools.arguments.tool(parameter, context)
@@ -156,24 +158,23 @@ class Outputs:
                 self.check_columns(ref, call.staged[ref], from_now_on=True)
         outputs = []
         for ref in run.refs:
-            used = call.used[ref]
-            lot = lot_id_of(self._tools.datasets[asset_of(ref)], run.partition_key)
-            manifest, uri = self._frames.writer.publish(
+            asset, uuid, used = asset_of(ref), derive_partition_uuid(run.id, ref), call.used[ref]
+            dataset, warehouse = self._tools.datasets[asset], self._frames.warehouse
+            manifest = publish(
                 call.staged[ref],
-                run.id,
-                ref,
-                used,
+                warehouse,
+                ref=ref,
+                uuid=uuid,
+                job_run=run.id,
+                inputs=used,
                 state=state,
                 comment=closed or "",
                 children=call.children,
-                lot_id=lot,
+                lot_id=lot_id_of(dataset, run.partition_key),
             )
-            fact = OutputFact(
-                ref=ref,
-                inputs=used,
-                code_version=self._tools.datasets[asset_of(ref)].code_version,
-                manifest=manifest_fact(manifest, uri),
-            )
+            uri = warehouse.manifest_path(asset, uuid)
+            summary = manifest_fact(manifest, uri)
+            fact = OutputFact(ref=ref, inputs=used, code_version=dataset.code_version, manifest=summary)
             passed = tuple(call.verdicts.get(ref, ()))
             files_read = self._tools.arguments.files_read.metadata(run.partition_key)
             outputs.append(BuiltOutput(fact, manifest, uri, passed, {**files_read, **context.output_metadata(ref)}))

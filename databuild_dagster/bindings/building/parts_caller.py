@@ -18,6 +18,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.staging import publish
 
 #: Failed parts of one lot whose tracebacks are logged.
 MAX_TRACEBACKS = 3
@@ -138,7 +139,16 @@ class PartsCaller:
         if not lot.done:
             self._leftovers.discard(run)
             return ""
-        _, uri = self._frames.writer.publish(
-            lot.staged(), run.id, lot.ref, lot.inputs, state=lot.state, comment=why, children=lot.children
+        publish(
+            lot.staged(),
+            lot.warehouse,
+            ref=lot.ref,
+            uuid=lot.uuid,
+            job_run=lot.job_run,
+            inputs=lot.inputs,
+            state=lot.state,
+            comment=why,
+            children=lot.children,
         )
+        uri = lot.warehouse.manifest_path(asset_of(lot.ref), lot.uuid)
         return f"The files of {counted(len(lot.done), 'part')} are kept in {uri}."

@@ -51,7 +51,7 @@ class Frames:
         self.warehouse = Warehouse(warehouse)
         self._instance = instance
         self._graph = graph
-        self.writer = InstanceWriter(self.warehouse, instance, self.spark)
+        self.writer = InstanceWriter(self.warehouse, instance)
         #: Dagster's loading shares its resources and is not thread-safe.
         self._foreign_lock = Lock()
 
