@@ -19,7 +19,7 @@ from databuild_dagster.bindings.declare.build_context import BuildContext, Hoste
 from databuild_dagster.bindings.declare.input_filters import FilesReadOfStep, summed
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
-from databuild_dagster.bindings.reading.frames import Frames, OnNarrowed
+from databuild_dagster.bindings.reading.frames import Frames, How, OnNarrowed
 from databuild_dagster.data.inputs import InputFinder, Inputs
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
@@ -97,7 +97,7 @@ class Arguments:
         asset = asset_of(refs[0])
         if self.finder.is_foreign(asset):
             return self.frames.load_foreign(asset, refs, frame_type(), pandas=False)
-        return self.frames.read([pinned[ref] for ref in refs], asset, pandas=False)
+        return self.frames.read([pinned[ref] for ref in refs], asset, How(pandas=False))
 
     def are_current(self, uuids: Mapping[Ref, str]) -> bool:
         """Whether a read would return these instances now; given as input ref to uuid."""
@@ -121,8 +121,8 @@ class Arguments:
                 has_columns = any(keyed.values())
                 return self.frames.filtered(frame, where, pandas=pandas) if where and has_columns else frame
             pinned = {key: [found[key].pinned[ref] for ref in refs] for key, refs in keyed.items()}
-            noting = self._noting(parameter.name, pinned.items())
-            return self.frames.read_by_key(pinned, asset, folder, pandas=pandas, where=where, on_narrowed=noting)
+            how = How(pandas, where, self._noting(parameter.name, pinned.items()))
+            return self.frames.read_by_key(pinned, asset, how, folder)
         one = next(iter(found.values()))
         refs = one.refs_of_asset.get(asset, ())
         if self.finder.is_foreign(asset):
@@ -130,7 +130,7 @@ class Arguments:
             return self.frames.filtered(frame, where, pandas=pandas) if where and refs else frame
         instances = [one.pinned[ref] for ref in refs]
         noting = self._noting(parameter.name, [(key, instances) for key in found])
-        return self.frames.read(instances, asset, pandas=pandas, where=where, on_narrowed=noting)
+        return self.frames.read(instances, asset, How(pandas, where, noting))
 
     def _noting(self, name: str, read: Iterable[tuple[str | None, Sequence[Canonical]]]) -> OnNarrowed:
         """A callback for the number of files read: per partition for the materializations, in total for the log."""
@@ -180,16 +180,16 @@ class SplitInput:
                 f"split {arguments.dataset.job} with parts=ByKey(…)."
             )
         noting = arguments._noting(self.parameter.name, [(self.run.partition_key, self._pinned())])
-        return arguments.frames.file_sizes(self._pinned(), self.asset, on_narrowed=noting, **self._how())
+        return arguments.frames.file_sizes(self._pinned(), self.asset, self._how(noting))
 
     def of_files(self, files: Collection[str]) -> Any:
         """A frame of some of its files."""
-        return self.arguments.frames.read(self._pinned(), self.asset, files=files, **self._how())
+        return self.arguments.frames.read(self._pinned(), self.asset, self._how(), files)
 
     def _pinned(self) -> list[Canonical]:
         found = self.inputs[self.run.refs[0]]
         return [found.pinned[ref] for ref in found.refs_of_asset.get(self.asset, ())]
 
-    def _how(self) -> dict[str, Any]:
+    def _how(self, on_narrowed: OnNarrowed | None = None) -> How:
         where = self.arguments.body.filters.get(self.parameter.name)
-        return {"pandas": self.parameter.kind is ParameterKind.PANDAS_FRAME, "where": where}
+        return How(self.parameter.kind is ParameterKind.PANDAS_FRAME, where, on_narrowed)

@@ -27,7 +27,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
-from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.reading.frames import Frames, How
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.read_plan import Moment, check_state
 from databuild_dagster.model.refs import Ref, make_ref
@@ -58,7 +58,7 @@ class DatabuildIOManager(IOManager):
         for instance in canonical.values():
             check_state(engine_for(self._instance).queries, instance, Moment(), allow_tainted=False)
         pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
-        return self._frames.read(list(canonical.values()), asset, pandas=pandas)
+        return self._frames.read(list(canonical.values()), asset, How(pandas))
 
     def _canonical(self, asset: str, context: InputContext) -> dict[Ref, Canonical]:
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from dagster import DagsterInstance
@@ -31,6 +31,17 @@ _log = logging.getLogger(__name__)
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 
 
+class How(NamedTuple):
+    """How the instances of an input are read."""
+
+    #: As a pandas frame, not as one of Spark.
+    pandas: bool
+    #: A condition that the rows meet.
+    where: str | None = None
+    #: Called with the number of files that the condition leaves.
+    on_narrowed: OnNarrowed | None = None
+
+
 class CannotLoad(Exception):
     """A plain asset's value has another type than the parameter's annotation; the message names both."""
 
@@ -55,60 +66,41 @@ class Frames:
         #: Dagster's loading shares its resources and is not thread-safe.
         self._foreign_lock = Lock()
 
-    def read(
-        self,
-        canonical: Sequence[Canonical],
-        asset: str,
-        *,
-        pandas: bool,
-        files: Collection[str] | None = None,
-        where: str | None = None,
-        on_narrowed: OnNarrowed | None = None,
-    ) -> Any:
-        """One frame of instances of one asset: the rows that meet the condition `where`.
+    def read(self, canonical: Sequence[Canonical], asset: str, how: How, files: Collection[str] | None = None) -> Any:
+        """One frame of instances of one asset; `files`, named as by `file_sizes`, restricts it to some files.
 
-        `files`, named as by `file_sizes`, restricts it to some files. `on_narrowed` receives the number of files read.
         Raises `BadFilter`, and errors of reading.
         """
-        wanted = self._filter(where, pandas=pandas)
+        wanted = self._filter(how)
         manifests = self._with_columns(asset, manifests_in(self.warehouse, asset, canonical))
         if files is not None:
             manifests = [_narrowed(manifest, files) for manifest in manifests]
         elif wanted is not None:
-            manifests = self._needed(manifests, wanted, on_narrowed)
+            manifests = self._needed(manifests, wanted, how.on_narrowed)
         if not manifests:
-            return no_rows(None if pandas else self.spark.session)
-        if pandas:
+            return no_rows(None if how.pandas else self.spark.session)
+        if how.pandas:
             return read_pandas(self.warehouse, manifests, where=wanted)
         frame = read_instances(self.spark.session, self.warehouse, manifests)
         return frame if wanted is None else filtered(frame, wanted)
 
-    def read_by_key(
-        self,
-        by_key: Mapping[str, Sequence[Canonical]],
-        asset: str,
-        folder: str,
-        *,
-        pandas: bool,
-        where: str | None = None,
-        on_narrowed: OnNarrowed | None = None,
-    ) -> Any:
+    def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, how: How, folder: str) -> Any:
         """One frame of instances of one asset, with the column of the output's partition key.
 
         It creates `folder`, which must stay until Spark has read the frame. Everything else is as for `read`.
         """
-        wanted = self._filter(where, pandas=pandas)
+        wanted = self._filter(how)
         distinct = {instance.uuid: instance for found in by_key.values() for instance in found}
         usable = self._with_columns(asset, manifests_in(self.warehouse, asset, list(distinct.values())))
         if not usable:
-            return no_rows(None if pandas else self.spark.session, PARTITION_KEY)
+            return no_rows(None if how.pandas else self.spark.session, PARTITION_KEY)
         if wanted is not None:
-            usable = self._needed(usable, wanted, on_narrowed)
+            usable = self._needed(usable, wanted, how.on_narrowed)
         of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
         keyed = {key: [of_uuid[one.uuid] for one in found if one.uuid in of_uuid] for key, found in by_key.items()}
         if not any(keyed.values()):
             keyed = dict.fromkeys(list(by_key)[:1], usable)
-        if pandas:
+        if how.pandas:
             return read_keyed_pandas(self.warehouse, keyed, where=wanted)
         frame = read_keyed(self.spark.session, self.warehouse, keyed, folder)
         return frame if wanted is None else filtered(frame, wanted)
@@ -119,10 +111,10 @@ class Frames:
             return frame.iloc[matching_places(frame, parsed_filter(where))]
         return filtered(frame, filter_in(self.spark.session, where))
 
-    def _filter(self, where: str | None, *, pandas: bool) -> Filter | None:
-        if where is None:
+    def _filter(self, how: How) -> Filter | None:
+        if how.where is None:
             return None
-        return parsed_filter(where) if pandas else filter_in(self.spark.session, where)
+        return parsed_filter(how.where) if how.pandas else filter_in(self.spark.session, how.where)
 
     def _needed(self, manifests: Sequence[Manifest], wanted: Filter, on_narrowed: OnNarrowed | None) -> list[Manifest]:
         """The manifests without the files in which, by their index, no row can match."""
@@ -132,19 +124,11 @@ class Frames:
             on_narrowed({left.instance_uuid: FilesRead(len(left.files), len(all_of.files)) for left, all_of in both})
         return needed
 
-    def file_sizes(
-        self,
-        canonical: Sequence[Canonical],
-        asset: str,
-        *,
-        pandas: bool,
-        where: str | None = None,
-        on_narrowed: OnNarrowed | None = None,
-    ) -> dict[str, int]:
+    def file_sizes(self, canonical: Sequence[Canonical], asset: str, how: How) -> dict[str, int]:
         """The bytes of each file of instances of one asset, without the files that a condition excludes."""
         manifests = manifests_in(self.warehouse, asset, canonical)
-        if (wanted := self._filter(where, pandas=pandas)) is not None:
-            manifests = self._needed(manifests, wanted, on_narrowed)
+        if (wanted := self._filter(how)) is not None:
+            manifests = self._needed(manifests, wanted, how.on_narrowed)
         return {_file_name(manifest, file): file.bytes for manifest in manifests for file in manifest.files}
 
     def _with_columns(self, asset: str, manifests: list[Manifest]) -> list[Manifest]:
