@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock
 
@@ -21,8 +22,8 @@ SMALL = {
 }
 _MASTER = "local[2]"
 
-#: By process id: a forked child needs its own.
-_homes: dict[int, str] = {}
+#: By process id and prefix: a forked child needs its own.
+_folders: dict[tuple[int, str], str] = {}
 _lock = Lock()
 
 
@@ -35,15 +36,20 @@ def temporary(settings: SparkSettings) -> SparkSettings:
 
 def temporary_home() -> str:
     """The folder of this process's servers, which are stopped when it ends."""
+    return folder_of_process("databuild-spark-", stop_server)
+
+
+def folder_of_process(prefix: str, at_end: Callable[[str], object] = lambda folder: None) -> str:
+    """A temporary folder of this process, the same at each call; removed when it ends, after `at_end`."""
+    key = (os.getpid(), prefix)
     with _lock:
-        pid = os.getpid()
-        if pid not in _homes:
-            _homes[pid] = tempfile.mkdtemp(prefix="databuild-spark-")
-            atexit.register(_end, pid)
-        return _homes[pid]
+        if key not in _folders:
+            _folders[key] = tempfile.mkdtemp(prefix=prefix)
+            atexit.register(_end, key, at_end)
+        return _folders[key]
 
 
-def _end(pid: int) -> None:
-    if os.getpid() == pid and (home := _homes.pop(pid, None)) is not None:
-        stop_server(home)
-        shutil.rmtree(home, ignore_errors=True)
+def _end(key: tuple[int, str], at_end: Callable[[str], object]) -> None:
+    if os.getpid() == key[0] and (folder := _folders.pop(key, None)) is not None:
+        at_end(folder)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from dagster import DagsterInstance, PartitionKeyRange, PartitionsDefinition, partition_loading_context
+
 from databuild_dagster.bindings.adapter.dagster_private import (
     ASSET_PARTITION_RANGE_END_TAG,
     ASSET_PARTITION_RANGE_START_TAG,
@@ -71,3 +73,16 @@ def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
     if len(keys) == 1:
         return {PARTITION_NAME_TAG: keys[0]}
     return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+
+
+def partition_keys_of(
+    tags: Mapping[str, str], partitions: PartitionsDefinition, instance: DagsterInstance
+) -> list[str]:
+    """The partition keys of a run with such tags; empty if it has none. Raises Dagster's errors for wrong ends."""
+    if PARTITION_NAME_TAG in tags:
+        return [tags[PARTITION_NAME_TAG]]
+    if not {ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG} <= tags.keys():
+        return []
+    ends = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
+    with partition_loading_context(dynamic_partitions_store=instance):
+        return [str(key) for key in partitions.get_partition_keys_in_range(ends)]

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
-from databuild_dagster.bindings.display.materialization import report_live
+from databuild_dagster.bindings.display.materialization import report_live, shown_keys
 from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
@@ -246,11 +245,8 @@ class Recorder:
         """The refs without any materialization in Dagster."""
         if not refs:
             return []
-        key = asset_key(self.dataset.asset)
-        if not self.dataset.partitions:
-            return list(refs) if self.instance.get_latest_materialization_event(key) is None else []
-        known = self.instance.get_materialized_partitions(key)
-        return [ref for ref in refs if partition_key_of(ref) not in known]
+        shown = shown_keys(self.instance, self.dataset.asset, map(partition_key_of, refs))
+        return [ref for ref in refs if partition_key_of(ref) not in shown]
 
 
 def check_not_own(paths: Iterable[str], warehouse: Warehouse) -> None:

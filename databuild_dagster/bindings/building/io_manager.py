@@ -13,18 +13,12 @@ from dagster import (
     InputContext,
     IOManager,
     OutputContext,
-    PartitionKeyRange,
     io_manager,
-    partition_loading_context,
 )
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.adapter.dagster_private import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    PARTITION_NAME_TAG,
-)
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.adapter.run_tags import partition_keys_of
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames, How
@@ -62,10 +56,11 @@ class DatabuildIOManager(IOManager):
 
     def _canonical(self, asset: str, context: InputContext) -> dict[Ref, Canonical]:
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]
-        if is_check := _is_for_a_check(context):
-            keys = _keys_of_run(context) or keys
+        if is_check := context.has_asset_partitions and _is_for_a_check(context):
+            tags = context.step_context.dagster_run.tags
+            keys = [*partition_keys_of(tags, context.asset_partitions_def, context.instance)] or keys
         canonical = engine_for(self._instance).queries.canonical([make_ref(asset, key) for key in keys])
-        if is_check and context.has_asset_partitions:
+        if is_check:
             # A check has no partitions; it reads all live ones.
             return {ref: instance for ref, instance in canonical.items() if instance.state is InstanceState.LIVE}
         return canonical
@@ -79,18 +74,6 @@ def _is_for_a_check(context: InputContext) -> bool:
         return False
     assets_def = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
     return assets_def is not None and not assets_def.keys
-
-
-def _keys_of_run(context: InputContext) -> list[str | None]:
-    """The partition keys of the Dagster run; none for an unpartitioned run."""
-    tags = context.step_context.dagster_run.tags
-    if PARTITION_NAME_TAG in tags:
-        return [tags[PARTITION_NAME_TAG]]
-    if ASSET_PARTITION_RANGE_START_TAG not in tags or not context.has_asset_partitions:
-        return []
-    span = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
-    with partition_loading_context(dynamic_partitions_store=context.instance):
-        return list(context.asset_partitions_def.get_partition_keys_in_range(span))
 
 
 @io_manager(required_resource_keys={DEPLOYMENT, SPARK}, description="Reads what databuild built; writes nothing.")

@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagster import DagsterInstance, DagsterRun, PartitionKeyRange, partition_loading_context
+from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
     MULTIDIMENSIONAL_PARTITION_PREFIX,
-    PARTITION_NAME_TAG,
     get_multipartition_key_from_tags,
 )
 from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
-from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, partition_keys_of
 from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
@@ -134,17 +131,8 @@ def _plan(instance: DagsterInstance, run: DagsterRun) -> tuple[dict[str, str], l
 
 def _partition_keys(instance: DagsterInstance, run: DagsterRun, dataset: DatasetSpec) -> Sequence[str | None]:
     """The partition keys that the step would get; empty if the run's tags have none."""
-    if dataset.partitions is None:
+    if (partitions := partitions_from(dataset.partitions)) is None:
         return [None]
-    tags = run.tags
-    if any(tag.startswith(MULTIDIMENSIONAL_PARTITION_PREFIX) for tag in tags):
-        return [str(get_multipartition_key_from_tags(tags))]
-    if PARTITION_NAME_TAG in tags:
-        return [tags[PARTITION_NAME_TAG]]
-    if not {ASSET_PARTITION_RANGE_START_TAG, ASSET_PARTITION_RANGE_END_TAG} <= tags.keys():
-        return []
-    partitions = partitions_from(dataset.partitions)
-    assert partitions is not None, "the dataset has partitions"
-    ends = PartitionKeyRange(tags[ASSET_PARTITION_RANGE_START_TAG], tags[ASSET_PARTITION_RANGE_END_TAG])
-    with partition_loading_context(dynamic_partitions_store=instance):
-        return [str(key) for key in partitions.get_partition_keys_in_range(ends)]
+    if any(tag.startswith(MULTIDIMENSIONAL_PARTITION_PREFIX) for tag in run.tags):
+        return [str(get_multipartition_key_from_tags(run.tags))]
+    return partition_keys_of(run.tags, partitions, instance)

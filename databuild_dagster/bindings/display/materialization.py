@@ -14,7 +14,6 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
-    AssetObservation,
     DagsterInstance,
     MetadataValue,
     MultiPartitionKey,
@@ -194,18 +193,11 @@ class Served(NamedTuple):
     dagster_run_id: str | None = None
 
 
-def observation_of(asset: str, partition: str | None, served: Served) -> AssetObservation:
-    """An event that shows the live instance without counting as a build."""
-    return AssetObservation(**_event(asset, partition, served))
+def event_of(asset: str, partition: str | None, served: Served) -> dict[str, Any]:
+    """The arguments of an event for a live instance: its uuid as data version, and a link to the Dagster run that built it.
 
-
-def materialization_of(asset: str, partition: str | None, served: Served) -> AssetMaterialization:
-    """A repeated materialization, for readers that accept nothing else, such as a backfill."""
-    return AssetMaterialization(**_event(asset, partition, served))
-
-
-def _event(asset: str, partition: str | None, served: Served) -> dict[str, Any]:
-    """The arguments of both: the uuid as data version, and a link to the Dagster run that built it."""
+    An observation does not count as a build; readers such as a backfill accept only a repeated materialization.
+    """
     metadata: dict[str, Any] = {
         "databuild/instance": served.uuid,
         "databuild/delegated": True,
@@ -235,6 +227,14 @@ def report_live(
             tags=version_tags(uuid, partition),
         )
     )
+
+
+def shown_keys(instance: DagsterInstance, asset: str, keys: Iterable[str | None]) -> set[str | None]:
+    """The partition keys among these that Dagster shows as materialized; None is that of an unpartitioned asset."""
+    asked, key = set(keys), asset_key(asset)
+    if asked != {None}:
+        return asked & instance.get_materialized_partitions(key)
+    return asked if instance.get_latest_materialization_event(key) is not None else set()
 
 
 def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:

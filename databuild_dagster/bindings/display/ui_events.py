@@ -14,6 +14,7 @@ from dagster import (
     AssetExecutionContext,
     AssetKey,
     AssetMaterialization,
+    AssetObservation,
     MultiPartitionsDefinition,
     Output,
 )
@@ -25,7 +26,7 @@ from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.results import Built
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
-from databuild_dagster.bindings.display.materialization import Describer, Served, materialization_of, observation_of
+from databuild_dagster.bindings.display.materialization import Describer, Served, event_of
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
@@ -93,12 +94,12 @@ class Painter:
         runs = self._engine.queries.job_runs_named(
             instance.job_run for instance in canonical.values() if instance.job_run
         )
-        event_of = materialization_of if as_materializations else observation_of
+        event = AssetMaterialization if as_materializations else AssetObservation
         for ref in shown:
             job_run = canonical[ref].job_run or ""
             run = runs.get(job_run)
             served = Served(uuids[ref], job_run, None if run is None else run.dagster_run_id)
-            yield event_of(asset_of(ref), self._partition(ref), served)
+            yield event(**event_of(asset_of(ref), self._partition(ref), served))
         if len(uuids) > len(shown):
             self._context.log.info(
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."

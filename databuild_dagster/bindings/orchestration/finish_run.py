@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dagster import (
-    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
     DagsterEvent,
     DagsterEventType,
     DagsterInstance,
@@ -18,7 +19,6 @@ from dagster import (
     MetadataValue,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.dagster_private import (
     BACKFILL_ID_TAG,
     AssetObservationData,
@@ -28,7 +28,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.adapter.run_tags import DELEGATED_TAG, OUTCOME_DENIED, OUTCOME_TAG
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request
-from databuild_dagster.bindings.display.materialization import Served, materialization_of, observation_of
+from databuild_dagster.bindings.display.materialization import Served, event_of, shown_keys
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
@@ -119,26 +119,18 @@ def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[R
     left = MAX_SHOWN
     for asset, by_key in by_asset.items():
         partitions = request.datasets[asset].partitions
-        known = set() if BACKFILL_ID_TAG in request.run.tags else _materialized(instance, asset_key(asset), by_key)
+        known = set() if BACKFILL_ID_TAG in request.run.tags else shown_keys(instance, asset, by_key)
         for partition_key, one in by_key.items():
             partition = dagster_partition(partitions, partition_key)
             data: StepMaterializationData | AssetObservationData
             if partition_key not in known:
                 kind, message = DagsterEventType.ASSET_MATERIALIZATION, "Materialized before, by another Dagster run."
-                data = StepMaterializationData(materialization_of(asset, partition, one))
+                data = StepMaterializationData(AssetMaterialization(**event_of(asset, partition, one)))
             elif left:
                 left -= 1
                 kind, message = DagsterEventType.ASSET_OBSERVATION, "Live already."
-                data = AssetObservationData(observation_of(asset, partition, one))
+                data = AssetObservationData(AssetObservation(**event_of(asset, partition, one)))
             else:
                 continue
             job_name, step_key = request.run.job_name, request.steps[asset]
             yield DagsterEvent(kind.value, job_name, step_key=step_key, message=message, event_specific_data=data)
-
-
-def _materialized(instance: DagsterInstance, key: AssetKey, of: Iterable[str | None]) -> set[str | None]:
-    """The partition keys that Dagster shows as materialized."""
-    keys = set(of)
-    if keys != {None}:
-        return keys & instance.get_materialized_partitions(key)
-    return keys if instance.get_latest_materialization_event(key) is not None else set()

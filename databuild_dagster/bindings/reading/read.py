@@ -4,10 +4,8 @@ They read the store and the manifests and load no definitions. Dagster is import
 storage, or to explain that a partition key does not exist; Spark only for Spark's frames.
 """
 
-import atexit
 import os
 import re
-import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +30,7 @@ from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import PARTITION_KEY
+from databuild_dagster.spark.temporary import folder_of_process
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
 from databuild_dagster.warehouse.filters import parsed_filter
@@ -272,7 +271,6 @@ def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
 
 #: By process and home: opening a session takes seconds, and a notebook reads often.
 _sessions: dict[tuple[int, str], Any] = {}
-_folders: dict[int, str] = {}
 _lock = Lock()
 
 
@@ -311,14 +309,4 @@ def _links_for(spark: Any) -> str | None:
     """
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None
-    with _lock:
-        pid = os.getpid()
-        if pid not in _folders:
-            _folders[pid] = tempfile.mkdtemp(prefix="databuild-read-")
-            atexit.register(_remove_links, pid)
-        return tempfile.mkdtemp(dir=_folders[pid])
-
-
-def _remove_links(pid: int) -> None:
-    if os.getpid() == pid and (folder := _folders.pop(pid, None)) is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.mkdtemp(dir=folder_of_process("databuild-read-"))
