@@ -20,13 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from databuild_dagster.spark.server import HOST, check_reachable, record_at, server_statuses
-from databuild_dagster.spark.session import (
-    CLIENT_FIRST_WAIT_MS,
-    CLIENT_LONGEST_WAIT_MS,
-    CLIENT_RETRIES,
-    is_client,
-    spark_ui_url,
-)
+from databuild_dagster.spark.session import RETRY_POLICY, is_client, spark_ui_url
 from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 
 if TYPE_CHECKING:
@@ -141,15 +135,7 @@ def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
     (host, port) = place.endpoints[0]
     check_reachable(host, port)
     user = dict(place.parameters).get("user_id") or None
-    client = SparkConnectClient(
-        _with_access(place, settings),
-        user_id=user,
-        retry_policy={
-            "max_retries": CLIENT_RETRIES,
-            "initial_backoff": CLIENT_FIRST_WAIT_MS,
-            "max_backoff": CLIENT_LONGEST_WAIT_MS,
-        },
-    )
+    client = SparkConnectClient(_with_access(place, settings), user_id=user, retry_policy=RETRY_POLICY)
     try:
         # Without a user, PySpark would take $USER.
         client._user_id = user
@@ -167,8 +153,4 @@ def _with_access(place: RemoteSpark, settings: SparkSettings) -> str:
     theirs = remote.parameters if remote is not None and remote.endpoints == place.endpoints else ()
     parameters = [(key, value) for key, value in theirs if key not in ("user_id", "session_id")]
     text = ";".join(f"{key}={value}" for key, value in (*parameters, ("session_id", session_id)))
-    return f"sc://{_bracketed(host)}:{port or CONNECT_PORT}/;{text}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return f"sc://{f'[{host}]' if ':' in host else host}:{port or CONNECT_PORT}/;{text}"

@@ -96,7 +96,7 @@ def use_server(settings: SparkSettings) -> ServerRecord:
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
     record = _load(folder)
-    if record is not None and _answers(record):
+    if record is not None and _is_running(record) and _accepts(record.port):
         return record
     with _locked(settings.state_dir / "start.lock"):
         record = _load(folder)
@@ -271,8 +271,7 @@ def _comes_up(record: ServerRecord) -> bool:
 def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
     deadline = time.monotonic() + READY_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with suppress(SparkUnreachable):
-            check_reachable(HOST, port)
+        if _accepts(port):
             return True
         time.sleep(_POLL_SECONDS)
     if process.poll() is None:
@@ -301,22 +300,18 @@ def _stop(folder: Path) -> bool:
     record = _load(folder)
     stopped = False
     if record is not None:
-        for how, patience_seconds in ((signal.SIGTERM, STOP_SECONDS), (signal.SIGKILL, STOP_SECONDS)):
+        for how in (signal.SIGTERM, signal.SIGKILL):
             if not _is_running(record):
                 break
             with suppress(ProcessLookupError):
                 os.kill(record.pid, how)
                 stopped = True
-            _wait_until_gone(record, patience_seconds)
+            deadline = time.monotonic() + STOP_SECONDS
+            while _is_running(record) and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
         with suppress(FileNotFoundError):
             os.unlink(folder / "server.json")
     return stopped
-
-
-def _wait_until_gone(record: ServerRecord, patience_seconds: float) -> None:
-    deadline = time.monotonic() + patience_seconds
-    while _is_running(record) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
 
 
 # Clients and locks
@@ -402,11 +397,9 @@ def _running(state_dir: Path) -> list[tuple[ServerRecord, Path]]:
     return [(record, folder) for record, folder in found if record is not None and _is_running(record)]
 
 
-def _answers(record: ServerRecord) -> bool:
-    if not _is_running(record):
-        return False
+def _accepts(port: int) -> bool:
     with suppress(SparkUnreachable):
-        check_reachable(HOST, record.port)
+        check_reachable(HOST, port)
         return True
     return False
 

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from databuild_dagster.spark.errors import (
     BadSparkUrl,
@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 
 #: A client retries a lost server this often, for two seconds in all. PySpark's own 15 retries take ten minutes, and are
 #: repeated when the process ends.
-CLIENT_RETRIES = 4
-CLIENT_FIRST_WAIT_MS = 100
-CLIENT_LONGEST_WAIT_MS = 1000
+RETRY_POLICY: Final[dict[str, Any]] = {"max_retries": 4, "initial_backoff": 100, "max_backoff": 1000}
 
 #: PySpark's own marks are in the environment, which a child process inherits; this one is not.
 _client_in: dict[str, int] = {}
@@ -217,13 +215,7 @@ def _client(url: str, settings: SparkSettings) -> SparkSession:
 def _shorten_retries(spark: SparkSession) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
-    policy = DefaultPolicy(
-        max_retries=CLIENT_RETRIES,
-        initial_backoff=CLIENT_FIRST_WAIT_MS,
-        max_backoff=CLIENT_LONGEST_WAIT_MS,
-        backoff_multiplier=3.0,
-        jitter=50,
-    )
+    policy = DefaultPolicy(**RETRY_POLICY, backoff_multiplier=3.0, jitter=50)
     cast("ConnectSession", spark).client.set_retry_policies([policy])
 
 

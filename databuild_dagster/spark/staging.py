@@ -86,7 +86,8 @@ def stage_instance(
 ) -> Staged:
     """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
     if _is_spark_frame(frame, ref):
-        _write_spark(frame, folder, coalesce, file_format)
+        whole = frame if coalesce is None else frame.coalesce(coalesce)
+        whole.write.format(file_format.name).options(**file_format.spark_options).save(folder)
     else:
         _write_arrow(frame, folder, ref, file_format)
     return _described(folder, file_format)
@@ -150,7 +151,7 @@ def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *
     if by_key:
         frames[0][PARTITION_KEY] = pd.Series(dtype="object")
     for key, of_key in staged.items():
-        found = [of_key.file_format.read(path, None).to_pandas() for path in of_key.paths]
+        found = [of_key.file_format.read(path).to_pandas() for path in of_key.paths]
         frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
@@ -310,13 +311,6 @@ def _is_spark_frame(frame: Any, ref: str) -> bool:
     if isinstance(frame, pd.DataFrame | pa.Table):
         return False
     raise NotAFrame(ref=ref, found=type(frame).__name__)
-
-
-def _write_spark(frame: DataFrame, staging: str, coalesce: int | None, file_format: FileFormat = WRITTEN) -> None:
-    """Write to a folder that must not exist yet, as `coalesce` files if given. Raises what Spark raises."""
-    if coalesce is not None:
-        frame = frame.coalesce(coalesce)
-    frame.write.format(file_format.name).options(**file_format.spark_options).save(staging)
 
 
 def _write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:

@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import BinaryIO, NamedTuple
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
+from databuild_dagster.warehouse.threads import R, T
 
 
 class Listed(NamedTuple):
@@ -29,9 +30,6 @@ class Listed(NamedTuple):
     #: Changes when the file is written again.
     version: str
 
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
 
 #: Times in a row that other processes may remove the empty folder that is written to. Each time they have finished with
 #: a file of their own, so it ends.
@@ -139,7 +137,7 @@ def open_binary(path: str) -> BinaryIO:
         raise DiskTrouble(path=path, done="read", why=_reason(error)) from error
 
 
-def for_each(do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+def for_each(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """One after the other: for a small file, a thread costs more than the disk."""
     return [do(item) for item in items]
 
@@ -224,10 +222,10 @@ def _create_some(files: Sequence[tuple[str, bytes]]) -> list[bool]:
     return created
 
 
-def _for_some(threads: ThreadPoolExecutor, do: Callable[[Item], None], items: Sequence[Item]) -> None:
+def _for_some(threads: ThreadPoolExecutor, do: Callable[[T], None], items: Sequence[T]) -> None:
     """An equal share of the items to each thread: a future per item costs more than the call."""
 
-    def do_some(some: Sequence[Item]) -> None:
+    def do_some(some: Sequence[T]) -> None:
         for item in some:
             do(item)
 

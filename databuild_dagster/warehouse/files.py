@@ -110,13 +110,7 @@ def publish_files(staging: str, instance_dir: str, files: Iterable[FileEntry]) -
     storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
 
 
-def read_table(
-    warehouse: Warehouse,
-    manifests: Sequence[Manifest],
-    *,
-    columns: Sequence[str] | None = None,
-    limit: int | None = None,
-) -> pa.Table:
+def read_table(warehouse: Warehouse, manifests: Sequence[Manifest], *, limit: int | None = None) -> pa.Table:
     """The rows of instances without Spark: files in order, at most `limit` rows."""
     import pyarrow as pa
 
@@ -127,7 +121,7 @@ def read_table(
     for manifest, path in zip(manifest_of, local_paths(warehouse, needed), strict=True):
         if missing is not None and missing <= 0:
             break
-        table = format_named(manifest.format).read(path, columns)
+        table = format_named(manifest.format).read(path)
         if manifest.uri_type is UriType.IDENTIFIER and SPARK_SCHEMA_KEY not in (table.schema.metadata or {}):
             table = table.cast(as_spark_writes(table.schema))
         tables.append(table if missing is None else table.slice(0, missing))

@@ -8,7 +8,7 @@ files: the format written today does not decide how an older instance is read.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
@@ -50,8 +50,8 @@ class FileFormat(Protocol):
     def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
         """Raises `UnreadableFile`."""
 
-    def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
-        """The rows; all columns, or some. Raises `UnreadableFile`, `ListedFileLost`."""
+    def read(self, path: str) -> pa.Table:
+        """The rows. Raises `UnreadableFile`, `ListedFileLost`."""
 
     def write(self, table: pa.Table, path: str) -> None:
         """One file with the rows. Raises `DiskTrouble`."""
@@ -78,13 +78,13 @@ class Parquet:
             raise NotParquet(path=path, why=_first_line(error)) from error
         return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
 
-    def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
+    def read(self, path: str) -> pa.Table:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         try:
             # partitioning=None: otherwise `instance=<uuid>` in the path would come as a column.
-            return pq.read_table(path, columns=list(columns) if columns else None, partitioning=None)
+            return pq.read_table(path, partitioning=None)
         except FileNotFoundError as error:
             # A clean-up may have removed it since the manifest was read.
             raise ListedFileLost(path=path, why="it is not there") from error

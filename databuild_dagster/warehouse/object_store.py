@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
@@ -26,12 +26,8 @@ from databuild_dagster.warehouse.errors import (
     StorageTrouble,
     StorageUnreachable,
 )
+from databuild_dagster.warehouse.threads import R, T, in_threads
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-
-#: Concurrent requests of one process.
-MAX_THREADS = 8
 #: S3 asks for a retry when two conditional writes of one object overlap.
 MAX_OVERLAPS = 5
 
@@ -42,7 +38,7 @@ _MARKER = b"databuild checks with this object that what exists here is not overw
 #: The package to install for a protocol.
 _EXTRAS = {"s3": "databuild-dagster[s3]", "s3a": "databuild-dagster[s3]", "gs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
 
-#: Large files go in pieces of 50 MB, so many at once for each of the threads above.
+#: Large files go in pieces of 50 MB, so many at once for each thread of `in_threads`.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
 
 #: Names in fsspec's file systems for the time of the write, and for the version of the contents.
@@ -221,18 +217,9 @@ class ObjectStore:
             self.for_each(self._file_system.rm_file, found[1:])
         disk.remove_tree(local_copies.copies_of(path))
 
-    def for_each(self, do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
-        """At most eight at once; the first error is raised after those that were started have ended."""
-        if len(items) < 2:
-            return [do(item) for item in items]
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(min(MAX_THREADS, len(items))) as threads:
-            started = [threads.submit(do, item) for item in items]
-            try:
-                return [future.result() for future in started]
-            finally:
-                threads.shutdown(wait=True, cancel_futures=True)
+    def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Several at once; the first error is raised after those that were started have ended."""
+        return in_threads(do, items)
 
     def _prove(self, root: str) -> None:
         """Prove that `root` can be written to, and that the store refuses the second write of an object.

@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.errors import InvalidWarehouse
-
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+from databuild_dagster.warehouse.threads import R, T
 
 _A_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 #: `pathlib.Path` takes one slash away.
@@ -82,7 +80,7 @@ class Storage(Protocol):
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all its contents, if it exists."""
 
-    def for_each(self, do: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer]:
+    def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """`do` for every item, in order or at once, as is faster for this storage."""
 
 

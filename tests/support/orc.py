@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, BinaryIO
 
@@ -23,8 +23,8 @@ class Orc:
         fingerprint = sha256(f"{opened.nrows} {opened.content_length} {opened.nstripes}".encode()).hexdigest()
         return FileFacts(opened.nrows, opened.schema, fingerprint)
 
-    def read(self, path: str, columns: Sequence[str] | None) -> pa.Table:
-        return self._open(path, path).read(columns=list(columns) if columns else None)
+    def read(self, path: str) -> pa.Table:
+        return self._open(path, path).read()
 
     def write(self, table: pa.Table, path: str) -> None:
         orc.write_table(table, path)

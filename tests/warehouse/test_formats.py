@@ -44,8 +44,7 @@ def test_a_file_is_read_back_as_it_was_written(file_format, tmp_path):
 
     file_format.write(a_table(1, 2, 3), path)
 
-    assert file_format.read(path, None).to_pydict() == {"n": [1, 2, 3], "word": ["1", "2", "3"]}
-    assert file_format.read(path, ["word"]).to_pydict() == {"word": ["1", "2", "3"]}
+    assert file_format.read(path).to_pydict() == {"n": [1, 2, 3], "word": ["1", "2", "3"]}
 
 
 def test_a_file_tells_its_rows_and_columns_from_a_path_and_from_an_open_file(file_format, tmp_path):
@@ -78,7 +77,7 @@ def test_what_is_no_such_file_is_told_by_its_path(file_format, tmp_path, content
     with pytest.raises(UnreadableFile, match=path.name):
         file_format.describe(str(path), str(path))
     with pytest.raises(UnreadableFile, match=path.name):
-        file_format.read(str(path), None)
+        file_format.read(str(path))
 
 
 def test_an_instance_is_written_published_and_read_in_the_format(file_format, warehouse):
