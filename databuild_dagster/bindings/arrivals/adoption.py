@@ -8,23 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dagster import DagsterInstance
-
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.declare.file_patterns import FilePattern
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.selections import refs_named
 from databuild_dagster.data.arrival_errors import ListedTwice, LiveAlready, NoFiles, NotAdoptable, SaidToBeWrong
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import BeingBuilt
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 from databuild_dagster.warehouse.threads import in_threads
@@ -69,13 +64,8 @@ class Adoption:
 
 
 @dataclass(frozen=True, slots=True)
-class Adopter:
+class Adopter(Recorder):
     """Adopts partitions of one dataset."""
-
-    engine: Engine
-    instance: DagsterInstance
-    dataset: DatasetSpec
-    warehouse: Warehouse
 
     def adopt(
         self,
@@ -106,13 +96,9 @@ class Adopter:
         if adoption.kept and if_live is IfLive.REFUSE:
             raise LiveAlready(named=few_of(adoption.kept, MAX_NAMED), verb="is" if len(adoption.kept) == 1 else "are")
         if not dry_run:
-            uuids = self._recorder.record(adoption.recorded, canonical) if adoption.recorded else {}
-            self._recorder.show(adoption.recorded, uuids, adoption.same)
+            uuids = self.record(adoption.recorded, canonical) if adoption.recorded else {}
+            self.show(adoption.recorded, uuids, adoption.same)
         return adoption
-
-    @property
-    def _recorder(self) -> Recorder:
-        return Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
 
     # Partitions and files
 
@@ -148,11 +134,11 @@ class Adopter:
             where = pattern.of(partition_key_of(ref))[0]
             return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
 
-        described = self._recorder.described(found, origin)
+        described = self.described(found, origin)
         if allow_schema_change:
-            self._recorder.check_readable_together(described)
+            self.check_readable_together(described)
         else:
-            self._recorder.check_columns(described)
+            self.check_columns(described)
         return described
 
     # Results

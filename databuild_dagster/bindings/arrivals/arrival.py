@@ -11,8 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dagster import DagsterInstance
-
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
 from databuild_dagster.data.arrival_errors import (
@@ -26,8 +24,7 @@ from databuild_dagster.data.arrival_errors import (
     SaidWrong,
 )
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
@@ -65,13 +62,8 @@ class Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class Arriver:
+class Arriver(Recorder):
     """Records arrivals of one dataset's lots by hand."""
-
-    engine: Engine
-    instance: DagsterInstance
-    dataset: DatasetSpec
-    warehouse: Warehouse
 
     def arrive(
         self,
@@ -95,20 +87,19 @@ class Arriver:
             raise FilesAndEmpty(ref=ref)
         if not empty and not uris:
             raise NothingGiven(ref=ref)
-        recorder = Recorder(self.engine, self.instance, self.dataset, self.warehouse, actor=this_user())
         now = self.engine.queries.canonical([ref])[ref]
         arrived = Arrived(ref, uuid=now.uuid, is_late=now.uuid is not None)
         if empty:
-            arrived.recorded = self._emptied(recorder, ref, now, replace_all=replace_all)
+            arrived.recorded = self._emptied(ref, now, replace_all=replace_all)
         else:
-            arrived.recorded = self._filled(recorder, ref, now, uris, arrived, replace_all=replace_all)
+            arrived.recorded = self._filled(ref, now, uris, arrived, replace_all=replace_all)
         if arrived.recorded is None:
-            recorder.show((), {}, [ref] if now.state is InstanceState.LIVE else ())
+            self.show((), {}, [ref] if now.state is InstanceState.LIVE else ())
             return arrived
         if not allow_schema_change and arrived.recorded.files:
-            recorder.check_columns([arrived.recorded])
-        uuids = recorder.record([arrived.recorded], {ref: now})
-        recorder.show([arrived.recorded], uuids)
+            self.check_columns([arrived.recorded])
+        uuids = self.record([arrived.recorded], {ref: now})
+        self.show([arrived.recorded], uuids)
         arrived.uuid = uuids[ref]
         return arrived
 
@@ -125,20 +116,23 @@ class Arriver:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key
 
-    def _emptied(self, recorder: Recorder, ref: Ref, now: Canonical, *, replace_all: bool) -> Outside | None:
+    def _emptied(self, ref: Ref, now: Canonical, *, replace_all: bool) -> Outside | None:
         if now.state is InstanceState.LIVE:
             if now.manifest_state == ManifestState.EMPTY.value:
                 return None
             if not replace_all:
                 raise HasDataAlready(ref=ref, files=counted(now.files or 0, "file"))
-        return recorder.empty(ref, "declared empty")
+        return self.empty(ref, "declared empty")
 
     def _filled(
-        self, recorder: Recorder, ref: Ref, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
+        self, ref: Ref, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
     ) -> Outside | None:
+        def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
+            return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
+
         found = dict(file for uri in uris for file in found_at(uri))
         check_not_own(found, self.warehouse)
-        (there,) = recorder.described({ref: list(found.items())}, _origin_by_hand)
+        (there,) = self.described({ref: list(found.items())}, origin)
         has = [] if replace_all else instances_of(self.engine, self.dataset.asset, ref)
         grown = grow(there, now, has)
         kept = set() if grown is None else {file.uri for file in grown.files}
@@ -254,7 +248,3 @@ def _digest(path: str) -> str:
     except FileNotFoundError:
         return path
     return digest.hexdigest()
-
-
-def _origin_by_hand(ref: Ref, entries: Sequence[FileEntry]) -> str:
-    return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"

@@ -8,7 +8,7 @@ files are not databuild's: no later clean-up moves or removes them. The caller d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import compress, islice, pairwise
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, Own
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
@@ -81,7 +82,7 @@ class Recorder:
     instance: DagsterInstance
     dataset: DatasetSpec
     warehouse: Warehouse
-    actor: str
+    actor: str = field(default_factory=this_user)
 
     # Contents of files
 

@@ -206,29 +206,23 @@ class Watcher:
         intervals = list(look.news)
         for start in range(0, len(intervals), MAX_LOTS_PER_BATCH):
             some = {interval: look.news[interval] for interval in intervals[start : start + MAX_LOTS_PER_BATCH]}
-            self._record_batch(some, look.canonical, look, now)
+            self._record_batch(some, look, now)
         for start in range(0, len(look.empty), MAX_LOTS_PER_BATCH):
             refs = [self._ref(interval) for interval in look.empty[start : start + MAX_LOTS_PER_BATCH]]
             where = f"nothing arrived in {self._pattern.folder}"
             empty = self._recorder.empty(refs[0], where)
-            self._commit([Outside(ref, (), empty.schema, where) for ref in refs], look.canonical, {}, look, now)
+            self._commit([Outside(ref, (), empty.schema, where) for ref in refs], {}, look, now)
         self._held = {ref: held for ref, held in self._held.items() if now < held[2]}
         look.held = {ref: why for ref, (_, why, _) in self._held.items()}
         return look
 
-    def _record_batch(
-        self,
-        some: Mapping[Interval, tuple[list[Listed], str]],
-        canonical: Mapping[Ref, Canonical],
-        look: Look,
-        now: float,
-    ) -> None:
+    def _record_batch(self, some: Mapping[Interval, tuple[list[Listed], str]], look: Look, now: float) -> None:
         marks = {self._ref(interval): mark for interval, (_, mark) in some.items()}
         files = {self._ref(interval): files for interval, (files, _) in some.items()}
         grown: list[Outside] = []
         present = neighbour(self._engine.queries, self._dataset.asset)
         columns = None if present is None else (present.ref, present.schema)
-        for ref, found in self._grown_each(files, marks, canonical).items():
+        for ref, found in self._grown_each(files, marks, look.canonical).items():
             match found:
                 case None:
                     self._known[ref] = marks[ref]
@@ -241,7 +235,7 @@ class Watcher:
                     columns = (ref, found.schema) if found.schema.columns else columns
                     grown.append(found)
                     self._held.pop(ref, None)
-        for ref in self._commit(grown, canonical, marks, look, now):
+        for ref in self._commit(grown, marks, look, now):
             self._known[ref] = marks[ref]
 
     def _grown_each(
@@ -280,19 +274,12 @@ class Watcher:
             return refused.message
         return None
 
-    def _commit(
-        self,
-        grown: Sequence[Outside],
-        canonical: Mapping[Ref, Canonical],
-        marks: Mapping[Ref, str],
-        look: Look,
-        now: float,
-    ) -> list[Ref]:
+    def _commit(self, grown: Sequence[Outside], marks: Mapping[Ref, str], look: Look, now: float) -> list[Ref]:
         """One event; returns the refs. None if another process was faster: the next look sees its instances."""
         if not grown:
             return []
         try:
-            uuids = self._recorder.record(grown, canonical)
+            uuids = self._recorder.record(grown, look.canonical)
         except CanonicalMoved:
             look.more = True
             return []
@@ -301,8 +288,8 @@ class Watcher:
                 # The event is all or none; halves isolate the lot that is refused.
                 half = len(grown) // 2
                 return [
-                    *self._commit(grown[:half], canonical, marks, look, now),
-                    *self._commit(grown[half:], canonical, marks, look, now),
+                    *self._commit(grown[:half], marks, look, now),
+                    *self._commit(grown[half:], marks, look, now),
                 ]
             self._held.update(
                 {outside.ref: (marks.get(outside.ref, ""), refused.message, now + HELD_SECONDS) for outside in grown}
@@ -310,7 +297,7 @@ class Watcher:
             return []
         self._to_show.update({outside.ref: (outside, uuids[outside.ref]) for outside in grown})
         look.recorded += grown
-        look.late += [outside.ref for outside in grown if canonical[outside.ref].uuid is not None]
+        look.late += [outside.ref for outside in grown if look.canonical[outside.ref].uuid is not None]
         return [outside.ref for outside in grown]
 
     # Third step: green in Dagster, which takes some milliseconds for each lot

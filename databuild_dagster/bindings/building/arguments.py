@@ -16,7 +16,7 @@ from dagster import AssetExecutionContext
 from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
-from databuild_dagster.bindings.declare.input_filters import FilesReadOfStep, summed
+from databuild_dagster.bindings.declare.input_filters import summed
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
 from databuild_dagster.bindings.reading.frames import Frames, How, OnNarrowed
@@ -39,8 +39,8 @@ class Arguments:
     datasets: Mapping[str, DatasetSpec]
     frames: Frames
     finder: InputFinder
-    #: The files that filters let through, and all files.
-    files_read: FilesReadOfStep = field(default_factory=FilesReadOfStep)
+    #: Partition key to filtered input to the files that were read and all files. The last read counts.
+    files_read: dict[str | None, dict[str, str]] = field(default_factory=dict)
 
     @property
     def dataset(self) -> DatasetSpec:
@@ -138,7 +138,8 @@ class Arguments:
         def note(of_uuid: Mapping[str, FilesRead]) -> None:
             for key, found in read:
                 known = (of_uuid.get(instance.uuid or "") for instance in found)
-                self.files_read.note(key, name, summed(instance for instance in known if instance is not None))
+                read_of_key = summed(instance for instance in known if instance is not None)
+                self.files_read.setdefault(key, {})[name] = f"{read_of_key.files} of {read_of_key.of}"
             total = summed(of_uuid.values())
             self.context.log.info(
                 f"{total.files} of {total.of} files of {name} are read where {self.body.filters[name]}."

@@ -176,8 +176,10 @@ class Outputs:
             summary = manifest_fact(manifest, uri)
             fact = OutputFact(ref=ref, inputs=used, code_version=dataset.code_version, manifest=summary)
             passed = tuple(call.verdicts.get(ref, ()))
-            files_read = self._tools.arguments.files_read.metadata(run.partition_key)
-            outputs.append(BuiltOutput(fact, manifest, uri, passed, {**files_read, **context.output_metadata(ref)}))
+            metadata = context.output_metadata(ref)
+            if read := self._tools.arguments.files_read.get(run.partition_key):
+                metadata = {"databuild/files_read": dict(sorted(read.items())), **metadata}
+            outputs.append(BuiltOutput(fact, manifest, uri, passed, metadata))
         if closed:
             details = f"Its files are kept in {outputs[0].uri}."
             return Failed(run, _sentence(closed), False, details, {o.fact.ref: o.verdicts for o in outputs})

@@ -60,7 +60,9 @@ _log = logging.getLogger(__name__)
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
     """Yields Dagster's events; raises `Failure` iff a job run failed."""
-    yield from _Step(context, body, config).run()
+    step = _Step(context, body, config)
+    with step.held:
+        yield from step.run()
 
 
 class _Step:
@@ -100,10 +102,6 @@ class _Step:
         self.held = ExitStack()
 
     def run(self) -> Iterator[Any]:
-        with self.held:
-            yield from self._run()
-
-    def _run(self) -> Iterator[Any]:
         hosting = begin(
             self.engine,
             self.datasets,
@@ -204,16 +202,15 @@ class _Step:
         """Wait until others are done; returns the refs that this step has to build after all (rules 8.2, 8.3)."""
         if join:
             self.context.log.info(run_messages.joined(list(join)))
-        timeout_seconds = self.deployment.delegation_timeout_seconds
         if join and self.waiting_since is None:
             self.waiting_since = self.engine.steady()
         with Waiting(
             self.engine,
             self.datasets,
             self.asking,
-            join,
+            dict(join),
             since=self.waiting_since or 0.0,
-            timeout_seconds=timeout_seconds,
+            timeout_seconds=self.deployment.delegation_timeout_seconds,
             claim=self._claim,
             in_the_way_of=partial(in_the_way_of, self.engine, self.context.instance),
         ) as others:

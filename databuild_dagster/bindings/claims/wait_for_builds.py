@@ -8,7 +8,7 @@ ends like a run that misses an input; the want that it left builds its refs (dec
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Event
 
 from dagster import DagsterInstance, DagsterRunStatus, Failure, RunsFilter
@@ -50,33 +50,23 @@ class News:
     left: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
 class Waiting:
     """A context manager around the wait of one step. If an error ends the wait, the ledger records the reason."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        datasets: Mapping[str, DatasetSpec],
-        asking: Asking,
-        join: Mapping[Ref, str],
-        *,
-        since: float,
-        timeout_seconds: float,
-        claim: Callable[[Sequence[Ref]], Hosting],
-        in_the_way_of: Callable[[Iterable[Ref], float], tuple[Ref, ...]],
-    ) -> None:
-        #: Ref to the job run that builds it now.
-        self.waiting = dict(join)
-        self._engine = engine
-        self._datasets = datasets
-        self._asking = asking
-        self._timeout_seconds = timeout_seconds
-        self._claim = claim
-        self._in_the_way_of = in_the_way_of
-        self._patience_seconds = GIVE_WAY_SECONDS * random.uniform(1, 2)
-        #: When this run began to wait, by the engine's `steady` clock.
-        self._since = since
-        self._pause = Event()
+    engine: Engine
+    datasets: Mapping[str, DatasetSpec]
+    asking: Asking
+    #: Ref to the job run that builds it now.
+    waiting: dict[Ref, str]
+    _: KW_ONLY
+    #: When this run began to wait, by the engine's `steady` clock.
+    since: float
+    timeout_seconds: float
+    claim: Callable[[Sequence[Ref]], Hosting]
+    in_the_way_of: Callable[[Iterable[Ref], float], tuple[Ref, ...]]
+    patience_seconds: float = field(default_factory=lambda: GIVE_WAY_SECONDS * random.uniform(1, 2))
+    _pause: Event = field(default_factory=Event)
 
     def __enter__(self) -> "Waiting":
         return self
@@ -91,8 +81,8 @@ class Waiting:
         """Read the store once. Raises Dagster's `Failure`, which names the stalled job run, at the time limit."""
         news = News()
         free = []
-        now = self._engine.now()
-        for ref, canonical in self._engine.queries.canonical(list(self.waiting)).items():
+        now = self.engine.now()
+        for ref, canonical in self.engine.queries.canonical(list(self.waiting)).items():
             # After its backoff the first claim or tick retries the ref.
             if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                 self.waiting[ref] = canonical.job_run or self.waiting[ref]
@@ -104,16 +94,16 @@ class Waiting:
                 news.failed[ref] = canonical.reason or "its build failed"
             else:
                 free.append(ref)
-        waited = self._engine.steady() - self._since
+        waited = self.engine.steady() - self.since
         if free:
-            claimed = self._claim(free)
+            claimed = self.claim(free)
             news.hosting = replace(claimed, join={**self.waiting, **claimed.join})
-        elif self.waiting and waited > self._timeout_seconds:
+        elif self.waiting and waited > self.timeout_seconds:
             if not news.live and not news.failed:
-                raise Failure(stalled(self.waiting, self._timeout_seconds), allow_retries=False)
+                raise Failure(stalled(self.waiting, self.timeout_seconds), allow_retries=False)
         elif self.waiting and waited > TAKE_OVER_SECONDS:
             news.hosting = self._take_over()
-            if news.hosting is None and waited > self._patience_seconds:
+            if news.hosting is None and waited > self.patience_seconds:
                 news.left = self._give_way()
         return news
 
@@ -124,7 +114,7 @@ class Waiting:
     def _take_over(self) -> Hosting | None:
         """Start a launch that has not begun: it may be queued for the slot of this Dagster run (rule 8.2)."""
         for job_run_id in dict.fromkeys(self.waiting.values()):
-            hosting = take_over(self._engine, self._datasets, job_run_id, self._asking)
+            hosting = take_over(self.engine, self.datasets, job_run_id, self.asking)
             if hosting is not None and hosting.launch_id is not None:
                 built_here = {ref for run in hosting.job_runs for ref in run.refs}
                 others = {ref: job_run for ref, job_run in self.waiting.items() if ref not in built_here}
@@ -133,7 +123,7 @@ class Waiting:
 
     def _give_way(self) -> dict[Ref, tuple[Ref, ...]]:
         """Stop waiting if launches before the refs are queued for the slot of this Dagster run."""
-        needed = self._in_the_way_of(self.waiting, self._patience_seconds)
+        needed = self.in_the_way_of(self.waiting, self.patience_seconds)
         if not needed:
             return {}
         left = dict.fromkeys(self.waiting, needed)
@@ -144,8 +134,8 @@ class Waiting:
     def _give_up(self, why: str) -> None:
         if not self.waiting:
             return
-        run_id = self._asking.dagster_run_id
-        self._engine.handle(
+        run_id = self.asking.dagster_run_id
+        self.engine.handle(
             GiveUpDelegations(requester=run_id, reason=why, refs=tuple(self.waiting)), actor=f"dagster run {run_id}"
         )
 

@@ -15,8 +15,6 @@ from databuild_dagster.warehouse.filters import BadFilter, parsed_filter
 
 #: The key in the metadata of an `AssetIn`.
 WHERE: Final = "where"
-#: The key in the metadata of a materialization: input to how many files of how many were read.
-FILES_READ: Final = "databuild/files_read"
 
 
 def filters_of(asset_name: str, ins: Mapping[str, AssetIn]) -> dict[str, str]:
@@ -45,19 +43,3 @@ def summed(counts: Iterable[FilesRead]) -> FilesRead:
     """The sum of all counts."""
     found = list(counts)
     return FilesRead(sum(count.files for count in found), sum(count.of for count in found))
-
-
-class FilesReadOfStep:
-    """How many files of each filtered input were read for each partition of one step. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[str | None, dict[str, str]] = {}
-
-    def note(self, partition_key: str | None, parameter: str, read: FilesRead) -> None:
-        """Record a read. If the step tries a partition again, the last read counts."""
-        self._by_key.setdefault(partition_key, {})[parameter] = f"{read.files} of {read.of}"
-
-    def metadata(self, partition_key: str | None) -> dict[str, Any]:
-        """The metadata of a partition's materialization; empty if no input has a filter."""
-        read = self._by_key.get(partition_key)
-        return {FILES_READ: dict(sorted(read.items()))} if read else {}

@@ -22,7 +22,6 @@ from dagster import (
 from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.wording import few_of
 
 #: Refs named in its metadata.
@@ -44,13 +43,11 @@ def selected_taint_checks(context: AssetExecutionContext) -> Iterable[AssetCheck
         yield AssetCheckResult(asset_key=key, check_name=TAINT_CHECK, **_verdict(*found[asset_text(key)]))
 
 
-def report_taint_checks(instance: DagsterInstance, engine: Engine, assets: Sequence[str]) -> None:
-    """Report to Dagster, without a run, how many refs of each asset are tainted, where the number has changed."""
-    report_tainted(instance, engine.queries.tainted_refs(assets, MAX_NAMED) if assets else {})
-
-
 def report_tainted(instance: DagsterInstance, found: Mapping[str, tuple[int, Sequence[str]]]) -> None:
-    """The same from known numbers: asset to the number of its tainted refs, and at most `MAX_NAMED` of them."""
+    """Report to Dagster, without a run, how many refs of each asset are tainted, where the number has changed.
+
+    `found` has by asset the number of its tainted refs, and at most `MAX_NAMED` of them.
+    """
     verdicts = {AssetCheckKey(asset_key(asset), TAINT_CHECK): _verdict(*tainted) for asset, tainted in found.items()}
     if verdicts:
         report_changed(instance, verdicts, _COUNT)

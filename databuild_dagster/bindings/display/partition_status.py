@@ -78,23 +78,14 @@ def plan_runs(instance: DagsterInstance, shown: Mapping[Ref, str], *, step_key: 
         with log.index_transaction() as connection:
             rows = [log._event_to_row(event) for event in events.values()]
             connection.execute(SqlEventLogStorageTable.insert(), rows)
+        # The last run of each asset is all that the UI shows for an unpartitioned one.
+        to_store = (ref for ref, run_id in shown.items() if run_id != NO_RUN or partition_key_of(ref) is None)
+        for event in {asset_of(ref): events[ref] for ref in to_store}.values():
+            log.store_asset_event(event, 0)
     else:
         for event in events.values():
             instance.handle_new_event(event)
-    _remember_run(instance, events)
     clear_cached_status(instance, {asset_of(ref) for ref, run_id in shown.items() if run_id == NO_RUN})
-
-
-def _remember_run(instance: DagsterInstance, events: Mapping[Ref, EventLogEntry]) -> None:
-    """Store the last run of each asset, which is all that the UI shows for an unpartitioned one."""
-    log = instance.event_log_storage
-    if not isinstance(log, SqlEventLogStorage):
-        return
-    last = {
-        asset_of(ref): event for ref, event in events.items() if event.run_id != NO_RUN or partition_key_of(ref) is None
-    }
-    for event in last.values():
-        log.store_asset_event(event, 0)
 
 
 def clear_cached_status(instance: DagsterInstance, assets: Iterable[str]) -> None:

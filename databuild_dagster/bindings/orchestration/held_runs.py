@@ -12,7 +12,7 @@ from dagster import DagsterInstance, DagsterRun
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, OVER, RELEASED
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers, claim, request_of
-from databuild_dagster.bindings.display.checks import report_taint_checks
+from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
 from databuild_dagster.bindings.display.materialization import Served
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.orchestration.finish_run import end_as_answered, log_to_run
@@ -121,7 +121,8 @@ def _dagster_runs(engine: Engine, job_run_ids: list[str]) -> dict[str, str]:
 
 
 def end(instance: DagsterInstance, engine: Engine, request: Request, state: RequestState) -> None:
-    report_taint_checks(instance, engine, request.taint_checks)
+    if request.taint_checks:
+        report_tainted(instance, engine.queries.tainted_refs(request.taint_checks, MAX_NAMED))
     end_as_answered(instance, request, state.served, state.denied, state.joined)
     see_off(instance, engine, request.run.run_id)
 

@@ -4,7 +4,7 @@ A queued run is held as soon as other runs answer all that it asks for. Of sever
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 
@@ -19,7 +19,6 @@ from databuild_dagster.bindings.orchestration.held_runs import answer, end, rele
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
-from databuild_dagster.model.refs import Ref
 
 #: Held runs that one tick tends, and queued ones that it reads, the oldest first.
 MAX_HELD_PER_TICK = 500
@@ -170,7 +169,9 @@ def _continue(
     elif any(dataset.location == location for dataset in request.datasets.values()):
         waited = engine.clock() - record.create_timestamp.timestamp()
         if waited > timeout_seconds:
-            _time_out(instance, engine, run, state.waiting, timeout_seconds)
+            message = run_messages.stalled(state.waiting, timeout_seconds)
+            instance.report_run_failed(run, message)
+            see_off(instance, engine, run.run_id, message)
 
 
 def _repair(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> None:
@@ -180,15 +181,3 @@ def _repair(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> None:
     elif (request := request_of(instance, engine, run)) is not None:
         # All refs were live when it was started; only its end is missing.
         end(instance, engine, request, state_of(engine, request))
-
-
-def _time_out(
-    instance: DagsterInstance,
-    engine: Engine,
-    run: DagsterRun,
-    waiting: Mapping[Ref, str | None],
-    timeout_seconds: float,
-) -> None:
-    message = run_messages.stalled(waiting, timeout_seconds)
-    instance.report_run_failed(run, message)
-    see_off(instance, engine, run.run_id, message)
