@@ -67,7 +67,7 @@ def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
-    from databuild_dagster.bindings.registry.lot_partitions import expected_lots, has_lots, lot_keys_of
+    from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lot_keys_if_any, lot_keys_of
 
     ends = _end("--from", start), _end("--to", end)
     since, until = (bound.start if isinstance(bound, Lot) else bound for bound in ends)
@@ -88,7 +88,8 @@ def _reports(
     def expected_of(spec: DatasetSpec) -> Expected | None:
         if spec.asset == asset:
             return asked
-        return expected_lots(lot_keys_of(spec), now, lots.start, lots.end, touched=True) if has_lots(spec) else None
+        keys = lot_keys_if_any(spec)
+        return None if keys is None else expected_lots(keys, now, lots.start, lots.end, touched=True)
 
     return chain_of_gaps(engine, spec, expected_of)
 

@@ -52,14 +52,14 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
 
     Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
     """
-    from databuild_dagster.bindings.registry.lot_partitions import has_lots
+    from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 
     queries = the_queries()
     if dataset is None:
         if listed:
             raise click.UsageError("--list needs a DATASET.")
         specs = sorted(queries.datasets().values(), key=lambda spec: spec.asset)
-        _tell([_summary(queries, spec, time.time()) for spec in specs if has_lots(spec)], as_json=as_json)
+        _tell([_summary(queries, spec, time.time()) for spec in specs if lot_keys_if_any(spec)], as_json=as_json)
         return
     spec = queries.known_dataset(dataset)
     if as_json or listed:

@@ -11,7 +11,6 @@ import string
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from enum import Enum
 from functools import cached_property
 
 from databuild_dagster.model.errors import Refused
@@ -49,17 +48,6 @@ class BadLandingPattern(Refused):
     """The pattern {pattern!r} does not assign files to lots of {asset}: {why}."""
 
     hint = "Write it as in files='landing/flights_{{time:%Y%m%dT%H%M}}*.parquet', or set by='modified'."
-
-
-class Kind(Enum):
-    """The kind of a file in the landing folder."""
-
-    #: It belongs to a time.
-    TIMED = "timed"
-    #: It matches but for its time.
-    STRANGER = "stranger"
-    #: It does not match, or it is excluded.
-    OTHER = "other"
 
 
 @dataclass(frozen=True)
@@ -105,34 +93,32 @@ class LandingPattern:
         """The folder that is listed: the names of the pattern before the first with a wildcard or a field."""
         return self._split[0]
 
-    @cached_property
-    def is_deep(self) -> bool:
-        """Whether files in folders of that folder match."""
-        return "/" in self._split[1]
-
     def listed(self) -> list[Listed]:
         """Every file of the folder. Raises FileNotFoundError, `DiskTrouble`, `StorageTrouble`."""
-        return storage_at(self.folder).list_files(self.folder, deep=self.is_deep)
+        # The pattern decides whether files in folders of that folder can match.
+        return storage_at(self.folder).list_files(self.folder, deep="/" in self._split[1])
 
     @property
     def is_object_store(self) -> bool:
         """Whether files appear whole."""
         return protocol_of(self.folder) is not None
 
-    def kind_and_time(self, file: Listed) -> tuple[Kind, datetime | None]:
-        """The kind of a listed file, and its time if it has one."""
-        path = file.path[len(self.folder) + 1 :]
-        found = self._meant.fullmatch(path)
-        if found is None and self._like.fullmatch(path) is None:
-            return Kind.OTHER, None
-        if self._is_left_out(path):
-            return Kind.OTHER, None
-        if found is None:
-            return Kind.STRANGER, None
-        if not self.by_name:
-            return Kind.TIMED, datetime.fromtimestamp(file.modified, UTC)
-        at = _time_of(found.groupdict(), self.timezone)
-        return (Kind.STRANGER, None) if at is None else (Kind.TIMED, at)
+    def is_meant(self, file: Listed) -> bool:
+        """Whether a listed file matches, or matches but for its time, and is not excluded."""
+        path = self._below_folder(file)
+        is_like = self._meant.fullmatch(path) is not None or self._like.fullmatch(path) is not None
+        return is_like and not self._is_left_out(path)
+
+    def time_of(self, file: Listed) -> datetime | None:
+        """The time of a file; None if its name has none, or one that does not exist."""
+        if (found := self._meant.fullmatch(self._below_folder(file))) is None:
+            return None
+        return (
+            _time_of(found.groupdict(), self.timezone) if self.by_name else datetime.fromtimestamp(file.modified, UTC)
+        )
+
+    def _below_folder(self, file: Listed) -> str:
+        return file.path[len(self.folder) + 1 :]
 
     # The pattern
 

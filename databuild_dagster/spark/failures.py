@@ -85,7 +85,8 @@ def is_lost(exception: BaseException) -> bool:
 
 def explain_failure(exception: BaseException) -> str:
     """The failure and its place in one sentence; the exception's own first line if it is not known."""
-    return _shortened(_sentence(exception))
+    sentence = _sentence(exception)
+    return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"
 
 
 def _sentence(exception: BaseException) -> str:
@@ -215,7 +216,3 @@ def _names(text: str, phrases: tuple[str, ...]) -> bool:
 
 def _first_line(exception: BaseException) -> str:
     return next((line.strip() for line in str(exception).splitlines() if line.strip()), "no message")
-
-
-def _shortened(sentence: str) -> str:
-    return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"

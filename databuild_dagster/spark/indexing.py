@@ -112,19 +112,16 @@ def _as_text(column: Column, type_text: str) -> Column:
     """As `filters` reads a figure."""
     import pyspark.sql.functions as F
 
-    if type_text == "timestamp":
-        # Independent of the session's time zone, which may repeat or skip an hour.
-        moment: Column = F.unix_micros(column).cast("string")
-        return moment
-    if type_text == "float":
-        # Spark compares doubles: the text 0.1 of a float would be another double.
-        wide: Column = column.cast("double").cast("string")
-        return wide
-    if type_text == "timestamp_ntz":
-        shown: Column = F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
-        return shown
-    text: Column = column.cast("string")
-    return text
+    match type_text:
+        case "timestamp":
+            # Independent of the session's time zone, which may repeat or skip an hour.
+            column = F.unix_micros(column)
+        case "float":
+            # Spark compares doubles: the text 0.1 of a float would be another double.
+            column = column.cast("double")
+        case "timestamp_ntz":
+            column = F.date_format(column, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
+    return column.cast("string")
 
 
 def _columns(row: Any, types: dict[str, str]) -> dict[str, ColumnFigures]:

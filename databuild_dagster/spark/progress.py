@@ -35,40 +35,34 @@ def watch_progress(
     if not is_client(spark):
         yield
         return
-    # A subclass of PySpark's class would need its import.
-    reporter = cast("ProgressHandler", _Reporter(spark, on_progress, every_seconds))
-    spark.registerProgressHandler(reporter)
-    try:
-        yield
-    finally:
-        spark.removeProgressHandler(reporter)
+    #: The time of the last report of each running operation, or of its start.
+    reported: dict[str | None, float] = {}
+    lock = Lock()
 
+    def is_time(operation_id: str | None) -> bool:
+        now = time.monotonic()
+        with lock:
+            if now - reported.setdefault(operation_id, now) < every_seconds:
+                return False
+            reported[operation_id] = now
+            return True
 
-class _Reporter:
-    def __init__(self, spark: SparkSession, on_progress: OnProgress, every_seconds: float) -> None:
-        self._spark = spark
-        self._on_progress = on_progress
-        self._every_seconds = every_seconds
-        #: The time of the last report of each running operation, or of its start.
-        self._reported: dict[str | None, float] = {}
-        self._lock = Lock()
-
-    def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+    def report(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         if done:
-            with self._lock:
-                self._reported.pop(operation_id, None)
+            with lock:
+                reported.pop(operation_id, None)
             return
         known = list(stages or ())
         total = sum(stage.num_tasks for stage in known)
-        if total and self._is_time(operation_id):
+        if total and is_time(operation_id):
             finished = sum(stage.num_completed_tasks for stage in known)
-            for tag in sorted(self._spark.getTags()):
-                self._on_progress(tag, finished, total)
+            for tag in sorted(spark.getTags()):
+                on_progress(tag, finished, total)
 
-    def _is_time(self, operation_id: str | None) -> bool:
-        now = time.monotonic()
-        with self._lock:
-            if now - self._reported.setdefault(operation_id, now) < self._every_seconds:
-                return False
-            self._reported[operation_id] = now
-            return True
+    # A subclass of PySpark's class would need its import.
+    handler = cast("ProgressHandler", report)
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)

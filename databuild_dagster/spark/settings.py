@@ -124,15 +124,12 @@ class SparkSettings:
         by_session = {key: value for key, value in self.all_config().items() if _set_by_session(key)}
         return {**by_session, **{key: str(value) for key, value in self.run_config.items()}}
 
-    def server_config(self) -> dict[str, str]:
-        """The settings that are fixed when a server starts."""
-        return {key: value for key, value in self.all_config().items() if not _set_by_session(key)}
-
     def fingerprint(self) -> str:
         """A text that two settings share exactly if one server can serve both; UDFs run in the server's Python."""
         import pyspark
 
-        facts = [pyspark.__version__, self.master, worker_python(), sorted(self.server_config().items())]
+        fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
+        facts = [pyspark.__version__, self.master, worker_python(), fixed]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 

@@ -238,6 +238,8 @@ def _narrowed(column: str, narrow: str) -> str:
 
 def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
     """The end of a range in the column's own type. Raises `BadConstraint`."""
+    import pyspark.sql.functions as F
+
     is_number = isinstance(bound, int | float)
     parse = {"date": date.fromisoformat, "timestamp": datetime.fromisoformat, "timestamp_ntz": datetime.fromisoformat}
     if type_name in parse and isinstance(bound, str):
@@ -245,7 +247,7 @@ def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
             found = parse[type_name](bound)
         except ValueError:
             raise _bad(constraint, f"{bound!r} is no {type_name}", "Write 2013-01-31, or 2013-01-31T05:00.") from None
-        return _in_spark(found, type_name)
+        return F.lit(found.isoformat()).cast(type_name)
     if type_name in _TEXTS and not is_number:
         return bound
     if type_name in ("byte", "short", "integer", "long", "float", "double", "decimal") and is_number:
@@ -253,13 +255,6 @@ def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
             raise _bad(constraint, f"{bound} has more than 64 bits", "Leave that end open, or write an expression.")
         return bound
     raise _bad(constraint, f"{bound!r} cannot be compared with a column of {type_name}", "Give ends of the same type.")
-
-
-def _in_spark(moment: date | datetime, type_name: str) -> Column:
-    import pyspark.sql.functions as F
-
-    found: Column = F.lit(moment.isoformat()).cast(type_name)
-    return found
 
 
 def _report(manifest: Manifest, constraints: Sequence[AnyConstraint], row: Any) -> PartitionReport:

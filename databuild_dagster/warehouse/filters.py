@@ -341,27 +341,24 @@ def _type_name(data_type: pa.DataType) -> str:
     raise Unknown
 
 
+#: How the text of a figure becomes a value, by type; a timestamp is in microseconds since 1970 UTC.
+_VALUE_OF: dict[str, Callable[[str], Any]] = {
+    **dict.fromkeys(WHOLE, int),
+    **dict.fromkeys(FLOATING, float),
+    "string": str,
+    "boolean": "true".__eq__,
+    "date": date.fromisoformat,
+    "timestamp": lambda text: _EPOCH + timedelta(microseconds=int(text)),
+    "timestamp_ntz": datetime.fromisoformat,
+}
+
+
 def _typed_value(text: str, type_name: str) -> Any:
     """A figure as a value of its type. Raises `Unknown`."""
-    if type_name in WHOLE:
-        return int(text)
-    if type_name in FLOATING:
-        return float(text)
-    if type_name.startswith("decimal"):
-        return Decimal(text)
-    match type_name:
-        case "string":
-            return text
-        case "boolean":
-            return text == "true"
-        case "date":
-            return date.fromisoformat(text)
-        case "timestamp":
-            # In microseconds since 1970 UTC.
-            return _EPOCH + timedelta(microseconds=int(text))
-        case "timestamp_ntz":
-            return datetime.fromisoformat(text)
-    raise Unknown
+    value_of = Decimal if type_name.startswith("decimal") else _VALUE_OF.get(type_name)
+    if value_of is None:
+        raise Unknown
+    return value_of(text)
 
 
 def _as_double(number: Any) -> tuple[bool, float]:

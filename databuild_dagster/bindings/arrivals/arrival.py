@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
-from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.data.arrival_errors import (
     ColumnsDiffer,
     FilesAndEmpty,
@@ -109,9 +109,9 @@ class Arriver(Recorder):
         why = self.engine.catalog.why_not(self.dataset, lot)
         if why is None:
             return lot
-        if not has_lots(self.dataset) or not lot[:8].isdigit() or "P" not in lot:
+        if (keys := lot_keys_if_any(self.dataset)) is None or not lot[:8].isdigit() or "P" not in lot:
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
-        key = lot_keys_of(self.dataset).key_of(Lot.parse(lot))
+        key = keys.key_of(Lot.parse(lot))
         if why := self.engine.catalog.why_not(self.dataset, key):
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key

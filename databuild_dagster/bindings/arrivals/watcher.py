@@ -16,11 +16,11 @@ from dagster import DagsterInstance, TimeWindowPartitionsDefinition
 from databuild_dagster.bindings.arrivals.arrival import grow, instances_of
 from databuild_dagster.bindings.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.bindings.declare.boundaries import Boundary
-from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.windows import Interval, Windows
 from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, NoLandingFolder, OwnFiles, SaidWrong
-from databuild_dagster.data.landing import Kind, LandingPattern
+from databuild_dagster.data.landing import LandingPattern
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
@@ -86,7 +86,7 @@ class Watcher:
         self._warehouse = warehouse
         self._boundary = boundary
         self._pattern: LandingPattern = boundary.pattern(dataset.asset, partitions)
-        self._windows = Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
+        self._windows = Windows(partitions, lot_keys_if_any(dataset))
         self._recorder = Recorder(engine, instance, dataset, warehouse, actor=f"boundary {dataset.asset}")
         #: Each lot to the fingerprint that is recorded already.
         self._known: dict[Ref, str] = {}
@@ -136,10 +136,8 @@ class Watcher:
         except FileNotFoundError as error:
             raise NoLandingFolder(folder=self._pattern.folder, asset=self._dataset.asset) from error
         lots: dict[Interval, list[Listed]] = {}
-        for file in listed:
-            kind, at = self._pattern.kind_and_time(file)
-            if kind is Kind.OTHER:
-                continue
+        for file in filter(self._pattern.is_meant, listed):
+            at = self._pattern.time_of(file)
             interval = None if at is None else self._windows.at(at.timestamp())
             if interval is None:
                 seen.strangers.append(file.path)

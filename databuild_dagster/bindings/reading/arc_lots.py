@@ -10,7 +10,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.catalog import refs_of_dataset
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, has_lots, lot_keys_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, partition_key_of
@@ -45,20 +45,13 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
     live = [canonical.uuid for canonical in seen.values() if canonical.uuid is not None]
     stale = queries.stale(live) if live else set()
     left = _Left(queries, instance, dataset.asset)
-    keys = lot_keys_of(dataset) if has_lots(dataset) else None
+    keys = lot_keys_if_any(dataset)
     for ref in dict.fromkeys([*refs_of_dataset(dataset, instance), *seen]):
         canonical = seen.get(ref) or Canonical(ref)
         state = arc_state(canonical.state, has_data=left.of(canonical))
         is_stale = state is ArcState.COMPLETE and canonical.uuid in stale
-        yield ArcLot(dataset.asset, ref, _lot_of(keys, ref), state, canonical.uuid, is_stale)
-
-
-def _lot_of(keys: LotKeys | None, ref: Ref) -> str | None:
-    """The lot of a ref; None also for a partition of an earlier partitions definition."""
-    try:
-        return None if keys is None else str(keys.lot_of(partition_key_of(ref) or ""))
-    except NoLotKey:
-        return None
+        lot = lot_of(keys, partition_key_of(ref))
+        yield ArcLot(dataset.asset, ref, None if lot is None else str(lot), state, canonical.uuid, is_stale)
 
 
 class _Left:

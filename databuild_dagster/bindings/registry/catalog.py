@@ -31,7 +31,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     PartitionDimensionDefinition,
     infer_partition_mapping,
 )
-from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, NoLots, lot_keys_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.errors import near_names
@@ -111,9 +111,9 @@ class DagsterCatalog:
         """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""
         text = dataset.partitions
         assert text is not None, "the dataset has partitions in time"
-        is_lot, start = _start_of_lot(dataset, key)
+        lot = lot_of(lot_keys_if_any(dataset), key)
         try:
-            start = start or partitions.start_time_for_partition_key(key)
+            start = datetime.fromtimestamp(lot.start, UTC) if lot else partitions.start_time_for_partition_key(key)
         except ValueError:
             return False
         begins = start.timestamp()
@@ -126,7 +126,7 @@ class DagsterCatalog:
         return (
             span[0] <= begins <= span[1]
             and not (partitions.exclusions and partitions.is_window_start_excluded(start))
-            and (is_lot or partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key)
+            and (lot is not None or partitions.time_window_for_partition_key(key).start.strftime(partitions.fmt) == key)
         )
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
@@ -218,15 +218,6 @@ class DagsterCatalog:
         return mapping, partitions_from(dataset.partitions), upstream
 
 
-def _start_of_lot(dataset: DatasetSpec, key: str) -> tuple[bool, datetime | None]:
-    """Whether a key is that of a lot, by the dataset's strict cadence, and the start of the lot."""
-    try:
-        lot = lot_keys_of(dataset).lot_of(key)
-    except (NoLots, NoLotKey):
-        return False, None
-    return True, datetime.fromtimestamp(lot.start, UTC)
-
-
 def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
     """Ordered groups of keys that one range can span: all keys, or with dimensions those that differ in one."""
     if not isinstance(partitions, MultiPartitionsDefinition):
@@ -279,7 +270,8 @@ def _mapped(
         absent = list(required)
     if not isinstance(upstream, TimeWindowPartitionsDefinition):
         keys.sort()  # Dagster keeps them in a set.
-    ends = not _grows(upstream) or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))
+    grows = isinstance(upstream, TimeWindowPartitionsDefinition) and upstream.end is None
+    ends = not grows or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))
     return [*keys, *absent], ends and not absent and not is_dynamic(upstream)
 
 
@@ -341,10 +333,6 @@ def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:
     if start.strftime(partitions.fmt) != key:
         return f"{key!r} is not the beginning of one of its partitions, which look like {first}."
     return f"{key} has not passed yet; the last partition so far is {last}."
-
-
-def _grows(partitions: PartitionsDefinition) -> bool:
-    return isinstance(partitions, TimeWindowPartitionsDefinition) and partitions.end is None
 
 
 def is_dynamic(partitions: PartitionsDefinition) -> bool:

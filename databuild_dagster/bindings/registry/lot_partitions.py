@@ -132,22 +132,26 @@ def lot_keys_of(dataset: DatasetSpec) -> LotKeys:
     return _lot_keys(dataset.asset, dataset.partitions)
 
 
+def lot_keys_if_any(dataset: DatasetSpec) -> LotKeys | None:
+    """The lots of a dataset, None if it has none."""
+    try:
+        return lot_keys_of(dataset)
+    except NoLots:
+        return None
+
+
+def lot_of(keys: LotKeys | None, partition_key: str | None) -> Lot | None:
+    """The lot of a partition; None if it is no lot, such as one of an earlier partitions definition."""
+    try:
+        return None if keys is None or partition_key is None else keys.lot_of(partition_key)
+    except NoLotKey:
+        return None
+
+
 def lot_id_of(dataset: DatasetSpec, partition_key: str | None) -> str | None:
     """The lot id of a partition, None if the partition is no lot."""
-    if partition_key is None:
-        return None
-    try:
-        return str(lot_keys_of(dataset).lot_of(partition_key))
-    except (NoLots, NoLotKey):
-        return None
-
-
-def has_lots(dataset: DatasetSpec) -> bool:
-    try:
-        lot_keys_of(dataset)
-    except NoLots:
-        return False
-    return True
+    lot = lot_of(lot_keys_if_any(dataset), partition_key)
+    return None if lot is None else str(lot)
 
 
 def expected_lots(

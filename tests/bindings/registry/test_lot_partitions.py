@@ -14,7 +14,7 @@ from databuild_dagster.bindings.registry.lot_partitions import (
     NoLotKey,
     NoLots,
     expected_lots,
-    has_lots,
+    lot_keys_if_any,
     lot_keys_of,
 )
 from databuild_dagster.bindings.registry.registration import partitions_text
@@ -151,7 +151,7 @@ def test_what_has_no_lots_says_why(partitions: dg.PartitionsDefinition | None, w
 
     assert refused.value.message.startswith("flights has no lots: ")
     assert why in refused.value.message
-    assert not has_lots(DatasetSpec("flights", "flights", "here", partitions=partitions_text(partitions)))
+    assert lot_keys_if_any(DatasetSpec("flights", "flights", "here", partitions=partitions_text(partitions))) is None
 
 
 @pytest.mark.parametrize(

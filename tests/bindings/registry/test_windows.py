@@ -6,7 +6,7 @@ from itertools import pairwise
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.registry.lot_partitions import has_lots, lot_keys_of
+from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.bindings.registry.windows import CHUNK, Windows
 from databuild_dagster.model.datasets import DatasetSpec
@@ -29,7 +29,7 @@ DEFINITIONS = {
 def windows_of(partitions):
     """As the watcher of a boundary has them: counted where they are lots, asked of Dagster elsewhere."""
     dataset = DatasetSpec("clicks", "clicks", "here", partitions=partitions_text(partitions))
-    return Windows(partitions, lot_keys_of(dataset) if has_lots(dataset) else None)
+    return Windows(partitions, lot_keys_if_any(dataset))
 
 
 @pytest.mark.parametrize("made", [Windows, windows_of], ids=["by Dagster", "by a watcher"])
