@@ -21,6 +21,7 @@ from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.tally import Tally
+from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import parse_ref
 
 EVENT_LOG_WRITES = ("store_event", "store_event_batch")
@@ -71,7 +72,8 @@ def main() -> None:
 
     queries = workshop.engine.queries
     progress = Silent(workshop.engine, Tally(queries, refs, queries.head().seq))
-    built = build_refs(workshop, refs, priority=0, comment="bench", rebuild=False, progress=progress)
+    command = CreateWants(wants=tuple((ref,) for ref in refs), comment="bench")
+    built = build_refs(workshop, command, progress=progress)
 
     assert not built.not_live, built.not_live[:3]
     close_sessions()

@@ -21,6 +21,7 @@ from databuild_dagster.cli.state import dagster_home, the_instance
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref
@@ -57,9 +58,9 @@ def build(
         spark = None if log is None else display.enter_context(SparkJobs(home).watched())
         progress = BuildProgress(workshop.engine, tally, spark)
         display.enter_context(progress.shown(screen(), is_alone=log is not None))
-        built = build_refs(
-            workshop, refs, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, progress=progress
-        )
+        wants, comment = tuple((ref,) for ref in refs), comment or "databuild build"
+        command = CreateWants(wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh)
+        built = build_refs(workshop, command, progress=progress)
     if as_json:
         emit(built.as_json())
     else:

@@ -169,29 +169,15 @@ class Built:
         }
 
 
-def build_refs(
-    workshop: Workshop,
-    refs: Sequence[Ref],
-    *,
-    priority: int,
-    comment: str,
-    rebuild: bool,
-    fresh: bool = False,
-    progress: BuildProgress,
-) -> Built:
-    """Want each ref, and work until all wants have ended. Raises `DatabuildError` before anything is recorded."""
+def build_refs(workshop: Workshop, command: CreateWants, *, progress: BuildProgress) -> Built:
+    """Create wants, and work until all of them have ended. Raises `DatabuildError` before anything is recorded."""
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
     began = time.monotonic()
     engine = workshop.engine
-    prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild or fresh)
-    command = CreateWants(
-        wants=tuple((ref,) for ref in refs),
-        priority=priority,
-        comment=comment or "databuild build",
-        rebuild=rebuild,
-        fresh=fresh,
-    )
+    refs = [ref for want in command.wants for ref in want]
+    rebuild = command.rebuild or command.fresh
+    prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild)
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     built = Built(outcome.request_id)

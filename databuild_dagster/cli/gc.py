@@ -13,7 +13,8 @@ from databuild_dagster.cli.output import count, emit, picked, shown, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_warehouse
-from databuild_dagster.data.cleaning import Cleaner, Done, Going, Leftover, Plan
+from databuild_dagster.data.cleaning import Cleaner, Done, Going, Plan
+from databuild_dagster.data.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.store.queries.queries import Queries
@@ -159,7 +160,7 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
         click.echo(f"{total} would go. Nothing was done; --yes does it.")
 
 
-def _bytes(going: list[Going], leftovers: list[Leftover]) -> int:
+def _bytes(going: list[Going], leftovers: list[Unlisted]) -> int:
     return sum(instance.bytes for instance in going) + sum(leftover.bytes for leftover in leftovers)
 
 

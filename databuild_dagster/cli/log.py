@@ -256,7 +256,7 @@ def _unlisted() -> list[Violation]:
             continue
         for storage in unlisted:
             whose = f" of {storage.ref}" if storage.ref else ""
-            files = f"{count(storage.n_files, 'file')}, " if storage.is_folder else ""
+            files = f"{count(storage.files, 'file')}, " if storage.is_folder else ""
             what = f"{files}{storage.bytes:,} bytes"
             found.append(Violation("rule 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
     return found

@@ -57,18 +57,6 @@ class Kept(NamedTuple):
     why: str
 
 
-class Leftover(NamedTuple):
-    """A file or a folder that is no instance's data."""
-
-    path: str
-    is_folder: bool
-    files: int
-    bytes: int
-    why: str
-    #: No instance owns it here; another Dagster instance that writes there may own it.
-    is_orphan: bool
-
-
 @dataclass
 class Plan:
     """The removals to carry out, and the instances that stay."""
@@ -77,7 +65,7 @@ class Plan:
     tainted: bool = False
     going: list[Going] = field(default_factory=list)
     kept: list[Kept] = field(default_factory=list)
-    leftovers: list[Leftover] = field(default_factory=list)
+    leftovers: list[Unlisted] = field(default_factory=list)
     #: Instances whose removal was begun and not ended.
     unfinished: list[Stored] = field(default_factory=list)
 
@@ -92,7 +80,7 @@ class Done:
 
     going: list[Going] = field(default_factory=list)
     finished: list[Stored] = field(default_factory=list)
-    leftovers: list[Leftover] = field(default_factory=list)
+    leftovers: list[Unlisted] = field(default_factory=list)
     #: Instances that stay because their lot changed meanwhile.
     kept: list[Kept] = field(default_factory=list)
     #: (ref or path, why): the next clean-up retries it.
@@ -312,7 +300,7 @@ def _is_odd(folder: Folder, found: Removable | None) -> bool:
     return len(folder.files) != n_files + len((MANIFEST_NAME,))
 
 
-def _staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Leftover]:
+def _staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Unlisted]:
     """The staging folders here of job runs that no process works on."""
     staged = find_staged(warehouse)
     for name, run in engine.queries.job_runs_named(staged).items():
@@ -320,24 +308,23 @@ def _staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: Warehouse
             folder = staged[name]
             n_files = sum(file.path != folder.path for file in folder.files)
             why = f"job run {name}, which began it, has ended"
-            yield Leftover(folder.path, True, n_files, folder.bytes, why, is_orphan=False)
+            yield Unlisted(folder.path, True, run.refs[0], None, n_files, folder.bytes, why)
 
 
-def _leftovers(unlisted: Iterable[Unlisted], known: dict[str, Removable], handled: set[str]) -> Iterator[Leftover]:
+def _leftovers(unlisted: Iterable[Unlisted], known: dict[str, Removable], handled: set[str]) -> Iterator[Unlisted]:
     """The unlisted files and folders, without planned ones and those that are removed with their instance."""
     for item in unlisted:
         owner = None if item.uuid is None else known.get(item.uuid)
         if item.path in handled or (owner is not None and (item.is_folder or _goes_as_a_whole(owner))):
             continue
-        is_orphan = owner is None and item.ref is None
-        yield Leftover(item.path, item.is_folder, item.n_files, item.bytes, item.why, is_orphan=is_orphan)
+        yield item if owner is None else item._replace(ref=owner.ref)
 
 
 def _goes_as_a_whole(found: Removable) -> bool:
     return not found.held.was_live or found.held.manifest_state == REMOVED
 
 
-def _remove_leftover(leftover: Leftover) -> None:
+def _remove_leftover(leftover: Unlisted) -> None:
     storage = storage_at(leftover.path)
     if leftover.is_folder:
         storage.remove_tree(leftover.path)

@@ -38,9 +38,14 @@ class Unlisted(NamedTuple):
     #: Of the instance that it would belong to; None if there is none.
     ref: Ref | None
     uuid: str | None
-    n_files: int
+    files: int
     bytes: int
     why: str
+
+    @property
+    def is_orphan(self) -> bool:
+        """No instance owns it here; another Dagster instance that writes there may own it."""
+        return self.ref is None
 
 
 def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
