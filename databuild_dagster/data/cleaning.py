@@ -108,7 +108,10 @@ class Cleaner:
             remains = WarehouseRemains(self._engine, warehouse.root)
             for folder in stored.folders:
                 found = known.get(folder.uuid)
-                if found is None or not _is_of(found.ref, scope) or not _is_its(folder, warehouse, found):
+                if found is None or not _is_of(found.ref, scope):
+                    continue
+                # Another folder may have its uuid, too.
+                if warehouse.instance_dir(asset_of(found.ref), found.uuid) != folder.path:
                     continue
                 if found.uuid not in seen:
                     self._take_in(plan, found, folder, warehouse, remains)
@@ -287,11 +290,6 @@ def _is_of(ref: Ref, scope: Collection[str]) -> bool:
     return not scope or ref in scope or asset_of(ref) in scope
 
 
-def _is_its(folder: Folder, warehouse: Warehouse, found: Removable) -> bool:
-    """Whether a folder is the instance's own; another folder may have its uuid, too."""
-    return warehouse.instance_dir(asset_of(found.ref), found.uuid) == folder.path
-
-
 def _is_odd(folder: Folder, found: Removable | None) -> bool:
     """Whether a folder may hold files that no manifest lists; the store knows the number of most instances' files."""
     if found is None or not found.held.was_live:
@@ -315,13 +313,13 @@ def _leftovers(unlisted: Iterable[Unlisted], known: dict[str, Removable], handle
     """The unlisted files and folders, without planned ones and those that are removed with their instance."""
     for item in unlisted:
         owner = None if item.uuid is None else known.get(item.uuid)
-        if item.path in handled or (owner is not None and (item.is_folder or _goes_as_a_whole(owner))):
-            continue
-        yield item if owner is None else item._replace(ref=owner.ref)
-
-
-def _goes_as_a_whole(found: Removable) -> bool:
-    return not found.held.was_live or found.held.manifest_state == REMOVED
+        if owner is not None:
+            goes_as_a_whole = not owner.held.was_live or owner.held.manifest_state == REMOVED
+            if item.is_folder or goes_as_a_whole:
+                continue
+            item = item._replace(ref=owner.ref)
+        if item.path not in handled:
+            yield item
 
 
 def _remove_leftover(leftover: Unlisted) -> None:

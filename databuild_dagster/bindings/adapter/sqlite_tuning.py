@@ -9,7 +9,6 @@ No other module outside of `store` imports SQLAlchemy. This one does because it 
 """
 
 import os
-import sqlite3
 from threading import Lock
 from typing import Any
 
@@ -33,7 +32,8 @@ class _KeptEngine:
         self.dispose = self.engine.dispose
         # Dagster disposes the engine after each event.
         self.engine.dispose = lambda close=True: None  # type: ignore[method-assign]
-        event.listen(self.engine, "connect", _do_not_wait_for_the_disk)
+        # A commit does not wait for the disk.
+        event.listen(self.engine, "connect", lambda opened, _record: opened.execute("PRAGMA synchronous = NORMAL"))
         self._path = path
         self._file: tuple[int, int] | None = None
 
@@ -76,7 +76,3 @@ def _engine_for(url: str, **options: Any) -> Engine:
                 # The parent process of a fork closes its own connections.
                 _kept.pop(oldest).dispose(close=oldest[0] == os.getpid())
         return kept.engine
-
-
-def _do_not_wait_for_the_disk(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.execute("PRAGMA synchronous = NORMAL")

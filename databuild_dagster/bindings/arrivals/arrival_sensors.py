@@ -13,8 +13,8 @@ from dagster import (
     SkipReason,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
+from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
 from databuild_dagster.bindings.building.deployment import Deployment

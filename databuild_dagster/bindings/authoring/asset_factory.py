@@ -21,7 +21,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, IO_MANAGER, SPARK
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK
 from databuild_dagster.bindings.building.deployment import Deployment, DeploymentResource
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.step import run_step
@@ -54,6 +54,7 @@ def as_dagster_asset(
         for name, gates in body.gates.items()
         for gate in gates
     ]
+    resources = {parameter.name for parameter in body.parameters if parameter.kind is ParameterKind.RESOURCE}
     with quiet_beta_warnings():
         assets_def = multi_asset(
             specs=specs,
@@ -61,7 +62,7 @@ def as_dagster_asset(
             # Only a step that can be subset may leave out checks and outputs, and a run may select a check alone.
             can_subset=True,
             name=name,
-            required_resource_keys={DEPLOYMENT, SPARK, *_resource_keys(body)},
+            required_resource_keys={DEPLOYMENT, SPARK, *resources},
             resource_defs=_default_resources(),
             backfill_policy=backfill_policy,
             pool=pool,
@@ -137,10 +138,6 @@ def deps_of(
         dep = AssetDep.from_coercible(given)
         read.setdefault(dep.asset_key, dep)
     return list(read.values())
-
-
-def _resource_keys(body: AssetBody) -> set[str]:
-    return {parameter.name for parameter in body.parameters if parameter.kind is ParameterKind.RESOURCE}
 
 
 def at_least_one(asset_name: str, option: str, value: int) -> int:

@@ -20,13 +20,13 @@ from dagster import (
     SensorDefinition,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import (
     AssetGraph,
     BuiltinAutomationCondition,
     SensorType,
     quiet_beta_warnings,
 )
+from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine

@@ -7,8 +7,7 @@ from typing import Any, ParamSpec, Protocol, overload
 
 from dagster import AssetIn, AssetKey, AssetSpec, AutomationCondition, BackfillPolicy, PartitionsDefinition
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.adapter.resource_keys import IO_MANAGER
+from databuild_dagster.bindings.adapter.keys import IO_MANAGER, asset_text
 from databuild_dagster.bindings.authoring.asset_factory import (
     DatabuildAsset,
     as_dagster_asset,
@@ -20,10 +19,9 @@ from databuild_dagster.bindings.authoring.asset_factory import (
 )
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.declare.gates import gates_of
-from databuild_dagster.bindings.declare.input_filters import filters_of
+from databuild_dagster.bindings.declare.inputs import Source, filters_of, subscriptions_of
 from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
-from databuild_dagster.bindings.declare.subscriptions import Source, subscriptions_of
 
 _Options = ParamSpec("_Options")
 _Decorate = Callable[[Callable[..., Any]], DatabuildAsset]

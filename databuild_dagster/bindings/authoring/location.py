@@ -37,12 +37,7 @@ class CodeLocation:
 
 
 def load_code_locations(
-    *,
-    modules: Sequence[str] = (),
-    files: Sequence[str] = (),
-    workspaces: Sequence[str] = (),
-    working_directory: str | None = None,
-    attribute: str | None = None,
+    *, modules: Sequence[str] = (), files: Sequence[str] = (), workspaces: Sequence[str] = ()
 ) -> list[CodeLocation]:
     """Load the named locations, or the project in the working directory. Raises `CannotLoad`."""
     for path in (*files, *workspaces):
@@ -52,8 +47,6 @@ def load_code_locations(
         module_name=list(modules) or None,
         python_file=list(files) or None,
         workspace=list(workspaces) or None,
-        working_directory=working_directory,
-        attribute=attribute,
     )
     try:
         origins = workspace_opts_to_load_target(opts).create_origins()
@@ -108,7 +101,9 @@ def _load(origin: object) -> CodeLocation:
     except Exception as error:  # User code may raise anything while it is imported.
         raise CannotLoad(f"Code location {name} cannot be loaded: {_first_cause(error)}") from error
     if len(repositories) != 1:
-        raise CannotLoad(f"Code location {name} has {len(repositories)} Definitions; name one attribute with -a.")
+        raise CannotLoad(
+            f"Code location {name} has {len(repositories)} Definitions; name one as `attribute` in a workspace.yaml."
+        )
     return CodeLocation(name, repositories[0], deployment_of_repository(repositories[0]))
 
 

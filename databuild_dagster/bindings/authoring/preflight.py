@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead

@@ -10,9 +10,8 @@ from typing import Any
 
 from dagster import AssetChecksDefinition, AssetDep, AssetKey, AssetsDefinition, AssetSpec, SourceAsset
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text, specs_of
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
-from databuild_dagster.bindings.adapter.resource_keys import IO_MANAGER
+from databuild_dagster.bindings.adapter.keys import IO_MANAGER, asset_text, specs_of
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.model.errors import InvalidRef

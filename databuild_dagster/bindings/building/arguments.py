@@ -13,10 +13,9 @@ from typing import Any, assert_never
 
 from dagster import AssetExecutionContext
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
-from databuild_dagster.bindings.declare.input_filters import summed
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
 from databuild_dagster.bindings.reading.frames import Frames, How, OnNarrowed
@@ -138,9 +137,9 @@ class Arguments:
         def note(of_uuid: Mapping[str, FilesRead]) -> None:
             for key, found in read:
                 known = (of_uuid.get(instance.uuid or "") for instance in found)
-                read_of_key = summed(instance for instance in known if instance is not None)
+                read_of_key = _summed(instance for instance in known if instance is not None)
                 self.files_read.setdefault(key, {})[name] = f"{read_of_key.files} of {read_of_key.of}"
-            total = summed(of_uuid.values())
+            total = _summed(of_uuid.values())
             self.context.log.info(
                 f"{total.files} of {total.of} files of {name} are read where {self.body.filters[name]}."
             )
@@ -194,3 +193,8 @@ class SplitInput:
     def _how(self, on_narrowed: OnNarrowed | None = None) -> How:
         where = self.arguments.body.filters.get(self.parameter.name)
         return How(self.parameter.kind is ParameterKind.PANDAS_FRAME, where, on_narrowed)
+
+
+def _summed(counts: Iterable[FilesRead]) -> FilesRead:
+    found = list(counts)
+    return FilesRead(sum(count.files for count in found), sum(count.of for count in found))

@@ -5,7 +5,7 @@ from typing import Any
 
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OPERATION_TAG, PROCESS_TAG, WORKER_TAG
 from databuild_dagster.bindings.building.operation_types import Operations, known_operations
 from databuild_dagster.bindings.display.alerts import Alert
@@ -51,10 +51,6 @@ class Deployment:
         for limit in fields(self.limits):
             check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
         check_at_least("sample_rows", self.sample_rows, 0)
-
-    @property
-    def is_ad_hoc(self) -> bool:
-        return self.location == AD_HOC_LOCATION
 
 
 def check_at_least(option: str, value: int, least: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dagster import AssetsDefinition, DagsterInstance, DagsterRun, get_dagster_logger
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import DepMiss

@@ -16,8 +16,7 @@ from dagster import (
     io_manager,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_text
 from databuild_dagster.bindings.adapter.run_tags import partition_keys_of
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of

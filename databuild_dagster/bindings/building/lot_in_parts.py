@@ -157,14 +157,15 @@ class LotInParts:
                 and (found := kept.get(part.split)) is not None
                 and is_the_same(found, split=part.split, code_version=self.code_version, inputs=self.declared)
             }
-            current = {number: found for number, found in same.items() if are_current(self._undeclared(found))}
+            current = {
+                number: found
+                for number, found in same.items()
+                if are_current({ref: uuid for ref, uuid in found.inputs.items() if ref not in self.declared})
+            }
             taken = share_parts(self.warehouse, current, uuid=self.uuid, job_run=self.job_run)
             in_threads(lambda manifest: write_part(self.warehouse, manifest), taken)
             self.done.update((manifest.number, manifest) for manifest in taken)
             self.reused.update(manifest.number for manifest in taken)
-
-    def _undeclared(self, part: PartManifest) -> dict[Ref, str]:
-        return {ref: uuid for ref, uuid in part.inputs.items() if ref not in self.declared}
 
     def build(self, call: Callable[[Part], None], slots: BoundedSemaphore, n_threads: int) -> None:
         """Call `call` for every part that is not done, several at a time; it may raise any error."""

@@ -14,9 +14,8 @@ from typing import Any
 
 from dagster import AssetExecutionContext, Failure
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, AssetGraph
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import (
     DELEGATED_TAG,
     LAUNCH_TAG,
@@ -43,7 +42,7 @@ from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of, register, register_ad_hoc
 from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -75,7 +74,9 @@ class _Step:
         self.graph: AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
         registered = self._registered()
         #: The selected outputs, in the order of their declaration.
-        self.datasets = {asset: registered[asset] for asset in self._selected() if asset in registered}
+        outputs = context.assets_def.keys_by_output_name.values()
+        selected = [asset_text(key) for key in outputs if key in context.selected_asset_keys]
+        self.datasets = {asset: registered[asset] for asset in selected if asset in registered}
         self.finder = InputFinder(self.engine, ForeignAssets(context.instance), registered.values())
         self.frames = Frames(
             spark_resource=getattr(context.resources, SPARK),
@@ -122,7 +123,7 @@ class _Step:
         """Register the datasets first: here a graph and an instance are at hand."""
         location = self.deployment.location
         datasets = datasets_of(self.graph, location)
-        if self.deployment.is_ad_hoc:
+        if location == AD_HOC_LOCATION:
             known = register_ad_hoc(self.engine, location, datasets)
         else:
             outputs = map(asset_text, self.context.assets_def.keys_by_output_name.values())
@@ -131,10 +132,6 @@ class _Step:
             is_current = LAUNCH_TAG in tags and tags.get(PROCESS_TAG) == this_process()
             known = register(self.engine, location, datasets, building=outputs, is_current=is_current)
         return {spec.asset: spec for spec in known.datasets.values()}
-
-    def _selected(self) -> list[str]:
-        keys = self.context.assets_def.keys_by_output_name.values()
-        return [asset_text(key) for key in keys if key in self.context.selected_asset_keys]
 
     def _partition_keys(self) -> Sequence[str | None]:
         if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):

@@ -10,8 +10,8 @@ from typing import Final
 from dagster import AssetKey, DagsterInstance, JobDefinition, RepositoryDefinition, RunRecord, RunRequest, RunsFilter
 from dagster import DagsterRunStatus as Status
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import (
     LAUNCH_TAG,
     OPERATION_TAG,

@@ -10,12 +10,11 @@ from typing import Any
 
 from dagster import DagsterInstance, DagsterRun
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     MULTIDIMENSIONAL_PARTITION_PREFIX,
     get_multipartition_key_from_tags,
 )
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, asset_text
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, partition_keys_of
 from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from dagster import AssetDep, AssetKey, AssetsDefinition
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import stringify_asset_key_to_input_name
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.gates import Gate
 from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from dagster import AssetKey, AssetSpec, MetadataValue, PartitionsDefinition, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.adapter.resource_keys import IO_MANAGER
+from databuild_dagster.bindings.adapter.keys import IO_MANAGER
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.data.landing import BadLandingPattern, LandingPattern
 

@@ -11,7 +11,7 @@ from typing import Any
 from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun, TimeWindow
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.declare.outcomes import texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 

@@ -19,7 +19,7 @@ from dagster import (
     MetadataValue,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
+from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.model.wording import few_of

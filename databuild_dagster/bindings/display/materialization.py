@@ -22,7 +22,6 @@ from dagster import (
     TableSchema,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     CODE_VERSION_TAG,
     DATA_VERSION_IS_USER_PROVIDED_TAG,
@@ -33,6 +32,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     get_input_event_pointer_tag,
     get_tags_from_multi_partition_key,
 )
+from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine

@@ -14,13 +14,13 @@ from typing import Final
 
 from dagster import DagsterInstance, EventLogEntry
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
     AssetMaterializationPlannedData,
     DagsterEvent,
 )
 from databuild_dagster.bindings.adapter.dagster_storage import SqlEventLogStorage, SqlEventLogStorageTable
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState

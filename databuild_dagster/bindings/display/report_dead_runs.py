@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from dagster import AssetRecordsFilter, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, TAINT_TAG, WORKER_TAG
 from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -71,12 +71,7 @@ def _failed_lately(instance: DagsterInstance, engine: Engine) -> list[DagsterRun
     failed = RunsFilter(statuses=[DagsterRunStatus.FAILURE], updated_after=datetime.fromtimestamp(since, UTC))
     runs = [run for run in instance.get_runs(filters=failed, limit=MAX_RUNS) if TAINT_TAG not in run.tags]
     engine.memory.put(_LAST_LOOK, now)
-    return [run for run in runs if not _has_failed_by_itself(instance, run)]
-
-
-def _has_failed_by_itself(instance: DagsterInstance, run: DagsterRun) -> bool:
-    stats = instance.get_run_stats(run.run_id)
-    return bool(getattr(stats, "steps_failed", 0))
+    return [run for run in runs if not getattr(instance.get_run_stats(run.run_id), "steps_failed", 0)]
 
 
 def _built_by(engine: Engine, run: DagsterRun) -> dict[Ref, str]:

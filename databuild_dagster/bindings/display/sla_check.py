@@ -23,8 +23,8 @@ from dagster import (
     multi_asset_check,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.display.checks import listed, report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
@@ -86,7 +86,8 @@ def build_sla_checks(
 def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGraph) -> None:
     """Report the checks of a location to Dagster, without a run. Errors are logged: the checks are only shown."""
     specs = {key: graph.get_check_spec(key) for key in graph.asset_check_keys if key.name == SLA_CHECK}
-    checks = {key: _severity(spec) for key, spec in specs.items()}
+    default = AssetCheckSeverity.WARN.value
+    checks = {key: AssetCheckSeverity((spec.metadata or {}).get(_SEVERITY, default)) for key, spec in specs.items()}
     if not checks:
         return
     engine = engine_for(instance)
@@ -97,10 +98,6 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
     # Which processes are alive is no event: with it in the reason, every tick would report a change.
     report_changed(instance, _verdicts(engine, checks, from_log_alone=True), _LINES)
     follower.rest(follower.head)
-
-
-def _severity(spec: AssetCheckSpec) -> AssetCheckSeverity:
-    return AssetCheckSeverity((spec.metadata or {}).get(_SEVERITY, AssetCheckSeverity.WARN.value))
 
 
 def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[AssetKey]:

@@ -11,13 +11,13 @@ from typing import Final
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
     MAX_RETRIES_TAG,
     DagsterEvent,
     DagsterRunAlreadyExists,
 )
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import TAINT_TAG
 from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
 from databuild_dagster.bindings.display.partition_status import (

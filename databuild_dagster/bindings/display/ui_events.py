@@ -19,8 +19,8 @@ from dagster import (
     Output,
 )
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
+from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.results import Built

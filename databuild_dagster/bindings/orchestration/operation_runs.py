@@ -36,7 +36,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import RUN_KEY_TAG, is_dry_run
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT, SPARK
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_LOST, OUTCOME_TAG
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationContext

@@ -135,17 +135,16 @@ def _tend(instance: DagsterInstance, engine: Engine, run_id: str, location: str,
         see_off(instance, engine, run_id, f"its Dagster run ended: {status.value}")
     elif status is DagsterRunStatus.QUEUED:
         _continue(instance, engine, record, location, timeout_seconds)
-    elif status in (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED) and not _was_launched(instance, run_id):
+    elif (
+        # No process was started for it, as for a run that is answered here.
+        status in (DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTED)
+        and instance.get_run_stats(run_id).launch_time is None
+    ):
         if engine.clock() - record.update_timestamp.timestamp() > SUBMITTING_SECONDS:
             _repair(instance, engine, run)
     elif status in (DagsterRunStatus.STARTING, DagsterRunStatus.STARTED):
         # The daemon has other limits than ours; the step decides.
         release(instance, run_id)
-
-
-def _was_launched(instance: DagsterInstance, run_id: str) -> bool:
-    """Whether a process was started for it; a run that is answered here has none."""
-    return instance.get_run_stats(run_id).launch_time is not None
 
 
 def _continue(

@@ -16,7 +16,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, is_dry_run
-from databuild_dagster.bindings.adapter.resource_keys import WANTS
+from databuild_dagster.bindings.adapter.keys import WANTS
 from databuild_dagster.bindings.reading.wants import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
 from databuild_dagster.model.errors import InvalidRequest

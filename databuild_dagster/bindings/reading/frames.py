@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, AssetValueLoader
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
 from databuild_dagster.bindings.reading.spark_use import SparkUse

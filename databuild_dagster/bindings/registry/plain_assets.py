@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRunStatus, RunsFilter
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.engine.ports import Observation
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 

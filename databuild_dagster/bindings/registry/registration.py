@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary
 from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
 from msgspec import UNSET, UnsetType
 
-from databuild_dagster.bindings.adapter.asset_keys import asset_text
 from databuild_dagster.bindings.adapter.dagster_private import (
     AssetGraph,
     AssetNode,
@@ -22,6 +21,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     deserialize_value,
     serialize_value,
 )
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
 from databuild_dagster.bindings.declare.boundaries import BOUNDARY

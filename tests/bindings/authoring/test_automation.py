@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import BuildContext, automation, build_definitions, databuild_asset
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, MAX_ASSETS_PER_SENSOR
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.model.commands import CancelWants, ClaimRefs, TaintPartitions

@@ -15,7 +15,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     RETRY_NUMBER_TAG,
     SENSOR_NAME_TAG,
 )
-from databuild_dagster.bindings.adapter.resource_keys import DEPLOYMENT
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import (
     DELEGATED_TAG,
     LAUNCH_TAG,

@@ -21,7 +21,6 @@ from databuild_dagster.engine.operations.manager import Completion, DistributedO
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.constraints import AnyConstraint
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.operations.records import Mark
 from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid, parse_ref
 from databuild_dagster.spark.validating import (
     SAMPLES,
@@ -146,16 +145,14 @@ class Validate(DistributedOperation[ValidateArg]):
             # Their findings are about the instance that was live when the operation began.
             "outdated": outdated[:MAX_PARTITIONS],
             "skipped": {
-                key: mark.detail["skipped"] for key, mark in sorted(completion.marks.items()) if _is_skipped(mark)
+                key: mark.detail["skipped"]
+                for key, mark in sorted(completion.marks.items())
+                if isinstance(mark.detail, dict) and "skipped" in mark.detail
             },
         }
         if arg.taint:
             summary["tainted"] = _taint(offending, completion, resources)
         return summary
-
-
-def _is_skipped(mark: Mark) -> bool:
-    return isinstance(mark.detail, dict) and "skipped" in mark.detail
 
 
 def _manifests_of(

@@ -18,7 +18,7 @@ from databuild_dagster import (
     databuild_asset,
     databuild_multi_asset,
 )
-from databuild_dagster.bindings.adapter.asset_keys import asset_key
+from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.bindings.building.provided.build_index import BuildIndexArg
 from databuild_dagster.bindings.registry.instance import warehouse_of

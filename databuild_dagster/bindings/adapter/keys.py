@@ -1,11 +1,20 @@
-"""Dagster's asset keys to the asset names of refs, and back."""
+"""Dagster's asset keys to the asset names of refs, and back; and the keys of a deployment's parts among its resources."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from dagster import AssetKey, AssetsDefinition, AssetSpec
 
 from databuild_dagster.model.refs import PartitionRef
+
+#: The deployment: location, datasets, warehouse.
+DEPLOYMENT: Final = "databuild"
+#: The resource with the Spark session.
+SPARK: Final = "databuild_spark"
+#: The read-only IO manager.
+IO_MANAGER: Final = "databuild_io_manager"
+#: The resource by which sensors and schedules create wants.
+WANTS: Final = "wants"
 
 
 def asset_text(key: AssetKey) -> str:

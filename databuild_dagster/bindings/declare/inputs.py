@@ -1,14 +1,44 @@
-"""The sources of an asset's arc, checked at import (rule 10.5)."""
+"""The declared inputs of an asset, checked at import: their filters (rule 9.8), and the sources of its arc (rule 10.5).
+
+`ins` has the condition of a filter, as `AssetIn(metadata={"where": "carrier = 'AA'"})`. It restricts the rows that are
+read and, with an index, the files. Lineage does not record it, because the whole instance is the input.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from dagster import AssetDep, AssetKey
+from dagster import AssetDep, AssetIn, AssetKey
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.warehouse.filters import BadFilter, parsed_filter
 
 #: A source: the name of a DataFrame parameter or of an asset, an asset, or an `AssetDep` with a partition mapping.
 Source = Any
+
+#: The key of a filter in the metadata of an `AssetIn`.
+WHERE: Final = "where"
+
+
+def filters_of(asset_name: str, ins: Mapping[str, AssetIn]) -> dict[str, str]:
+    """Parameter to its condition, if it has one. Raises `InvalidAsset`."""
+    return {
+        parameter: _checked(asset_name, parameter, given.metadata[WHERE])
+        for parameter, given in ins.items()
+        if given.metadata is not None and WHERE in given.metadata
+    }
+
+
+def _checked(asset_name: str, parameter: str, where: Any) -> str:
+    if not isinstance(where, str):
+        raise InvalidAsset(
+            f"ins of asset {asset_name!r} filters {parameter!r} by {where!r}; "
+            "write a condition of Spark's SQL as text, as in metadata={'where': \"carrier = 'AA'\"}."
+        )
+    try:
+        parsed_filter(where)
+    except BadFilter as bad:
+        raise InvalidAsset(f"ins of asset {asset_name!r}, input {parameter!r}: {bad}") from bad
+    return where
 
 
 def subscriptions_of(
