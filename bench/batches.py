@@ -29,7 +29,7 @@ from bench.pipeline import ROOT
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.spark.frames import read_instances
-from databuild_dagster.spark.server import server_status, stop_server
+from databuild_dagster.spark.server import server_statuses, stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.staging import publish, stage_batch, staging
@@ -114,7 +114,7 @@ def megabytes_of_building(folder: Path, home: Path, n: int) -> tuple[float, floa
 
 def live_heap(home: Path) -> float:
     """Megabytes on the heap of the home's Spark server that are in use; counting them collects the garbage first."""
-    status = server_status(home)
+    status = next(iter(server_statuses(home)), None)
     assert status is not None
     command = ["jcmd", str(status.pid), "GC.class_histogram"]
     told = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=True).stdout

@@ -26,7 +26,7 @@ from databuild_dagster.bindings.registry.registration import datasets_of, regist
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.server import server_status, stop_server
+from databuild_dagster.spark.server import server_statuses, stop_server
 
 N_PARTS = 64
 ROWS_PER_PART = 250_000
@@ -153,7 +153,7 @@ class _Site:
 
     def _counted(self) -> tuple[int, float]:
         """Rows that Spark's stages have read so far, and the seconds of their tasks, when Spark has settled."""
-        status = server_status(self._home)
+        status = next(iter(server_statuses(self._home)), None)
         if status is None:
             return 0, 0.0
         (application,) = _asked(f"{status.ui_url}/api/v1/applications")

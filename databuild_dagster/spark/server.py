@@ -125,12 +125,6 @@ def server_statuses(home: str | Path) -> tuple[ServerStatus, ...]:
     )
 
 
-def server_status(home: str | Path) -> ServerStatus | None:
-    """The youngest running server of a home, None if there is none."""
-    statuses = server_statuses(home)
-    return statuses[0] if statuses else None
-
-
 def stop_server(home: str | Path) -> bool:
     """Stop the servers of a home, used or not, and wait until they are gone; False if there was none."""
     state_dir = SparkSettings(home=home).state_dir

@@ -113,7 +113,9 @@ def stage_batch(
         schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
     else:
         schema = _write_arrow_by_key(frame, folder, asset, file_format)
-    folders = {_key_of(name): os.path.join(folder, name) for name in _folders(folder)}
+    with disk.explained(folder, "listed"):
+        names = sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
+    folders = {_key_of(name): os.path.join(folder, name) for name in names}
     if stray := [key for key in folders if key not in keys]:
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
         raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
@@ -286,11 +288,6 @@ def hive_value(key: str) -> str:
         character if character.isalnum() or character in "-_." or ord(character) > 127 else f"%{ord(character):02X}"
         for character in key
     )
-
-
-def _folders(folder: str) -> list[str]:
-    with disk.explained(folder, "listed"):
-        return sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
 
 
 def _key_of(name: str) -> str | None:

@@ -14,9 +14,10 @@ import pytest
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
 from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.registry.instance import open_instance
-from databuild_dagster.spark.server import ServerStatus, server_status, stop_server
+from databuild_dagster.spark.server import ServerStatus, stop_server
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from tests.support.endless import ENDLESS
+from tests.support.spark_servers import server_status
 
 from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 

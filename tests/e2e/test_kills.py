@@ -20,9 +20,9 @@ from databuild_dagster.engine.operations.manager import DistributedOperationMana
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.spark.server import server_status
 from tests.support.catalog import SmallCatalog
 from tests.support.processes import kill, kill_processes_of, processes_of
+from tests.support.spark_servers import server_status
 
 from .conftest import Dagster
 

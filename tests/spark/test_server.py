@@ -17,12 +17,13 @@ from databuild_dagster.spark import server as server_module
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.interrupt import interrupt_begun
-from databuild_dagster.spark.server import check_reachable, server_status, server_statuses, stop_server, use_server
+from databuild_dagster.spark.server import check_reachable, server_statuses, stop_server, use_server
 from databuild_dagster.spark.session import active_in_thread, interrupt, open_session, spark_ui_url, tag_operations
 from databuild_dagster.spark.settings import SparkSettings
 from tests.spark.stand_in import complaining_spark, listening_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
+from tests.support.spark_servers import server_status
 from tests.support.spark_ui import nothing_runs
 
 USE_AND_SAY_WHICH = """

@@ -239,7 +239,8 @@ class DatabuildComponent(Component, Model, Resolvable):
 
     def _shared(self, context: ComponentLoadContext, place: str) -> "_Shared":
         """The settings of the project's first component, if this one's are the same. Raises `InvalidAsset`."""
-        given = self._settings(context)
+        given = {name: getattr(self, name) for name in _SHARED}
+        given["location"] = self.location or context.defs_module_name.partition(".")[0]
         project = context.component_tree.state_tracker
         if project not in _shared_by_project:
             _shared_by_project[project] = _Shared(place, given, self._parts(place, given["location"]))
@@ -250,10 +251,6 @@ class DatabuildComponent(Component, Model, Resolvable):
                 "orchestrator, one warehouse and one Spark; write the same in both."
             )
         return shared
-
-    def _settings(self, context: ComponentLoadContext) -> dict[str, Any]:
-        given = {name: getattr(self, name) for name in _SHARED}
-        return {**given, "location": self.location or context.defs_module_name.partition(".")[0]}
 
     def _parts(self, place: str, location: str) -> LocationParts:
         spark = self.spark or SparkAttributes()

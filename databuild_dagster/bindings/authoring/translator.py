@@ -101,7 +101,10 @@ def _asset(asset: Any, by_key: Mapping[AssetKey, AssetSpec], keys: Mapping[Asset
         case AssetsDefinition():
             renamed = asset.with_attributes(asset_key_replacements=keys)
             specs = [_with_deps(by_key[spec.key], keys) for spec in asset.specs]
-            _refuse_several_code_versions(asset, specs)
+            if _is_ours(asset) and len({spec.code_version for spec in specs}) > 1:
+                raise InvalidAsset(
+                    f"The outputs of {asset.node_def.name!r} are translated to several code versions; one function has one."
+                )
             by_new_key = {spec.key: spec for spec in specs}
             return renamed.map_asset_specs(lambda spec: by_new_key[spec.key])
         case AssetSpec():
@@ -128,10 +131,3 @@ def _renamed(deps: Iterable[AssetDep], keys: Mapping[AssetKey, AssetKey]) -> lis
 
 def _with_deps(spec: AssetSpec, keys: Mapping[AssetKey, AssetKey]) -> AssetSpec:
     return spec.replace_attributes(deps=_renamed(spec.deps, keys))
-
-
-def _refuse_several_code_versions(asset: AssetsDefinition, specs: Sequence[AssetSpec]) -> None:
-    if _is_ours(asset) and len({spec.code_version for spec in specs}) > 1:
-        raise InvalidAsset(
-            f"The outputs of {asset.node_def.name!r} are translated to several code versions; one function has one."
-        )

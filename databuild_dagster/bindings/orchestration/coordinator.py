@@ -38,15 +38,12 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
         """Answer or hold the run, or enqueue it unchanged; a second submission has no effect."""
         run = context.dagster_run
         if run.status is DagsterRunStatus.NOT_STARTED:
-            self._release_copied_hold(run)
+            if run.tags.get(HOLD_TAG) == HELD:
+                # A re-execution has copies of the tags of the run before it.
+                self._instance.add_run_tags(run.run_id, {HOLD_TAG: RELEASED})
             if LAUNCH_TAG not in run.tags and self._has_ended(run):
                 return self._instance.get_run_by_id(run.run_id) or run
         return super().submit_run(context)
-
-    def _release_copied_hold(self, run: DagsterRun) -> None:
-        """A re-execution has copies of the tags of the run before it."""
-        if run.tags.get(HOLD_TAG) == HELD:
-            self._instance.add_run_tags(run.run_id, {HOLD_TAG: RELEASED})
 
     def _has_ended(self, run: DagsterRun) -> bool:
         """Whether the run was answered and need not be enqueued."""

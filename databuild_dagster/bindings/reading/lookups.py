@@ -7,7 +7,7 @@ the project, or a Dagster `instance`. They read only the store, so they import n
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.engine.publishing import Publication, published_stretches
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
 Home = str | Path | None
+#: A Dagster instance, in place of a home.
+Opened: TypeAlias = "DagsterInstance | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,7 @@ class BuildCoordination:
     refused: dict[Ref, str] = field(default_factory=dict)
 
 
-def get_canonical_partition(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> Canonical | None:
+def get_canonical_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> Canonical | None:
     """The instance that readers of a ref see; None when it is missing. Raises `InvalidRef`, `NothingBuilt`, `BadHome`."""
     named = parse_ref(ref)
     with opened_store(home, instance) as store:
@@ -50,41 +50,31 @@ def get_canonical_partition(
     return None if canonical.state is None else canonical
 
 
-def get_canonical_partition_uuid(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> str | None:
+def get_canonical_partition_uuid(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> str | None:
     """The uuid of the canonical instance; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
     return None if canonical is None else canonical.uuid
 
 
-def get_latest_partition_status(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> InstanceState | None:
+def get_latest_partition_status(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> InstanceState | None:
     """The canonical state; None when it is missing. Raises as `get_canonical_partition`."""
     canonical = get_canonical_partition(ref, home=home, instance=instance)
     return None if canonical is None else canonical.state
 
 
-def get_partition_by_uuid(
-    uuid: str, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> Instance | None:
+def get_partition_by_uuid(uuid: str, *, home: Home = None, instance: Opened = None) -> Instance | None:
     """An instance, canonical or not; None where none has that uuid. Raises `NothingBuilt`, `BadHome`."""
     with opened_store(home, instance) as store:
         return Queries(store).instance(uuid)
 
 
-def get_wants_for_partition(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> list[WantView]:
+def get_wants_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> list[WantView]:
     """Every want that ever named a ref, the oldest first (rule 5.6). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
         return Queries(store).wants_of_ref(parse_ref(ref))
 
 
-def get_build_request_for_available_partition(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> str | None:
+def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> str | None:
     """The Dagster run that built the live instance, or the launch that it came with; None when it is not live.
 
     Raises as `get_canonical_partition`.
@@ -93,9 +83,7 @@ def get_build_request_for_available_partition(
         return Queries(store).build_request_of_live(parse_ref(ref))
 
 
-def get_active_builds_for_partition(
-    ref: AnyRef, *, home: Home = None, instance: "DagsterInstance | None" = None
-) -> list[JobRunView]:
+def get_active_builds_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> list[JobRunView]:
     """The job run that holds the lease of a ref: one, or none (I1). Raises as `get_canonical_partition`."""
     with opened_store(home, instance) as store:
         queries, named = Queries(store), parse_ref(ref)
@@ -121,7 +109,7 @@ def get_builds_for_partition(
 
 
 def check_build_coordination(
-    refs: Iterable[AnyRef], *, home: Home = None, instance: "DagsterInstance | None" = None
+    refs: Iterable[AnyRef], *, home: Home = None, instance: Opened = None
 ) -> BuildCoordination:
     """Per ref exactly one of build, join, reuse and refused (rule 8.1).
 
@@ -150,7 +138,7 @@ def available_lots(
     dataset: str | None = None,
     follow: bool = False,
     home: Home = None,
-    instance: "DagsterInstance | None" = None,
+    instance: Opened = None,
 ) -> Iterator[Publication]:
     """Each instance that became live, with rows or empty, in the order of the event log (rule 10.3).
 

@@ -17,10 +17,11 @@ from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Tran
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.server import server_status, stop_server
+from databuild_dagster.spark.server import stop_server
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import read_manifest
 from tests.support.cluster import wait_until
+from tests.support.spark_servers import server_status
 from tests.support.spark_ui import spark_jobs
 
 pytestmark = pytest.mark.long
