@@ -216,22 +216,16 @@ def _any_of(globs: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{glob_expression(glob)})" for glob in globs))
 
 
+#: The regular expressions of wildcards.
+_WILDCARDS = {"**/": "(?:[^/]*/)*", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+
+
 def _expression_of(part: str) -> str:
-    match part:
-        case "**/":
-            return "(?:[^/]*/)*"
-        case "**":
-            return ".*"
-        case "*":
-            return "[^/]*"
-        case "?":
-            return "[^/]"
-        case _ if part.startswith("[") and len(part) > 1:
-            negated = part[1] in "!^"
-            inside = part[2 if negated else 1 : -1].replace("\\", "\\\\").replace("]", "\\]").replace("[", "\\[")
-            return f"[{'^/' if negated else ''}{inside}]"
-        case _:
-            return re.escape(part)
+    if part.startswith("[") and len(part) > 1:
+        negated = part[1] in "!^"
+        inside = part[2 if negated else 1 : -1].replace("\\", "\\\\").replace("]", "\\]").replace("[", "\\[")
+        return f"[{'^/' if negated else ''}{inside}]"
+    return _WILDCARDS.get(part) or re.escape(part)
 
 
 def _field_expression(spec: str, seen: set[str]) -> str:

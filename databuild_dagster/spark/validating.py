@@ -85,6 +85,8 @@ def columns_to_check(manifests: Sequence[Manifest]) -> str:
 
 def check_constraints(spark: SparkSession, columns_text: str, constraints: Sequence[AnyConstraint]) -> None:
     """Check that each constraint fits these columns; no file is read. Raises `BadConstraint`."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
     schema = _parsed(columns_text)
     columns = {field.name: field.dataType for field in schema}
     for constraint in constraints:
@@ -95,17 +97,11 @@ def check_constraints(spark: SparkSession, columns_text: str, constraints: Seque
                 raise _bad(constraint, f"there is no column {name!r}", f"The columns are {', '.join(columns)}.")
         if isinstance(constraint, Regex) and columns[constraint.column].typeName() not in _TEXTS:
             raise _bad(constraint, f"{constraint.column!r} is no text", "Use an expression for another type.")
-    nothing = _nothing(spark, schema)
+    # No rows of the columns, as `validate_instances` reads them.
+    nothing = spark.createDataFrame([], StructType([*schema, StructField(_INSTANCE, StringType())]))
     for constraint in constraints:
         _check_alone(spark, nothing, constraint)
     _analyse(nothing, constraints)
-
-
-def _nothing(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows of the columns, as `validate_instances` reads them."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return spark.createDataFrame([], StructType([*schema, StructField(_INSTANCE, StringType())]))
 
 
 def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstraint) -> None:

@@ -217,19 +217,16 @@ class _Step:
                 for ref, why in news.failed.items():
                     self.progress.denied[ref] = why
                     self.context.log.warning(run_messages.failed_elsewhere(ref, why))
-                self._leave(news.left)
+                if news.left:
+                    # The run ends as if its job run had missed the inputs: no partition is green or red, and a want stays open.
+                    self.context.log.warning(run_messages.gave_way(list(news.left), next(iter(news.left.values()))))
+                    self.progress.missed.update(news.left)
+                    self.painter.missed(news.left)
                 if news.hosting is not None:
                     return news.hosting
                 if others.waiting:
                     others.pause()
         return None
-
-    def _leave(self, left: Mapping[Ref, tuple[Ref, ...]]) -> None:
-        """The run ends as if its job run had missed the inputs: no partition is green or red, and a want stays open."""
-        if left:
-            self.context.log.warning(run_messages.gave_way(list(left), next(iter(left.values()))))
-            self.progress.missed.update(left)
-            self.painter.missed(left)
 
     def _claim(self, refs: Sequence[Ref]) -> Hosting:
         """Claim refs that others gave up. Raises Dagster's `Failure` after `MAX_CLAIMS` claims."""

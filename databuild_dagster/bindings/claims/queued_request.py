@@ -68,13 +68,8 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 
-def answers(engine: Engine, request: Request) -> dict[Ref, Answer]:
-    """The answer that each ref would get now (rule 8.1). Only reads."""
-    return answers_by(engine.queries.states(request.refs), request)
-
-
-def answers_by(states: Mapping[Ref, InstanceState | None], request: Request) -> dict[Ref, Answer]:
-    """The same, from canonical states that were read before."""
+def answers(states: Mapping[Ref, InstanceState | None], request: Request) -> dict[Ref, Answer]:
+    """The answer that each ref would get in these canonical states (rule 8.1)."""
     found = {ref: ANSWERS[states[ref]] for ref in request.refs}
     if request.asking.by_person:
         # A person's request builds failed refs again.

@@ -8,7 +8,7 @@ at import.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, tzinfo
+from datetime import UTC
 from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo
 
@@ -55,7 +55,9 @@ class Boundary:
     def pattern(self, asset: str, partitions: PartitionsDefinition | None) -> LandingPattern:
         """The parsed `files`. Raises `BadLandingPattern`."""
         assert self.files is not None, "a boundary without a sensor has no pattern"
-        return LandingPattern(self.files, asset, _timezone(partitions), self.by == "name", self.include, self.exclude)
+        zone = partitions.timezone if isinstance(partitions, TimeWindowPartitionsDefinition) else "UTC"
+        timezone = UTC if zone == "UTC" else ZoneInfo(zone)
+        return LandingPattern(self.files, asset, timezone, self.by == "name", self.include, self.exclude)
 
 
 def databuild_boundary(
@@ -103,11 +105,6 @@ def boundary_of(spec: Any) -> Boundary | None:
 
 def _globs(given: str | Sequence[str]) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given)
-
-
-def _timezone(partitions: PartitionsDefinition | None) -> tzinfo:
-    name = partitions.timezone if isinstance(partitions, TimeWindowPartitionsDefinition) else "UTC"
-    return UTC if name == "UTC" else ZoneInfo(name)
 
 
 def _check(name: str, boundary: Boundary, partitions: PartitionsDefinition) -> None:

@@ -108,7 +108,11 @@ def _verdicts(
     engine: Engine, checks: Mapping[AssetCheckKey, AssetCheckSeverity], *, from_log_alone: bool
 ) -> dict[AssetCheckKey, dict[str, Any]]:
     found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
-    whys = _whys(engine, found, from_log_alone=from_log_alone)
+    named = [[ref.ref for ref in late] for _, late in found.values()]
+    refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
+    known, now = look_up(engine.queries, refs), engine.now()
+    followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
+    whys = {ref: known.why(ref, now) for ref in refs} | followed
     return {check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()}
 
 
@@ -124,17 +128,6 @@ def _verdict(
         "description": f"{count} late. First: {lines[0]}." if lines else None,
         "metadata": {_COUNT: count, _LINES: MetadataValue.text("\n".join(listed(count, lines)))},
     }
-
-
-def _whys(
-    engine: Engine, found: Mapping[str, tuple[int, Sequence[LateRef]]], *, from_log_alone: bool
-) -> dict[Ref, str]:
-    """The reason of each late ref."""
-    named = [[ref.ref for ref in late] for _, late in found.values()]
-    refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
-    known, now = look_up(engine.queries, refs), engine.now()
-    followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
-    return {ref: known.why(ref, now) for ref in refs} | followed
 
 
 def _to_first_cause(engine: Engine, ref: Ref, from_log_alone: bool) -> str:

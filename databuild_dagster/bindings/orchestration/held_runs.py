@@ -50,7 +50,7 @@ def receive(instance: DagsterInstance, run: DagsterRun, *, may_hold: bool) -> bo
     request = request_of(instance, engine, run)
     if request is None:
         return False
-    found = set(answers(engine, request).values())
+    found = set(answers(engine.queries.states(request.refs), request).values())
     if Answer.BUILD in found or (Answer.JOIN in found and not may_hold):
         return False
     instance.add_run_tags(run.run_id, {HOLD_TAG: HELD})

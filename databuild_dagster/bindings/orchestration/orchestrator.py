@@ -25,7 +25,6 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.bindings.registry.registration import datasets_of, register
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.read_plan import unknown_sources
-from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.wording import one_line
 
@@ -42,7 +41,12 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"
         if is_dry_run(context):
-            return SensorResult(skip_reason=SkipReason(_dry_summary(engine_for(context.instance), deployment)))
+            engine = engine_for(context.instance)
+            due = engine.queries.due_refs(
+                engine.queries.datasets(deployment.location), engine.now(), deployment.limits.due_refs
+            )
+            test = f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
+            return SensorResult(skip_reason=SkipReason(test))
         launcher = OrderCollector(context.instance)
         taken: list[str] = []
         report = run_tick(
@@ -108,12 +112,6 @@ def run_tick(
             raise error
         report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
     return work.report
-
-
-def _dry_summary(engine: Engine, deployment: Deployment) -> str:
-    most = deployment.limits.due_refs
-    due = engine.queries.due_refs(engine.queries.datasets(deployment.location), engine.now(), most)
-    return f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
 
 
 def _summary(report: TickReport) -> str:

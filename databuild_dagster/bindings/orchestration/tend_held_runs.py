@@ -12,7 +12,7 @@ from dagster import DagsterEvent, DagsterInstance, DagsterRun, DagsterRunStatus,
 
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
 from databuild_dagster.bindings.claims import run_messages
-from databuild_dagster.bindings.claims.queued_request import Request, answers_by, request_of
+from databuild_dagster.bindings.claims.queued_request import Request, answers, request_of
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.finish_run import log_to_run
 from databuild_dagster.bindings.orchestration.held_runs import answer, end, release, see_off, state_of
@@ -91,7 +91,7 @@ def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[Dagste
     if not requests:
         return []
     states = engine.queries.states({ref for request in requests.values() for ref in request.refs})
-    return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers_by(states, request).values()]
+    return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers(states, request).values()]
 
 
 def _hold_queued(instance: DagsterInstance, engine: Engine, run_id: str) -> None:

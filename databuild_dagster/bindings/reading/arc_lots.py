@@ -13,7 +13,7 @@ from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.model.arcs import RULES, ArcState, arc_state
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -44,36 +44,30 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
     seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
     live = [canonical.uuid for canonical in seen.values() if canonical.uuid is not None]
     stale = queries.stale(live) if live else set()
-    left = _Left(queries, instance, dataset.asset)
+    newest = queries.newest_live(dataset.asset)
+    # The place of the asset's newest data, or else the instance's default warehouse.
+    place = newest.manifest_uri if newest is not None else None
+    usual = Warehouse.of_manifest(place, dataset.asset) if place else Warehouse(warehouse_of(instance))
     keys = lot_keys_if_any(dataset)
     for ref in dict.fromkeys([*refs_of_dataset(dataset, instance), *seen]):
         canonical = seen.get(ref) or Canonical(ref)
-        state = arc_state(canonical.state, has_data=left.of(canonical))
+        state = arc_state(canonical.state, has_data=_has_left_data(canonical, usual))
         is_stale = state is ArcState.COMPLETE and canonical.uuid in stale
         lot = lot_of(keys, partition_key_of(ref))
         yield ArcLot(dataset.asset, ref, None if lot is None else str(lot), state, canonical.uuid, is_stale)
 
 
-class _Left:
-    """Whether attempts at the lots of a dataset left data."""
-
-    def __init__(self, queries: Queries, instance: DagsterInstance, asset: str) -> None:
-        self._asset = asset
-        newest = queries.newest_live(asset)
-        # The place of the asset's newest data, or else the instance's default warehouse.
-        known = newest.manifest_uri if newest is not None else None
-        self._warehouse = Warehouse.of_manifest(known, asset) if known else Warehouse(warehouse_of(instance))
-
-    def of(self, canonical: Canonical) -> bool:
-        if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
-            return False
-        if canonical.live_at is not None and canonical.manifest_uri is None:
-            return True  # A plain asset's data is in its own place.
-        uri = canonical.manifest_uri
-        warehouse = self._warehouse if uri is None else Warehouse.of_manifest(uri, self._asset)
-        try:
-            return read_manifest(warehouse, self._asset, canonical.uuid).state in _LEFT
-        except ManifestMissing:
-            return False
-        except ManifestDamaged:
-            return True
+def _has_left_data(canonical: Canonical, usual: Warehouse) -> bool:
+    """Whether attempts at a lot left data, in the warehouse of its manifest or else in the usual one."""
+    if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
+        return False
+    uri, asset = canonical.manifest_uri, asset_of(canonical.ref)
+    if canonical.live_at is not None and uri is None:
+        return True  # A plain asset's data is in its own place.
+    try:
+        warehouse = usual if uri is None else Warehouse.of_manifest(uri, asset)
+        return read_manifest(warehouse, asset, canonical.uuid).state in _LEFT
+    except ManifestMissing:
+        return False
+    except ManifestDamaged:
+        return True

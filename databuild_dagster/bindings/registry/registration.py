@@ -77,18 +77,14 @@ def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
     """
     found = _datasets_of.setdefault(graph, {})
     if location not in found:
-        found[location] = _declared(graph, location)
+        specs = [
+            _dataset(graph, assets_def, graph.get(key), location)
+            for assets_def in graph.assets_defs
+            if not assets_def.is_auto_created_stub
+            for key in assets_def.keys
+        ]
+        found[location] = tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
     return found[location]
-
-
-def _declared(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
-    specs = [
-        _dataset(graph, assets_def, graph.get(key), location)
-        for assets_def in graph.assets_defs
-        if not assets_def.is_auto_created_stub
-        for key in assets_def.keys
-    ]
-    return tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
 
 
 def register(
