@@ -163,7 +163,7 @@ def seconds_of(watcher: Watcher, files: int) -> float:
         now = time.time()
         look: Look = watcher.record(watcher.see(now), now)
         assert not look.held, next(iter(look.held.items()))
-        recorded += sum(len(each.files) for each in look.recorded)
+        recorded += sum(len(item.files) for item in look.recorded)
         if not look.more:
             break
     assert recorded == files, (recorded, files)

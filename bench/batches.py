@@ -117,8 +117,8 @@ def live_heap(home: Path) -> float:
     status = next(iter(server_statuses(home)), None)
     assert status is not None
     command = ["jcmd", str(status.pid), "GC.class_histogram"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=True).stdout
-    total = next(line for line in reversed(told.splitlines()) if line.startswith("Total"))
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SECONDS, check=True).stdout
+    total = next(line for line in reversed(answer.splitlines()) if line.startswith("Total"))
     return int(total.split()[2]) / 1024 / 1024
 
 

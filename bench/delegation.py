@@ -9,7 +9,7 @@
 - guard: what our asset takes over a plain one that writes the same file, for one partition and for many, Dagster's own
   writes apart; of it what the store takes, which is the guard.
 - year: a request for all days through the UI's API until all are green, against Dagster's own backfills of the same work.
-  Multi-run is measured on `--multi-run` days and told per day, for a year of it takes a quarter of an hour.
+  Multi-run is measured on `--multi-run` days and given per day, for a year of it takes a quarter of an hour.
 
 Prints Markdown, for docs/performance.md. It takes about five minutes on two idle cores.
 """
@@ -246,21 +246,25 @@ def of_guard(rounds: int = 5) -> list[Row]:
     )
     if done.returncode:
         raise RuntimeError(f"the guard was not measured:\n{done.stderr[-4000:]}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    one, many = (told[str(n)] for n in (1, N_GUARDED))
+    seconds = json.loads(done.stdout.splitlines()[-1])
+    one, many = (seconds[str(n)] for n in (1, N_GUARDED))
 
     def per(what: Callable[[dict[str, float]], float]) -> str:
         each_ref = (what(many) - what(one)) / (N_GUARDED - 1)
         return f"{_ms(what(one) - each_ref)} + {_ms(each_ref)} per ref"
 
     return [
-        Row("guard: the store's part of a launch", per(lambda told: told["store"])),
+        Row("guard: the store's part of a launch", per(lambda seconds: seconds["store"])),
         Row(
             "everything of ours over a plain asset that writes the same file, Dagster's writes apart",
-            per(lambda told: (told["ours"] - told["ours_writes"]) - (told["plain"] - told["plain_writes"])),
+            per(
+                lambda seconds: (
+                    (seconds["ours"] - seconds["ours_writes"]) - (seconds["plain"] - seconds["plain_writes"])
+                )
+            ),
         ),
-        Row("Dagster's own writes of the same launch", per(lambda told: told["ours_writes"])),
-        Row("Dagster's own writes of the plain run", per(lambda told: told["plain_writes"])),
+        Row("Dagster's own writes of the same launch", per(lambda seconds: seconds["ours_writes"])),
+        Row("Dagster's own writes of the plain run", per(lambda seconds: seconds["plain_writes"])),
     ]
 
 
@@ -278,7 +282,7 @@ def guard_in_this_process(rounds: int) -> None:
     from databuild_dagster.bindings.claims.launcher import run_config
 
     tune_dagster_writes()
-    told: dict[int, dict[str, float]] = {}
+    answer: dict[int, dict[str, float]] = {}
     with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
         (Path(name) / "definitions.py").write_text(DEFINITIONS)
         (location,) = load_code_locations(files=[f"{name}/definitions.py"])
@@ -311,14 +315,14 @@ def guard_in_this_process(rounds: int) -> None:
                 run("ours", n), run("plain_single_run", n)
                 ours = [run("ours", n) for _ in range(rounds)]
                 plain = [run("plain_single_run", n) for _ in range(rounds)]
-                told[n] = {
-                    "ours": statistics.median(each[0] for each in ours),
-                    "ours_writes": statistics.median(each[1] for each in ours),
-                    "store": statistics.median(each[2] for each in ours),
-                    "plain": statistics.median(each[0] for each in plain),
-                    "plain_writes": statistics.median(each[1] for each in plain),
+                answer[n] = {
+                    "ours": statistics.median(our[0] for our in ours),
+                    "ours_writes": statistics.median(our[1] for our in ours),
+                    "store": statistics.median(our[2] for our in ours),
+                    "plain": statistics.median(item[0] for item in plain),
+                    "plain_writes": statistics.median(item[1] for item in plain),
                 }
-    print(json.dumps(told))
+    print(json.dumps(answer))
 
 
 def _made(folder: Path) -> Path:
@@ -501,14 +505,14 @@ def of_many_at_once(server: Server, n: int) -> list[Row]:
     with ThreadPoolExecutor(16) as threads:
         buttons = [threads.submit(server.materialize, "wanted_at_once", [day]) for _ in range(n - n_backfills)]
         backfills = [threads.submit(server.backfill, "wanted_at_once", [day]) for _ in range(n_backfills)]
-        runs = [each.result() for each in buttons]
-        ids = [each.result() for each in backfills]
-    server.wait(lambda: all(server.runs(**{"dagster/backfill": each}) for each in ids), every=SLOW_POLL_SECONDS)
+        runs = [button.result() for button in buttons]
+        ids = [backfill.result() for backfill in backfills]
+    server.wait(lambda: all(server.runs(**{"dagster/backfill": item}) for item in ids), every=SLOW_POLL_SECONDS)
     store = open_store(f"sqlite:///{server.home}/databuild.db")
     queries = Queries(store)
     server.wait(lambda: queries.states([ref])[ref] is InstanceState.BUILDING, every=SLOW_POLL_SECONDS)
     (server.folder / "open").touch()
-    runs += [run["runId"] for each in ids for run in server.runs(**{"dagster/backfill": each})]
+    runs += [run["runId"] for item in ids for run in server.runs(**{"dagster/backfill": item})]
 
     def all_ended() -> bool:
         return all(server.run(run_id)["status"] in ("SUCCESS", "FAILURE", "CANCELED") for run_id in runs)
@@ -519,7 +523,7 @@ def of_many_at_once(server: Server, n: int) -> list[Row]:
     ended = [server.run(run_id) for run_id in runs]
     kinds = Counter(entry.kind.value for run_id in runs for entry in Ledger(store).of_requester(run_id))
     history = queries.history(ref)
-    assert [each.state for each in history] == [InstanceState.LIVE], history
+    assert [instance.state for instance in history] == [InstanceState.LIVE], history
     assert {run["status"] for run in ended} == {"SUCCESS"}
     processes = sum(run["stats"]["launchTime"] is not None for run in ended)
     delegated = len(runs) - kinds["built"]

@@ -163,8 +163,8 @@ def publish(rounds: int) -> None:
             ours.append(statistics.median(written))
             copies.append(statistics.median(copied))
             beyond.append(statistics.median(mine - floor for mine, floor in zip(written, raw, strict=True)))
-        told = (f"{statistics.median(each) * 1000:.2f}" for each in (alone, ours, beyond, copies))
-        print(f"| {n_files} files | {size_bytes:,} | {' | '.join(told)} |")
+        answer = (f"{statistics.median(item) * 1000:.2f}" for item in (alone, ours, beyond, copies))
+        print(f"| {n_files} files | {size_bytes:,} | {' | '.join(answer)} |")
 
 
 def _raw_publish(folder: str, contents: bytes) -> None:

@@ -109,10 +109,10 @@ def store(arguments: argparse.Namespace) -> None:
         )
         print("|---:|---:|---:|---:|---:|---:|---:|")
         for batch in arguments.batch:
-            each = measure(engine, arguments.jobs, batch)
+            measured = measure(engine, arguments.jobs, batch)
             print(
-                f"| {each.batch} | {each.start * 1e3:.1f} | {each.jobs / arguments.jobs * 1e3:.3f} "
-                f"| {each.complete * 1e3:.0f} | {each.keys_early:.1f} | {each.keys_late:.1f} | {each.idle * 1e3:.2f} |"
+                f"| {measured.batch} | {measured.start * 1e3:.1f} | {measured.jobs / arguments.jobs * 1e3:.3f} "
+                f"| {measured.complete * 1e3:.0f} | {measured.keys_early:.1f} | {measured.keys_late:.1f} | {measured.idle * 1e3:.2f} |"
             )
 
 

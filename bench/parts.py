@@ -102,7 +102,7 @@ def parts(rounds: int) -> None:
         rows = {work.rows for work in works}
         seconds = statistics.median(work.seconds for work in works)
         print(
-            f"| {name} | {' or '.join(f'{each:,}' for each in sorted(rows))} "
+            f"| {name} | {' or '.join(f'{row:,}' for row in sorted(rows))} "
             f"| {statistics.median(work.task_seconds for work in works):.2f} | {seconds:.2f} | {seconds / of_one:.2f} |"
         )
     ratios = [
@@ -162,8 +162,11 @@ class _Site:
         last = None
         while time.monotonic() < until:
             stages = _asked(url)
-            found = sum(each["inputRecords"] for each in stages), sum(each["executorRunTime"] for each in stages) / 1000
-            if found == last and not any(each["status"] in ("ACTIVE", "PENDING") for each in stages):
+            found = (
+                sum(stage["inputRecords"] for stage in stages),
+                sum(stage["executorRunTime"] for stage in stages) / 1000,
+            )
+            if found == last and not any(stage["status"] in ("ACTIVE", "PENDING") for stage in stages):
                 return found
             last = found
             time.sleep(0.2)

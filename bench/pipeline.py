@@ -110,15 +110,15 @@ def of_year(home: Path, floors: Path, rounds: int) -> tuple[list[Year], list[flo
         for _ in range(rounds):
             floor.append(plain_spark.run(spark, out, plain_spark.YEAR, plain_spark.ALL_TABLES)["total"])
             empty(home)
-            _, told = run(home, "bench.timed_build", *refs_of_the_year())
+            _, answer = run(home, "bench.timed_build", *refs_of_the_year())
             _, rows = run(home, "databuild_dagster", "read", "year_report", "--json")
             assert sum(row["flights"] for row in rows) == FLIGHTS_OF_THE_YEAR, rows
             measured.append(
                 Year(
-                    building=told["seconds"],
-                    dagster_writes=told["dagster_writes"],
-                    n_job_runs=told["job_runs"],
-                    peak_megabytes=told["peak_megabytes"],
+                    building=answer["seconds"],
+                    dagster_writes=answer["dagster_writes"],
+                    n_job_runs=answer["job_runs"],
+                    peak_megabytes=answer["peak_megabytes"],
                     jobs=seconds_by_job(home),
                 )
             )
@@ -179,9 +179,9 @@ def seconds_by_job(home: Path) -> dict[str, float]:
 
 
 def report_january(ours: list[January], floor: list[float], peer: plain_dagster.Cost) -> None:
-    command = statistics.median(each.command for each in ours)
-    building = statistics.median(each.building for each in ours)
-    again = statistics.median(each.again for each in ours)
+    command = statistics.median(our.command for our in ours)
+    building = statistics.median(our.building for our in ours)
+    again = statistics.median(our.again for our in ours)
     second = statistics.median(floor)
     print(f"Medians of {len(ours)} rounds; plain Dagster: of {len(peer.runs)} runs.\n")
     print(f"| January, {JANUARY_REFS} partitions | seconds | × floor |\n|---|---|---|")
@@ -189,23 +189,23 @@ def report_january(ours: list[January], floor: list[float], peer: plain_dagster.
     print(f"| from the first want to the last live ref, warm server | {building:.1f} | {building / second:.2f} |")
     print(f"| `databuild build`, the whole command | {command:.1f} | {command / second:.2f} |")
     print(f"| the same command again, nothing to do | {again:.1f} | |")
-    report_jobs(building, [each.jobs for each in ours])
+    report_jobs(building, [our.jobs for our in ours])
     print(f"| before and after: imports, loading the definitions, exit | {command - building:.1f} |")
 
 
 def report_year(ours: list[Year], floor: list[float], peer: plain_dagster.Cost) -> None:
-    building = statistics.median(each.building for each in ours)
-    without = statistics.median(each.building - each.dagster_writes for each in ours)
-    writes = statistics.median(each.dagster_writes for each in ours)
+    building = statistics.median(our.building for our in ours)
+    without = statistics.median(our.building - our.dagster_writes for our in ours)
+    writes = statistics.median(our.dagster_writes for our in ours)
     warm = statistics.median(floor)
     n = ours[0].n_job_runs
     print(f"\n| Year, all tables, {n:,} partitions | seconds | × floor |\n|---|---|---|")
     print(f"| plain PySpark, in a warm session (the floor) | {warm:.1f} | 1.0 |")
     print(f"| ours without Dagster's own writes | {without:.1f} | {without / warm:.2f} |")
     print(f"| ours with them | {building:.1f} | {building / warm:.2f} |")
-    report_jobs(building, [each.jobs for each in ours])
+    report_jobs(building, [our.jobs for our in ours])
     print(f"| of all that, Dagster's own writes | {writes:.1f} |")
-    print(f"\nThe process that built it took {statistics.median(each.peak_megabytes for each in ours):.0f} MB.")
+    print(f"\nThe process that built it took {statistics.median(our.peak_megabytes for our in ours):.0f} MB.")
     peer_seconds = peer.seconds_per_partition
     print("\n| per partition | seconds | times ours |\n|---|---|---|")
     print(f"| ours, the year | {building / n:.3f} | 1 |")
@@ -214,7 +214,7 @@ def report_year(ours: list[Year], floor: list[float], peer: plain_dagster.Cost) 
 
 def report_jobs(building: float, rounds: list[dict[str, float]]) -> None:
     print("\n| where ours goes | seconds |\n|---|---|")
-    jobs = {job: statistics.median(each[job] for each in rounds) for job in rounds[0]}
+    jobs = {job: statistics.median(item[job] for item in rounds) for job in rounds[0]}
     for job, seconds in jobs.items():
         print(f"| building {job} | {seconds:.1f} |")
     print(f"| between launches: ticks, Dagster's own events | {building - sum(jobs.values()):.1f} |")

@@ -87,7 +87,7 @@ def year_of_flights() -> Iterator[Year]:
                 resources = operation_resources(instance, deployment)
                 manager = manager_of(resources, deployment, actor="bench")
                 live = resources.engine.queries.live_instances("flights")
-                manifests = read_manifests(resources.warehouse, "flights", [each.uuid for each in live])
+                manifests = read_manifests(resources.warehouse, "flights", [instance.uuid for instance in live])
                 paths = [path for manifest in manifests for path in file_paths(resources.warehouse, manifest)]
                 yield Year(home, resources, manager, len(paths), paths)
         finally:
@@ -101,8 +101,8 @@ def validate(year: Year, rounds: int) -> None:
     for turn in range(rounds + 1):
         seconds, found = _by_hand(spark, year.paths)
         taken, report = year.operate("validate", {"constraints": RULES})
-        told = [rule["offending"] for rule in report["rules"]]
-        assert told == found, (told, found)
+        answer = [rule["offending"] for rule in report["rules"]]
+        assert answer == found, (answer, found)
         if turn:
             ours.append(taken)
             by_hand.append(seconds)
@@ -142,7 +142,7 @@ def index(year: Year) -> None:
     spark = year.resources.spark
     seconds, report = year.operate("build_index", {})
     queries, warehouse = year.resources.engine.queries, year.resources.warehouse
-    live = [each.uuid for each in queries.live_instances("flights")]
+    live = [live_instance.uuid for live_instance in queries.live_instances("flights")]
     _, read = narrowed(warehouse, read_manifests(warehouse, "flights", live), parsed_filter(WHERE))
     times = {}
     answers = {}

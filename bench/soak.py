@@ -311,7 +311,7 @@ class Soak:
 
     def supervise(self) -> None:
         """`dagster dev` ends when its daemon or web server has; without its code server it goes on, and does nothing."""
-        self.builds = [each for each in self.builds if each.poll() is None]
+        self.builds = [build for build in self.builds if build.poll() is None]
         if self.dev is None:
             return
         if self.dev.poll() is None and all(self.processes(kind) for kind in SERVICES):
@@ -365,7 +365,7 @@ class Soak:
         first, *others = _shuffled(
             self.random, [kind for kind in (*KINDS, EVERYTHING) if not (spare and kind in (*SERVICES, EVERYTHING))]
         )
-        for kind in (first, *(each for each in others if each is not EVERYTHING)):
+        for kind in (first, *(other for other in others if other is not EVERYTHING)):
             killed = self.kill(None if kind is EVERYTHING else kind, all_of_them=kind is EVERYTHING)
             if killed:
                 self.kills[kind.name] += 1
@@ -398,7 +398,7 @@ class Soak:
         """Commands, one after another, until the kills end."""
         choose = self.wants_random
         while not self._closing.is_set():
-            if sum(len(each.refs) for each in self.queries.wants(WantFilter(open_only=True))) > MAX_OPEN:
+            if sum(len(want.refs) for want in self.queries.wants(WantFilter(open_only=True))) > MAX_OPEN:
                 self._closing.wait(POLL_SECONDS)
                 continue
             what = choose.random()
@@ -424,14 +424,14 @@ class Soak:
         return [make_ref(asset, f"{first + number:03}") for number in range(n)]
 
     def _live_refs(self) -> list[str]:
-        return [each.ref for asset in ("raw", "clean") for each in self.queries.live_instances(asset)]
+        return [live_instance.ref for asset in ("raw", "clean") for live_instance in self.queries.live_instances(asset)]
 
     def want(self, arguments: Sequence[str], *, gives_request: bool = True) -> None:
         """A command that is over in a moment, unless it is killed."""
         code, out = self.command(*arguments)
         self.commands[" ".join(arguments[: 2 if arguments[0] == "want" else 1])] += 1
         if code == 0 and gives_request:
-            self.acknowledged += {each["request_id"] for each in out}
+            self.acknowledged += {line["request_id"] for line in out}
 
     def press_materialize(self, ref: Ref) -> None:
         """What the button sends; whether it got through is for Dagster to say."""
@@ -496,7 +496,7 @@ class Soak:
             ("kills in all", str(self.kills.total())),
             ("services started", str(self.n_starts)),
             ("commands", ", ".join(f"{name} {n}" for name, n in self.commands.most_common())),
-            ("wants", ", ".join(f"{state} {n}" for state, n in Counter(each.state.value for each in wants).items())),
+            ("wants", ", ".join(f"{state} {n}" for state, n in Counter(want.state.value for want in wants).items())),
             ("all wants ended after the last kill", f"{seconds:.0f} s"),
             ("refs that used up three attempts, and were retried", str(n_retried)),
         ]
@@ -517,8 +517,8 @@ class Soak:
                 lambda: not self.queries.wants(WantFilter(open_only=True)), "all wants have ended", END_SECONDS
             ):
                 found.violations += [
-                    f"want {each.id} of {', '.join(each.refs)} is {each.state.value}: {self._explained(each.refs[0])}"
-                    for each in self.queries.wants(WantFilter(open_only=True))
+                    f"want {want.id} of {', '.join(want.refs)} is {want.state.value}: {self._explained(want.refs[0])}"
+                    for want in self.queries.wants(WantFilter(open_only=True))
                 ]
                 break
             failed = [ref for ref, state in self._states().items() if state is InstanceState.FAILED]
@@ -536,13 +536,13 @@ class Soak:
         return self.queries.wants(most=1_000_000)
 
     def _states(self) -> dict[Ref, InstanceState | None]:
-        refs = {event_ref for each in self._wants() for event_ref in each.refs}
+        refs = {event_ref for want in self._wants() for event_ref in want.refs}
         return self.queries.states(refs)
 
     def _check_wants(self, found: Found, wants: Sequence[Any]) -> None:
-        known = {each.request_id for each in wants}
+        known = {want.request_id for want in wants}
         found.violations += [
-            f"request {each} was acknowledged and is not there" for each in self.acknowledged if each not in known
+            f"request {item} was acknowledged and is not there" for item in self.acknowledged if item not in known
         ]
         found.rows.append(("requests acknowledged", str(len(self.acknowledged))))
         states = self._states()
@@ -550,7 +550,7 @@ class Soak:
             f"{ref} is {'missing' if state is None else state.value} in the end"
             for ref, state in states.items()
             if state is not InstanceState.LIVE
-            and any(ref in each.refs and each.state is not WantState.CANCELED for each in wants)
+            and any(ref in want.refs and want.state is not WantState.CANCELED for want in wants)
         ]
         for want in wants:
             if want.state is WantState.CANCELED and want.source != "job run":
@@ -600,7 +600,7 @@ class Soak:
             seq = page[-1].seq
 
     def _check_data(self, found: Found) -> None:
-        live = {each.ref: each.manifest_uri for each in self._live()}
+        live = {entry.ref: entry.manifest_uri for entry in self._live()}
         import pyarrow.parquet as pq
 
         for ref, manifest in live.items():
@@ -640,18 +640,22 @@ class Soak:
             for live in self._live():
                 of_ref = AssetRecordsFilter(AssetKey(asset_of(live.ref)), [partition_key_of(live.ref) or ""])
                 records = instance.fetch_materializations(of_ref, limit=1).records
-                told = records[0].asset_materialization if records else None
-                if told is None or live.uuid not in (told.tags or {}).values():
+                answer = records[0].asset_materialization if records else None
+                if answer is None or live.uuid not in (answer.tags or {}).values():
                     untold.append(f"{live.ref} is live by {live.uuid}, and Dagster was not told")
         found.violations += untold
         found.rows.append(("live and not told to Dagster", str(len(untold))))
 
     def _live(self) -> list[Any]:
-        return [each for asset in ("raw", "clean", "scored", "joined") for each in self.queries.live_instances(asset)]
+        return [
+            live_instance
+            for asset in ("raw", "clean", "scored", "joined")
+            for live_instance in self.queries.live_instances(asset)
+        ]
 
     def _folders_left(self) -> list[str]:
         warehouse = self.home / "warehouse"
-        staging = [f"staging folder {each.name} is left" for each in (warehouse / ".staging").glob("*")]
+        staging = [f"staging folder {path.name} is left" for path in (warehouse / ".staging").glob("*")]
         # What was live once stays until it is removed on purpose, also when another instance is canonical.
         kept = {
             derive_partition_uuid(run.id, ref)
@@ -660,9 +664,9 @@ class Soak:
             for ref in run.refs
         }
         instances = [
-            f"{each.relative_to(warehouse)} is left, which was never live"
-            for each in warehouse.glob("*/data/instance=*")
-            if each.name.removeprefix("instance=") not in kept
+            f"{path.relative_to(warehouse)} is left, which was never live"
+            for path in warehouse.glob("*/data/instance=*")
+            if path.name.removeprefix("instance=") not in kept
         ]
         return staging + instances
 
@@ -697,7 +701,7 @@ def kind_of(command_line: str) -> Kind | None:
     """Which kind of process it is; None for helpers of others, which end with them."""
     words = command_line.split("\0")
     for kind in (*KINDS, DEV):
-        if all(any(word == each or (len(kind.words) == 1 and each in word) for word in words) for each in kind.words):
+        if all(any(word == item or (len(kind.words) == 1 and item in word) for word in words) for item in kind.words):
             return kind
     return None
 

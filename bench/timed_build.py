@@ -77,7 +77,7 @@ def main() -> None:
 
     assert not built.not_live, built.not_live[:3]
     close_sessions()
-    told = {
+    answer = {
         "seconds": built.seconds,
         "loading": loaded,
         "dagster_writes": clock.seconds,
@@ -86,7 +86,7 @@ def main() -> None:
         "job_runs": built.succeeded,
         "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    print(json.dumps(told))
+    print(json.dumps(answer))
 
 
 if __name__ == "__main__":

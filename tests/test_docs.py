@@ -261,7 +261,7 @@ def test_an_asset_that_exists_is_taken_over_as_its_page_says(project: Project) -
     read = project.databuild("read", "orders@2024-01-02", "--json").json
     states = project.databuild("partitions", "orders", "--state", "Live", "--json").json
     assert read == [{"day": "2024-01-02", "amount": 10.0}]
-    assert [each["ref"][-2:] for each in states] == ["01", "02", "06"]
+    assert [state["ref"][-2:] for state in states] == ["01", "02", "06"]
     project.dagster(*MATERIALIZE, "definitions.py", "--select", "report", "--partition", "2024-01-01")
 
 
@@ -343,4 +343,4 @@ def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> 
 
     assert n_instances == [1, 3, 3]
     asked = project.databuild("ledger", "list", "--json").json
-    assert sorted(each["kind"] for each in asked) == ["built", "built", "built", "reused"]
+    assert sorted(item["kind"] for item in asked) == ["built", "built", "built", "reused"]

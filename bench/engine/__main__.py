@@ -136,7 +136,7 @@ def batches(bench: Bench) -> Iterator[Measured]:
             wants.append(bulk.want_of_a_batch(engine, fresh))
             successes.append(bulk.success_of_a_batch(engine, fresh))
             unblocking.append(bulk.success_that_unblocks(engine, fresh))
-    row, want, success, unblocks = (statistics.median(each) for each in (raw, wants, successes, unblocking))
+    row, want, success, unblocks = (statistics.median(item) for item in (raw, wants, successes, unblocking))
     rows = f"raw {row * 1e3:.2f} ms"
     yield Measured(
         f"want of {BATCH:,} refs, rate against raw", row / want, limits.BATCH_WANT, f"{want * 1e3:.1f} ms, {rows}"
@@ -155,7 +155,7 @@ def idle(bench: Bench) -> Iterator[Measured]:
     with bench.database.copy(bench.store(bench.large)) as url:
         ticks = bulk.IdleTicks(opened(url))
         found = [ticks.tick() for _ in range(max(bench.rounds, 50))]
-    state, noted, whole = (statistics.median(each) * 1e3 for each in zip(*found, strict=True))
+    state, noted, whole = (statistics.median(item) * 1e3 for item in zip(*found, strict=True))
     details = f"heartbeats {noted * 1e3:.0f} µs beside it, the whole tick {whole * 1e3:.0f} µs"
     yield Measured(f"idle tick at {bench.large:,} partitions, the state's database", state, limits.IDLE_TICK, details)
 
@@ -174,7 +174,7 @@ def cascade(bench: Bench) -> Iterator[Measured]:
         for _ in range(3):
             with bench.database.copy(bench.store(bench.large)) as url:
                 found.append(bulk.cascade_seconds(opened(url), reopens=reopens))
-        taint, untaint = (statistics.median(each) for each in zip(*found, strict=True))
+        taint, untaint = (statistics.median(item) for item in zip(*found, strict=True))
         what = f"taint of {n:,} instances downstream, {wants}"
         yield Measured(what, taint, limits.CASCADE, f"taking it back {untaint:.2f} s")
 
@@ -185,7 +185,7 @@ def rebuilding(bench: Bench) -> Iterator[Measured]:
     for _ in range(3):
         with bench.database.copy(bench.singly()) as url:
             found.append(bulk.in_a_process("rebuilt", url))
-    events, seconds, megabytes = (statistics.median(each) for each in zip(*found, strict=True))
+    events, seconds, megabytes = (statistics.median(item) for item in zip(*found, strict=True))
     yield Measured("rebuild, events of one ref", events / seconds, limits.REBUILD, f"{events:,.0f} in {seconds:.1f} s")
     yield Measured("rebuild, events of one ref: memory", megabytes, limits.REBUILD_MEMORY)
 
@@ -247,8 +247,10 @@ def printed(rows: list[Measured]) -> None:
     print("| what | measured | hard | aim | ok | |")
     print("|---|---|---|---|---|---|")
     for what, value, limit, details in rows:
-        hard, aim = (f"{limit.sign} {limit.told(each)}" if each is not None else "" for each in (limit.hard, limit.aim))
-        print(f"| {what} | {limit.told(value)} | {hard} | {aim} | {limit.verdict(value)} | {details} |")
+        hard, aim = (
+            f"{limit.sign} {limit.shown(item)}" if item is not None else "" for item in (limit.hard, limit.aim)
+        )
+        print(f"| {what} | {limit.shown(value)} | {hard} | {aim} | {limit.verdict(value)} | {details} |")
 
 
 def as_json(rows: list[Measured]) -> str:

@@ -73,7 +73,7 @@ def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
     seconds = seconds_of(engine, success(lease(engine, [Ref(f"a@{key}") for key in keys], want=False)))
     # Due now, and nobody's business in the next round.
     states = engine.queries.canonical(list(waiting))
-    assert all(each.state == "UpForRetry" for each in states.values())
+    assert all(state.state == "UpForRetry" for state in states.values())
     engine.handle(success(lease(engine, list(waiting), want=False)))
     return seconds
 
@@ -197,4 +197,4 @@ def in_a_process(function: str, url: str) -> tuple[float, ...]:
         "print(*(found if isinstance(found, tuple) else [found]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return tuple(float(each) for each in done.stdout.split())
+    return tuple(float(item) for item in done.stdout.split())

@@ -176,10 +176,10 @@ def in_turns(
     seconds: dict[int, Seconds] = {size: defaultdict(list) for size in commands}
     for _ in range(0, rounds, BLOCK - WARM_UP):
         raw += [floor.seconds() for _ in range(5 * BLOCK)][WARM_UP:]
-        for size, each in commands.items():
-            each.seconds.clear()
+        for size, command in commands.items():
+            command.seconds.clear()
             for _ in range(BLOCK):
-                do(each)
-            for name, taken in each.seconds.items():
+                do(command)
+            for name, taken in command.seconds.items():
                 seconds[size][name] += taken[WARM_UP:]
     return raw, seconds

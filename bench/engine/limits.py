@@ -22,7 +22,7 @@ class Limit(NamedTuple):
     def _within(self, value: float, limit: float) -> bool:
         return value >= limit if self.at_least else value <= limit
 
-    def told(self, value: float | None) -> str:
+    def shown(self, value: float | None) -> str:
         """A value, or the limit itself, with its unit."""
         if value is None:
             return ""

@@ -30,8 +30,8 @@ class Proxy:
             except OSError:
                 return
             server = socket.create_connection(self._server)
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for item in (client, server):
+                item.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             threading.Thread(target=self._pass_on, args=(client, server), daemon=True).start()
 
     def _pass_on(self, client: socket.socket, server: socket.socket) -> None:

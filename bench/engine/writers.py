@@ -71,8 +71,8 @@ def written(url: str, n_processes: int, seconds: float, first: int) -> Together:
     found = [answers.get(timeout=60 + 10 * seconds) for _ in processes]
     for process in processes:
         process.join()
-    rates = [each.commands_per_second for each in found]
-    return Together(sum(rates), min(rates) / max(rates), max(each.worst_seconds for each in found))
+    rates = [item.commands_per_second for item in found]
+    return Together(sum(rates), min(rates) / max(rates), max(item.worst_seconds for item in found))
 
 
 def one_and_many(url: str, n_processes: int, seconds: float, first: int) -> tuple[float, Together]:

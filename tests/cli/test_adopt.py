@@ -84,7 +84,10 @@ class Outside:
         return sorted(self.project.home.rglob("manifest.json"))
 
     def states(self, asset: str = "orders") -> dict[str, str]:
-        return {each["ref"].partition("@")[2]: each["state"] for each in self.project.ask("partitions", asset)}
+        return {
+            partition["ref"].partition("@")[2]: partition["state"]
+            for partition in self.project.ask("partitions", asset)
+        }
 
 
 @pytest.fixture
@@ -156,10 +159,12 @@ def test_dagster_shows_it_materialized_with_the_instance_as_data_version(outside
 def test_a_dry_run_lists_everything_and_records_nothing(outside):
     path = outside.day(DAYS[0], 1.0, 2.0)
 
-    told = outside.adopt("--dry-run", "--json").json
+    answer = outside.adopt("--dry-run", "--json").json
     shown = outside.adopt("--dry-run", "--wide").out
 
-    assert [(each["ref"], each["files"], each["rows"]) for each in told["recorded"]] == [(f"orders@{DAYS[0]}", 1, 2)]
+    assert [(entry["ref"], entry["files"], entry["rows"]) for entry in answer["recorded"]] == [
+        (f"orders@{DAYS[0]}", 1, 2)
+    ]
     assert str(path) in shown
     assert "1 partition would be live" in shown
     assert (outside.arrived(), outside.manifests()) == ([], [])
@@ -174,7 +179,7 @@ def test_the_same_again_is_nothing_and_what_came_since_is_added(outside):
     more = outside.adopt("--json").json
 
     assert "Nothing to record." in again.out
-    assert [each["ref"] for each in more["recorded"]] == [f"orders@{DAYS[1]}"]
+    assert [entry["ref"] for entry in more["recorded"]] == [f"orders@{DAYS[1]}"]
     assert more["same"] == [f"orders@{DAYS[0]}"]
     assert outside.arrived() == [[f"orders@{DAYS[0]}"], [f"orders@{DAYS[1]}"]]
 
@@ -220,8 +225,11 @@ def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outsid
     replaced = outside.adopt("--live", "replace", "--json").json
 
     assert f"orders@{DAYS[0]} is live already with other data. --live keep leaves it" in said
-    assert (kept["kept"], [each["ref"] for each in kept["recorded"]]) == ([f"orders@{DAYS[0]}"], [f"orders@{DAYS[1]}"])
-    assert [each["ref"] for each in replaced["recorded"]] == [f"orders@{DAYS[0]}"]
+    assert (kept["kept"], [entry["ref"] for entry in kept["recorded"]]) == (
+        [f"orders@{DAYS[0]}"],
+        [f"orders@{DAYS[1]}"],
+    )
+    assert [entry["ref"] for entry in replaced["recorded"]] == [f"orders@{DAYS[0]}"]
     assert len(outside.project.ask("history", f"orders@{DAYS[0]}")) == 2
     assert [row["amount"] for row in outside.project.ask("read", f"orders@{DAYS[0]}")] == [1.0, 2.0]
 

@@ -53,10 +53,12 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     shown = project.ask("show", JANUARY)
     canonical = shown["canonical"]
     assert (shown["ref"], shown["state"], canonical["rows"]) == (JANUARY, "Live", 1)
-    assert {each["uuid"] for each in project.ask("partitions", "orders") if each["ref"] in DAYS} == set(
+    assert {partition["uuid"] for partition in project.ask("partitions", "orders") if partition["ref"] in DAYS} == set(
         canonical["inputs"]
     )
-    assert [(each["state"], each["uuid"] == canonical["uuid"]) for each in project.ask("history", JANUARY)] == [
+    assert [
+        (instance["state"], instance["uuid"] == canonical["uuid"]) for instance in project.ask("history", JANUARY)
+    ] == [
         ("UpForRetry", False),
         ("Live", True),
     ]
@@ -90,7 +92,7 @@ def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_l
     assert "UpstreamFailed" in done.out
     assert "orders@2024-01-30, which failed: ValueError: no orders on 2024-01-30" in done.out
     assert "Traceback" not in done.out + done.err
-    states = {each["ref"]: each["state"] for each in project.ask("partitions", "orders")}
+    states = {partition["ref"]: partition["state"] for partition in project.ask("partitions", "orders")}
     assert [states[day] for day in DAYS] == ["Live", "Failed", "Live"]
 
     project.fail("2024-01-30", yes=False)

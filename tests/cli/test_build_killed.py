@@ -61,7 +61,7 @@ CALLS = {
 
 def hook(event, arguments):
     call, part = CALLS[POINT]
-    if event == call and any(part in str(each) for each in arguments):
+    if event == call and any(part in str(argument) for argument in arguments):
         die()
 
 
@@ -135,7 +135,7 @@ def stored(project: Project) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for folder in warehouse.glob("*/data/instance=*"):
         name = f"{folder.parent.parent.name} {folder.name.removeprefix('instance=')}"
-        found[name] = sorted(each.name for each in folder.rglob("*"))
+        found[name] = sorted(path.name for path in folder.rglob("*"))
     for staged in (warehouse / ".staging").glob("*"):
         found[str(staged)] = ["staged"]
     return found
@@ -152,9 +152,9 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
     live = {}
     for dataset in project.queries.datasets().values():
         for canonical in project.queries.live_instances(dataset.asset):
-            told = manifest(project, dataset.asset, canonical.uuid)
-            assert told["state"] == "complete"
-            files = [file["uri"] for file in told["files"] if told["uri_type"] == "path"]
+            answer = manifest(project, dataset.asset, canonical.uuid)
+            assert answer["state"] == "complete"
+            files = [file["uri"] for file in answer["files"] if answer["uri_type"] == "path"]
             live[f"{dataset.asset} {canonical.uuid}"] = sorted(["manifest.json", *files])
     assert set(refs) <= {ref for ref, state in project.queries.states(refs).items() if state is InstanceState.LIVE}
     found = stored(project)
@@ -276,18 +276,18 @@ def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance
     kill_at(project, "arrival's event", "lot", "look", "src")
     (left,) = project.home.glob("warehouse/src/data/instance=*")
     assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == [], "the next look would go on with it"
-    for each in left.iterdir():
-        os.utime(each, (0, 0))
+    for path in left.iterdir():
+        os.utime(path, (0, 0))
     project.ask("gc", "--leftovers", "--yes")
-    (told,) = project.ask("gc", "--leftovers")["leftovers"]
-    assert (told["orphan"], left.exists()) == (True, True), "and may do so a day later"
+    (answer,) = project.ask("gc", "--leftovers")["leftovers"]
+    assert (answer["orphan"], left.exists()) == (True, True), "and may do so a day later"
 
     land(project, "_more", 2.0)
     project.ask("lot", "look", "src")
-    told = project.ask("gc", "--leftovers")["leftovers"]
+    answer = project.ask("gc", "--leftovers")["leftovers"]
 
-    assert [(each["path"], each["orphan"]) for each in told] == [(str(left), False)]
-    assert "has another instance since" in told[0]["why"]
+    assert [(entry["path"], entry["orphan"]) for entry in answer] == [(str(left), False)]
+    assert "has another instance since" in answer[0]["why"]
     project.ask("gc", "--leftovers", "--yes")
     assert not left.exists()
     assert_only_what_is_live_is_left(project, SRC)

@@ -21,7 +21,7 @@ def drawn(
     terminal: bool = False,
     width: int = 80,
 ) -> list[str]:
-    since, until = (datetime.fromisoformat(each).replace(tzinfo=UTC).timestamp() for each in (start, end))
+    since, until = (datetime.fromisoformat(item).replace(tzinfo=UTC).timestamp() for item in (start, end))
     lots = lots_between(since, until, unit)
     ids = list(lots.ids())
     found = [Absent(lot, "a@x", cause, None, "a@x", cause, "so it is") for lot, cause in (absent or {}).items()]

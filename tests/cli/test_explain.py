@@ -25,14 +25,14 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
     project.fail("2024-01-30")
 
     built = project.call("build", JANUARY, "--json").json
-    told = project.ask("explain", JANUARY)
+    answer = project.ask("explain", JANUARY)
 
-    failed = next(each for each in project.ask("job-run", "list") if each["state"] == "Failed")
-    assert told["state"] == "UpstreamFailed"
-    assert told["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed", "depth": 0}
-    assert told["causes"][1]["ref"] == DAYS[1]
-    assert told["causes"][1]["why"].startswith(f"failed in job run {failed['id']} with: ")
-    assert "no orders on 2024-01-30" in told["causes"][1]["why"]
+    failed = next(job_run for job_run in project.ask("job-run", "list") if job_run["state"] == "Failed")
+    assert answer["state"] == "UpstreamFailed"
+    assert answer["causes"][0] == {"ref": JANUARY, "why": f"needs {DAYS[1]}, which failed", "depth": 0}
+    assert answer["causes"][1]["ref"] == DAYS[1]
+    assert answer["causes"][1]["why"].startswith(f"failed in job run {failed['id']} with: ")
+    assert "no orders on 2024-01-30" in answer["causes"][1]["why"]
 
     of_request = project.call("explain", built["request_id"])
 
@@ -47,12 +47,12 @@ def test_a_running_build_says_who_holds_the_lease(project: Project) -> None:
     project.call("tick")
     project.claim(DAYS[0])
 
-    told = project.ask("explain", DAYS[0])
+    answer = project.ask("explain", DAYS[0])
     planned = project.ask("plan", DAYS[0])
 
     (run,) = project.ask("job-run", "list")
-    assert told["state"] == "Building"
-    assert told["causes"][0]["why"].startswith(
+    assert answer["state"] == "Building"
+    assert answer["causes"][0]["why"].startswith(
         f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {os.getpid()} on "
     )
     assert planned["jobs"][0]["action"] == "join"
@@ -63,10 +63,10 @@ def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
     project.call("tick")
     (want,) = project.ask("want", "create", DAYS[0])
 
-    told = project.ask("explain", want["id"])
+    answer = project.ask("explain", want["id"])
 
-    assert (told["ref"], told["state"], told["wants"]) == (want["id"], "Idle", {"Idle": 1})
-    assert told["causes"][0]["why"].endswith(": the next tick launches it")
+    assert (answer["ref"], answer["state"], answer["wants"]) == (want["id"], "Idle", {"Idle": 1})
+    assert answer["causes"][0]["why"].endswith(": the next tick launches it")
     assert project.call("tick").code == 0
     assert project.ask("explain", want["id"])["state"] == "Successful"
 
@@ -82,9 +82,9 @@ def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
 
     assert project.ask("explain", want["id"])["state"] == "Canceled"
     assert project.ask("explain", want["id"], "--as-of", str(then)) == before
-    told = project.call("explain", DAYS[0], "--as-of", str(then)).out.splitlines()
-    assert told[0] == f"{DAYS[0]}  missing as of seq {then}"
-    assert told[1].endswith(": the next tick launches it")
+    answer = project.call("explain", DAYS[0], "--as-of", str(then)).out.splitlines()
+    assert answer[0] == f"{DAYS[0]}  missing as of seq {then}"
+    assert answer[1].endswith(": the next tick launches it")
     assert (
         project.ask("explain", DAYS[0], "--as-of", str(began))["causes"][0]["why"]
         == "never built; no open want names it"

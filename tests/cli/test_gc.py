@@ -23,7 +23,7 @@ def folder(project: Project, uuid: str, asset: str = "orders") -> Path:
 
 
 def uuids(project: Project, ref: str = DAY) -> list[str]:
-    return [each.uuid for each in project.queries.history(ref)]
+    return [instance.uuid for instance in project.queries.history(ref)]
 
 
 def manifest(project: Project, uuid: str) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def left_by_a_failed_attempt(project: Project, ref: str = DAY) -> str:
     uuid = uuids(project, ref)[-1]
     shutil.copytree(source, folder(project, uuid))
     path = folder(project, uuid) / "manifest.json"
-    told = json.loads(path.read_text())
-    path.write_text(json.dumps({**told, "ref": ref, "instance_uuid": uuid, "state": "partial"}))
+    answer = json.loads(path.read_text())
+    path.write_text(json.dumps({**answer, "ref": ref, "instance_uuid": uuid, "state": "partial"}))
     return uuid
 
 
@@ -58,9 +58,9 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
 
     dry = project.ask("gc", "--leftovers")
 
-    (told,) = dry["instances"]
-    assert (told["ref"], told["uuid"], told["why"], told["files"]) == (DAY, uuid, "left by an attempt", 1)
-    assert dry["bytes"] == told["bytes"] > 0
+    (answer,) = dry["instances"]
+    assert (answer["ref"], answer["uuid"], answer["why"], answer["files"]) == (DAY, uuid, "left by an attempt", 1)
+    assert dry["bytes"] == answer["bytes"] > 0
     assert not dry["done"]
     assert project.n_events() == events
     assert len(list(folder(project, uuid).iterdir())) == 2
@@ -70,10 +70,10 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
 
     done = project.ask("gc", "--leftovers", "--yes")
 
-    assert (done["done"], [each["uuid"] for each in done["instances"]]) == (True, [uuid])
+    assert (done["done"], [instance["uuid"] for instance in done["instances"]]) == (True, [uuid])
     assert [path.name for path in folder(project, uuid).iterdir()] == ["manifest.json"]
     assert manifest(project, uuid)["state"] == "removed"
-    assert [each["type"] for each in log(project, events)] == ["ManifestRemoved", "RemovalFinished"]
+    assert [event["type"] for event in log(project, events)] == ["ManifestRemoved", "RemovalFinished"]
     assert project.ask("gc", "--leftovers")["instances"] == []
     assert project.call("gc", "--leftovers").out == "There is nothing to remove.\n"
     assert project.is_sound()
@@ -89,11 +89,11 @@ def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(pr
     seq = project.n_events()
 
     assert project.ask("gc")["instances"] == [], "readers saw both not long ago"
-    assert [each["uuid"] for each in project.ask("gc", *ANY_TIME)["instances"]] == [first]
+    assert [instance["uuid"] for instance in project.ask("gc", *ANY_TIME)["instances"]] == [first]
     assert project.ask("gc", *ANY_TIME, "--keep", "2")["instances"] == []
     both = project.ask("gc", *ANY_TIME, "--keep", "0")
-    assert {each["uuid"] for each in both["instances"]} == {first, second}
-    assert {each["why"] for each in both["instances"]} == {"superseded"}
+    assert {instance["uuid"] for instance in both["instances"]} == {first, second}
+    assert {instance["why"] for instance in both["instances"]} == {"superseded"}
     assert project.ask("gc", f"{DAY}..2024-01-31", *ANY_TIME, "--keep", "0") == both
     assert project.ask("gc", "orders@2024-01-30..2024-01-31", *ANY_TIME, "--keep", "0")["instances"] == []
     assert project.n_events() == seq
@@ -125,7 +125,7 @@ def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Projec
 
     assert project.n_events() == events
     assert project.ask("show", DAY, "--as-of", then)["canonical"]["files"] == []
-    assert {each["uuid"] for each in project.ask("receipt", DAY, "--instance", first)["instances"]} == {first}
+    assert {instance["uuid"] for instance in project.ask("receipt", DAY, "--instance", first)["instances"]} == {first}
 
 
 def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(project: Project) -> None:
@@ -138,7 +138,7 @@ def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(projec
 
     done = project.ask("gc", *everything, "--yes")
 
-    assert [(each["uuid"], each["why"]) for each in done["instances"]] == [(uuid, "tainted")]
+    assert [(instance["uuid"], instance["why"]) for instance in done["instances"]] == [(uuid, "tainted")]
     assert not list(folder(project, uuid).glob("*.parquet"))
     assert project.call("untaint", taint_id, "--json").json["error"]["type"] == "NothingToUntaint"
     assert project.call("read", DAY, "--allow-tainted", "--json").json["error"]["type"] == "DataTakenAway"
@@ -176,7 +176,7 @@ def test_a_file_that_a_dead_process_left_beside_live_data_is_removed(project: Pr
 
     done = project.ask("gc", "--leftovers", "--yes")
 
-    assert [each["path"] for each in done["leftovers"]] == [str(half)]
+    assert [leftover["path"] for leftover in done["leftovers"]] == [str(half)]
     assert not half.exists()
     assert project.ask("read", DAY)
 
@@ -190,8 +190,8 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
     assert project.ask("gc", "--leftovers", "--orphans")["leftovers"] == [], "somebody may be about to record it"
     os.utime(strange / "part-0.parquet", (0, 0))
 
-    (told,) = project.ask("gc", "--leftovers")["leftovers"]
-    assert (told["path"], told["orphan"]) == (str(strange), True)
+    (answer,) = project.ask("gc", "--leftovers")["leftovers"]
+    assert (answer["path"], answer["orphan"]) == (str(strange), True)
     assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == []
     assert strange.exists()
     assert "--orphans takes them along" in project.call("gc", "--leftovers").out
@@ -260,10 +260,10 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
 
     done = project.ask("gc", "--leftovers", "checked", "--yes")
 
-    assert [each["uuid"] for each in done["instances"]] == [uuid]
+    assert [instance["uuid"] for instance in done["instances"]] == [uuid]
     assert arc_states(project)[lot] == "missing"
-    told = json.loads((folder(project, uuid, "checked") / "manifest.json").read_text())
-    assert (told["state"], "no_doubts" in told["comment"]) == ("removed", True), "why it failed can still be asked"
+    answer = json.loads((folder(project, uuid, "checked") / "manifest.json").read_text())
+    assert (answer["state"], "no_doubts" in answer["comment"]) == ("removed", True), "why it failed can still be asked"
     (project.folder / "doubts").unlink()
     project.ask("retry", lot)
     assert project.build(lot)["refs"] == {"live": 1, "failed": 0}
@@ -272,4 +272,4 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
 
 
 def arc_states(project: Project) -> dict[str, str]:
-    return {each["ref"]: each["state"] for each in project.ask("arc", "list", "checked")}
+    return {entry["ref"]: entry["state"] for entry in project.ask("arc", "list", "checked")}

@@ -76,8 +76,8 @@ def test_the_package_has_a_name_that_can_be_imported_and_is_nothing_else_s(
 def test_init_lists_the_files_it_writes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(["init", str(tmp_path / "anything"), "--name", "shop", "--json"])
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["folder"], told["package"], set(told["files"])) == (str(tmp_path / "anything"), "shop", FILES)
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["folder"], answer["package"], set(answer["files"])) == (str(tmp_path / "anything"), "shop", FILES)
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(
@@ -150,7 +150,7 @@ def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None
                 continue
             # A day is built as a month is, in a thirtieth of the time.
             day = {"monthly_revenue@2024-01-01": "daily_revenue@2024-01-05"}
-            arguments = [day.get(each, each) for each in arguments]
+            arguments = [day.get(argument, argument) for argument in arguments]
             done = call(folder, {"databuild": "databuild_dagster"}.get(program, program), *arguments)
             assert done.returncode == 0, (program, arguments, done.stdout[-3000:], done.stderr[-3000:])
             if program == "pytest":

@@ -34,7 +34,9 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
     assert rebuilt != uuid
 
-    kinds = {each["requester"]: (each["kind"], each["outcome"]) for each in project.ask("ledger", "list", "--ref", DAY)}
+    kinds = {
+        entry["requester"]: (entry["kind"], entry["outcome"]) for entry in project.ask("ledger", "list", "--ref", DAY)
+    }
     assert kinds == {
         first["request_id"]: ("built", "live"),
         again["request_id"]: ("reused", "live"),
@@ -60,7 +62,7 @@ def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(projec
     assert [builder.returncode, joiner.returncode] == [0, 0], "\n".join(map(str, printed))
     (entry,) = joined(project)
     assert (entry["outcome"], entry["ref"]) == ("live", DAY)
-    assert [each["uuid"] for each in project.ask("history", DAY)] == [entry["uuid"]]
+    assert [instance["uuid"] for instance in project.ask("history", DAY)] == [entry["uuid"]]
     succeeded = [run["refs"] for run in project.ask("job-run", "list") if run["state"] == "Succeeded"]
     assert sorted(succeeded) == sorted([[MONTH], [DAY], [NEXT_DAY], ["orders@2024-01-31"]])
     assert project.is_sound()
@@ -90,7 +92,7 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
 
 
 def joined(project: Project) -> list[dict[str, Any]]:
-    return [each for each in project.ask("ledger", "list", "--ref", DAY) if each["kind"] == "joined"]
+    return [entry for entry in project.ask("ledger", "list", "--ref", DAY) if entry["kind"] == "joined"]
 
 
 def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> None:
@@ -199,7 +201,7 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
     assert str(db.get_latest_partition_status(NEXT_DAY, home=home)) == "Failed"
     assert db.get_latest_partition_status("orders@2024-01-31", home=home) is None
     assert [want.request_id for want in db.get_wants_for_partition(DAY, home=home)] == [done.json["request_id"]]
-    (job_run,) = [each for each in project.ask("job-run", "list") if each["refs"] == [DAY]]
+    (job_run,) = [job_run for job_run in project.ask("job-run", "list") if job_run["refs"] == [DAY]]
     assert db.get_build_request_for_available_partition(DAY, home=home) == job_run["dagster_run_id"]
     assert db.get_build_request_for_available_partition(NEXT_DAY, home=home) is None
     assert db.get_active_builds_for_partition(DAY, home=home) == []

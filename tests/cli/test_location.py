@@ -97,7 +97,7 @@ def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspa
     assert (waiting.code, waiting.json["refs"]) == (1, {"live": 0, "failed": 1})
     assert built["refs"] == {"live": 1, "failed": 0}
     assert workspace.ask("read", "revenue") == [{"revenue": 4.0}]
-    assert {each["location"]: each["assets"] for each in workspace.ask("location", "list")} == {
+    assert {location["location"]: location["assets"] for location in workspace.ask("location", "list")} == {
         "bank.definitions": ["rates", "revenue"],
         "shop.definitions": ["orders"],
     }
@@ -108,14 +108,14 @@ def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: 
     workspace.build("orders")
     write(workspace, "bank", BANK_WITH_ORDERS)
 
-    told = workspace.call("tick")
+    answer = workspace.call("tick")
     write(workspace, "shop", SHOP.replace("build_definitions([orders])", "build_definitions([])"))
     moved = workspace.call("tick")
 
-    (warning,) = [line for line in told.err.splitlines() if line.startswith("Warning")]
+    (warning,) = [line for line in answer.err.splitlines() if line.startswith("Warning")]
     assert "'bank.definitions' declares orders, which code location 'shop.definitions' has registered" in warning
     assert "Warning" not in moved.err, "bank is loaded before shop, and asked again"
-    assert {each["location"]: each["assets"] for each in workspace.ask("location", "list")} == {
+    assert {location["location"]: location["assets"] for location in workspace.ask("location", "list")} == {
         "bank.definitions": ["orders", "rates", "revenue"],
     }
 

@@ -134,7 +134,7 @@ def test_a_second_file_for_a_lot_is_late_data_and_a_new_instance(landing):
 
     assert done.out == f"{REF} has arrived, late data: a new instance, with 2 files, 2 rows.\n"
     assert [row["n"] for row in landing.rows()] == [1, 2]
-    assert [each["state"] for each in landing.project.ask("history", REF)] == ["Live", "Live"]
+    assert [instance["state"] for instance in landing.project.ask("history", REF)] == ["Live", "Live"]
 
 
 def test_replace_takes_these_files_alone(landing):

@@ -90,9 +90,9 @@ def test_a_file_that_cannot_be_recorded_is_named_and_the_command_fails(project: 
 
     looked = project.call("lot", "look", "views")
 
-    told, held, stranger = looked.out.splitlines()
+    answer, held, stranger = looked.out.splitlines()
     assert looked.code == 1
-    assert told == "views: 1 lot arrived with 1 file; 1 lot cannot be recorded; 1 file belongs to no lot."
+    assert answer == "views: 1 lot arrived with 1 file; 1 lot cannot be recorded; 1 file belongs to no lot."
     assert held.startswith("  views@2024-01-29-01:00 cannot be recorded: ")
     assert stranger.startswith("  1 file belongs to no lot, because no time of a partition is in the name of ")
 

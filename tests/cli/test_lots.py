@@ -81,25 +81,25 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
     (failed,) = one["absent"]
     assert (failed["lot"], failed["cause"]) == ("20240228PT1H002", "failed")
     assert failed["first_cause"].startswith(f"flights@{TWO}: failed in job run ")
-    assert [each["dataset"] for each in chain["chain"]] == ["flights"]
-    assert [(each["lot"], each["cause"]) for each in chain["absent"]] == [
+    assert [item["dataset"] for item in chain["chain"]] == ["flights"]
+    assert [(item["lot"], item["cause"]) for item in chain["absent"]] == [
         ("20240228PT1H001", "never wanted"),
         ("20240228PT1H002", "wanted and due"),
     ]
     assert chain["absent"][1]["first_cause"] == failed["first_cause"]
 
-    told = project.call("lot", "gaps", "flights", *day, "--wide")
+    answer = project.call("lot", "gaps", "flights", *day, "--wide")
 
-    lines = told.out.splitlines()
+    lines = answer.out.splitlines()
     assert lines[0].startswith("flights  3 lots of PT1H expected from 2024-02-28T00:00:00Z to 2024-02-28T03:00:00Z: ")
     assert lines[0].endswith("2 present (0 of them empty), 1 absent.")
     assert lines[1:3] == ["2024-02-28  ==F", "F failed 1   = complete 2"]
     assert "no [b]flights[/b]" in lines[4]
 
     listed = project.ask("lot", "list", "flights")
-    summary = {each["dataset"]: each for each in project.ask("lot", "list")}
+    summary = {lot["dataset"]: lot for lot in project.ask("lot", "list")}
 
-    assert [(each["lot"], each["state"]) for each in listed] == [
+    assert [(entry["lot"], entry["state"]) for entry in listed] == [
         ("20240228PT1H000", "complete"),
         ("20240228PT1H001", "complete"),
         ("20240228PT1H002", "Failed"),
@@ -125,12 +125,12 @@ def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(pro
 
 
 def test_a_range_is_cut_down_to_lots_and_a_chain_takes_the_days_it_touches(flights: Project) -> None:
-    told = flights.ask("lot", "gaps", "delays", "--from", "2024-02-28T04:30:00+02:00", "--to", "2024-02-28T05:59Z")
+    answer = flights.ask("lot", "gaps", "delays", "--from", "2024-02-28T04:30:00+02:00", "--to", "2024-02-28T05:59Z")
     chain = flights.ask("lot", "gaps", "report", "--chain", "--from", "2024-02-29", "--to", "2024-03-05")
 
-    assert [each["lot"] for each in told["absent"]] == ["20240228PT1H002", "20240228PT1H003", "20240228PT1H004"]
+    assert [item["lot"] for item in answer["absent"]] == ["20240228PT1H002", "20240228PT1H003", "20240228PT1H004"]
     assert (chain["expected"], chain["outside"]) == (1, 4)
-    assert [(each["dataset"], each["expected"]) for each in chain["chain"]] == [("flights", 24), ("delays", 24)]
+    assert [(item["dataset"], item["expected"]) for item in chain["chain"]] == [("flights", 24), ("delays", 24)]
     assert chain["absent"][0]["first_cause"] == "flights@2024-02-29-00:00: it was never wanted"
 
 

@@ -39,14 +39,18 @@ def test_the_schema_is_there_without_a_home_or_a_project(project: Project) -> No
 
 
 def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(built: Project) -> None:
-    told = built.ask("show", REF)["canonical"]
+    answer = built.ask("show", REF)["canonical"]
 
     by_ref: Any = built.ask("manifest", "show", REF)
 
-    assert by_ref == built.ask("manifest", "show", told["uuid"])
-    assert (by_ref["instance_uuid"], by_ref["lot_id"], by_ref["state"]) == (told["uuid"], "20240129P1D000", "complete")
+    assert by_ref == built.ask("manifest", "show", answer["uuid"])
+    assert (by_ref["instance_uuid"], by_ref["lot_id"], by_ref["state"]) == (
+        answer["uuid"],
+        "20240129P1D000",
+        "complete",
+    )
     whole: Any = built.ask("manifest", "show", REF, "--whole")
-    assert [file["uri"] for file in whole["files"]] == told["files"]
+    assert [file["uri"] for file in whole["files"]] == answer["files"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: P
 
     done = project.call("log", "check", "--deep", "--json")
     assert done.code == 1
-    assert sorted((each["invariant"], each["entity"]) for each in done.json["violations"]) == [
+    assert sorted((violation["invariant"], violation["entity"]) for violation in done.json["violations"]) == [
         ("rule 10.2", str(copy_of(project))),
         ("rule 10.2", str(stray)),
     ]

@@ -110,7 +110,7 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert answer["rows"] == 6
     assert f"Started {answer['operation']} over 3 partitions." in done.err
     assert project.ask("operation", "list") == []
-    assert answer["operation"] in [each["id"] for each in project.ask("operation", "list", "--all")]
+    assert answer["operation"] in [operation["id"] for operation in project.ask("operation", "list", "--all")]
     assert project.ask("operation", "show", answer["operation"])["state"] == "success"
     assert project.is_sound()
 
@@ -252,27 +252,27 @@ def test_the_live_table_says_why_a_job_is_tried_again(project: Project) -> None:
 
     Console(file=out, width=120).print(Following(manager, id).render())
     shown = project.call("operation", "show", started).out
-    (told,) = project.ask("operation", "show", started)["retrying"].values()
+    (answer,) = project.ask("operation", "show", started)["retrying"].values()
     manager.cancel(id)
 
     (row,) = [line for line in out.getvalue().splitlines() if "retrying" in line]
     assert "after attempt 1: RetryJob: the service is busy" in row
     assert "after attempt 1: RetryJob: the service is busy" in shown
-    assert (told["error"], told["attempts"]) == ("RetryJob: the service is busy", 1)
+    assert (answer["error"], answer["attempts"]) == ("RetryJob: the service is busy", 1)
 
 
 def test_a_retry_is_reported_by_its_executor_and_shown_to_others(project: Project) -> None:
     """Rules 9.5, 9.6"""
     arguments = ("--arg", '{"busy": 1, "full": 1}', "--partitions", "mon", "--local")
     process = project.start("operation", "run", "rows", "orders", *arguments)
-    told = wait_for_line(process, "its completion raised")
+    answer = wait_for_line(process, "its completion raised")
     (running,) = project.ask("operation", "list")
     listed, shown = project.call("operation", "list").out, project.call("operation", "show", running["id"]).out
     project.call("operation", "cancel", running["id"])
     process.communicate(timeout=MAX_SECONDS)
 
-    assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in told), (
-        told
+    assert any("orders@mon is tried again in" in line and "RetryJob: the service is busy" in line for line in answer), (
+        answer
     )
     assert (running["done"], running["problem"]) == (1, "its completion raised OSError: no room")
     assert f"{running['id']} is tried again " in listed
@@ -293,7 +293,7 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
     meta.put(running.arg, b'{"format":7}')
 
     listed = project.call("operation", "list", "--all")
-    shown = [project.call("operation", "show", each) for each in (ended, str(running))]
+    shown = [project.call("operation", "show", item) for item in (ended, str(running))]
     ticked = project.call("tick")
     canceled = project.call("operation", "cancel", str(running))
     meta.remove(OperationId.parse(ended).history)

@@ -48,7 +48,7 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
     """Rules 15: exit 1 when a rule is broken, and stdout is only JSON"""
     shown = operate(project, "validate", "orders", "--rules", "rules.yaml")
     done = operate(project, "validate", "orders", "--rules", "rules.yaml", "--taint", "--json")
-    states = {each["ref"]: each["state"] for each in project.ask("partitions", "orders")}
+    states = {partition["ref"]: partition["state"] for partition in project.ask("partitions", "orders")}
     project.build("orders@tue", "orders@wed")
 
     assert shown.code == 1, shown
@@ -61,12 +61,12 @@ def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
     assert done.code == 1, done
     answer = done.json
     assert (answer["state"], answer["ok"], answer["done"], answer["total"]) == ("success", False, 3, 3)
-    assert [(each["rule"], each["offending"]) for each in answer["rules"]] == [
+    assert [(rule["rule"], rule["offending"]) for rule in answer["rules"]] == [
         ("who is not null", 1),
         ("(n) is unique", 0),
         ("0 <= n <= 26", 1),
     ]
-    assert [each["ref"] for each in answer["rules"][0]["partitions"]] == ["orders@tue"]
+    assert [partition["ref"] for partition in answer["rules"][0]["partitions"]] == ["orders@tue"]
     assert answer["rules"][0]["samples"] == [{"n": 10, "who": None}]
     assert answer["tainted"] == ["orders@tue", "orders@wed"]
     assert states == {"orders@mon": "Live", "orders@tue": "Tainted", "orders@wed": "Tainted"}
@@ -84,7 +84,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
     done = operate(project, "validate", "orders", "--not-null", "n", "--expression", "n >= 0", "--json")
 
     assert (done.code, done.json["ok"]) == (0, True), done
-    assert [each["rule"] for each in done.json["rules"]] == ["n is not null", "n >= 0"]
+    assert [rule["rule"] for rule in done.json["rules"]] == ["n is not null", "n >= 0"]
 
 
 @pytest.mark.parametrize(
@@ -156,5 +156,5 @@ def test_a_filter_that_cannot_be_is_one_sentence(project: Project, where: str, s
 
     assert (done.code, done.out) == (2, ""), done
     assert sentence in done.err
-    told = [line for line in done.err.splitlines() if "read." not in line]
-    assert len(told) == 1, done.err
+    answer = [line for line in done.err.splitlines() if "read." not in line]
+    assert len(answer) == 1, done.err

@@ -13,11 +13,11 @@ JANUARY = "revenue@2024-01-01"
 
 
 def graph_of(told: "dict[str, list[dict[str, object]]]") -> list[tuple[object, ...]]:
-    return [(each["job"], each["ref"], each["after"]) for each in told["jobs"]]
+    return [(job["job"], job["ref"], job["after"]) for job in told["jobs"]]
 
 
 def actions(told: "dict[str, list[dict[str, object]]]") -> dict[object, object]:
-    return {each["ref"]: each["action"] for each in told["jobs"]}
+    return {job["ref"]: job["action"] for job in told["jobs"]}
 
 
 def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Project) -> None:
@@ -90,10 +90,10 @@ def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project)
     project.build("orders@mon")
 
     lines = project.call("plan", "large@mon", "large@tue").out.splitlines()
-    told = project.ask("plan", "large@mon")["reads"]
+    answer = project.ask("plan", "large@mon")["reads"]
 
     assert lines[-2] == "large reads 1 of 1 file of orders where amount > 1, of 1 of its 2 partitions."
-    assert [(each["input"], each["where"], each["files"], each["of"]) for each in told] == [
+    assert [(entry["input"], entry["where"], entry["files"], entry["of"]) for entry in answer] == [
         ("orders", "amount > 1", 1, 1)
     ]
 
@@ -103,13 +103,13 @@ def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None
     project.fail("2024-01-30")
     assert project.call("build", DAYS[1]).code == 1
 
-    told = project.ask("plan", JANUARY)
+    answer = project.ask("plan", JANUARY)
 
     (job_run,) = project.ask("job-run", "list")
-    assert actions(told)[JANUARY] == "blocked"
-    assert told["jobs"][-1]["reason"].startswith(f"{DAYS[1]} failed in job run {job_run['id']} with: ")
-    assert "no orders on 2024-01-30" in told["jobs"][-1]["reason"]
-    assert told["launches"] == 0
+    assert actions(answer)[JANUARY] == "blocked"
+    assert answer["jobs"][-1]["reason"].startswith(f"{DAYS[1]} failed in job run {job_run['id']} with: ")
+    assert "no orders on 2024-01-30" in answer["jobs"][-1]["reason"]
+    assert answer["launches"] == 0
 
 
 def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:

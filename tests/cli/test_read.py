@@ -58,9 +58,9 @@ def test_values_that_json_does_not_have_are_still_valid_json(project: Project) -
     project.define(ODD)
     project.build("odd")
 
-    told = json.loads(project.call("read", "odd", "--json").out, parse_constant=pytest.fail)
+    answer = json.loads(project.call("read", "odd", "--json").out, parse_constant=pytest.fail)
 
-    assert told == [
+    assert answer == [
         {"n": "Infinity", "list": [1.0, "-Infinity"], "bytes": "AP8="},
         {"n": None, "list": [None], "bytes": ""},
     ]

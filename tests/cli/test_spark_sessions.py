@@ -198,7 +198,7 @@ def test_the_next_tick_stops_the_spark_job_of_a_dead_client(project: Project) ->
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=MAX_SECONDS)
     assert jobs_once_answered(server), "the death of its client has not stopped the job"
-    assert [each.holder for each in noted_sessions(project)] != []
+    assert [noted_session.holder for noted_session in noted_sessions(project)] != []
     (project.folder / "be-quick").touch()
     ticked = project.run("tick")
 

@@ -38,16 +38,19 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
     n_of_job_runs = len(dry["wants_reopened"]) - 1
     assert f"1 want opened again, and {n_of_job_runs} that job runs recorded for inputs." in previewed
     assert project.queries.head().seq == before
-    told = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream")
-    assert sorted(told["refs"]) == sorted(dry["refs"])
+    answer = project.ask("taint", DAY, "--reason", "the till was broken", "--downstream")
+    assert sorted(answer["refs"]) == sorted(dry["refs"])
     assert [state(project, ref) for ref in (*DAYS, MONTH)] == ["Tainted", "Live", "Live", "Tainted"]
 
     # Looking back.
     assert state(project, MONTH, "--as-of", str(before)) == "Live"
     assert project.ask("show", MONTH, "--as-of", str(before))["canonical"]["uuid"] == first[MONTH]
-    then = {each["ref"]: each["state"] for each in project.ask("partitions", "orders", "--as-of", str(before))}
+    then = {
+        partition["ref"]: partition["state"]
+        for partition in project.ask("partitions", "orders", "--as-of", str(before))
+    }
     assert then[DAY] == "Live"
-    (want,) = [each for each in project.ask("want", "list", "--all") if each["refs"] == [MONTH]]
+    (want,) = [want for want in project.ask("want", "list", "--all") if want["refs"] == [MONTH]]
     assert want["state"] == "Idle"
     (want,) = project.ask("want", "show", want["id"], "--as-of", str(before))
     assert want["state"] == "Successful"
@@ -73,16 +76,16 @@ def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: 
 
     first, second = project.ask("history", DAY)
 
-    asked = {(each["actor"], *each["refs"], each["comment"]) for each in first["asked_by"]}
+    asked = {(want["actor"], *want["refs"], want["comment"]) for want in first["asked_by"]}
     assert ("user:kate", MONTH, "the board's report") in asked
     assert first["why"].startswith("tainted by user:finn: the till was broken (")
     assert (first["canonical"], second["canonical"], second["why"]) == (False, True, None)
-    (own,) = [each for each in second["asked_by"] if each["actor"] == "user:finn"]
+    (own,) = [item for item in second["asked_by"] if item["actor"] == "user:finn"]
     assert (own["source"], own["refs"], own["comment"]) == ("user", [DAY], "databuild build")
-    assert own["want"] in [each["id"] for each in project.ask("want", "show", own["request_id"])]
-    told = project.call("history", DAY, "--wide", COLUMNS="400").out
-    assert "user:kate for revenue@2024-01-01 (the board's report)" in told
-    assert "user:finn (databuild build)" in told
+    assert own["want"] in [want["id"] for want in project.ask("want", "show", own["request_id"])]
+    answer = project.call("history", DAY, "--wide", COLUMNS="400").out
+    assert "user:kate for revenue@2024-01-01 (the board's report)" in answer
+    assert "user:finn (databuild build)" in answer
 
     project.ask("revert", DAY, "--to", first["uuid"])
     first, second = project.ask("history", DAY)
@@ -107,14 +110,14 @@ def test_an_instance_whose_data_was_removed_cannot_be_reverted_to(project: Proje
 def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:
     """Rule 3.2"""
     project.build(MONTH)
-    live = next(each.seq for each in project.queries.history(MONTH))
+    live = next(instance.seq for instance in project.queries.history(MONTH))
     building = next(seq for seq in range(live, 1000) if state(project, MONTH, "--as-of", str(seq)) == "Building")
 
     then = project.ask("show", MONTH, "--as-of", str(building))["canonical"]
-    told = project.call("show", MONTH, "--as-of", str(building)).out
+    answer = project.call("show", MONTH, "--as-of", str(building)).out
 
     assert (then["state"], then["files"], then["rows"], then["inputs"]) == ("Building", [], None, [])
-    assert not any(word in told for word in ("live since", "rows", "files", "manifest", "built from"))
+    assert not any(word in answer for word in ("live since", "rows", "files", "manifest", "built from"))
     assert "live since" in project.call("show", MONTH, "--as-of", str(project.queries.head().seq)).out
 
 
@@ -126,7 +129,7 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
     damaged = project.ask("show", DAY)
     (project.home / path).unlink()
     gone = project.ask("show", DAY)
-    told = project.call("show", DAY)
+    answer = project.call("show", DAY)
 
     assert (damaged["state"], gone["state"], gone["canonical"]["rows"], gone["canonical"]["files"]) == (
         "Live",
@@ -136,9 +139,9 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
     )
     assert "cannot be read" in damaged["canonical"]["note"]
     assert "no manifest at" in gone["canonical"]["note"]
-    assert told.code == 0
-    assert "Live" in told.out
-    assert "no manifest at" in told.out
+    assert answer.code == 0
+    assert "Live" in answer.out
+    assert "no manifest at" in answer.out
 
 
 def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
@@ -148,13 +151,13 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
     project.fail("2024-01-29", yes=False)
 
-    told = project.ask("retry", MONTH)
-    assert (told["opened"], len(told["wants"])) == ([DAY], 2)
+    answer = project.ask("retry", MONTH)
+    assert (answer["opened"], len(answer["wants"])) == ([DAY], 2)
     project.tick_until_idle()
 
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
     assert "(never live)" in project.call("show", DAY).out, "the failed attempt is no earlier data"
-    assert {each["state"] for each in project.ask("want", "show", told["request_id"])} == {"Successful"}
+    assert {want["state"] for want in project.ask("want", "show", answer["request_id"])} == {"Successful"}
     refused = project.call("retry", MONTH, "--json")
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToRetry")
 
@@ -164,9 +167,9 @@ def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
     project.fail("2024-01-29")
     assert project.call("build", DAY).code == 1
 
-    told = project.call("taint", DAY, "--reason", "mended")
+    answer = project.call("taint", DAY, "--reason", "mended")
 
-    assert "1 want that has failed of it stays ended" in told.out
+    assert "1 want that has failed of it stays ended" in answer.out
 
 
 def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(project: Project) -> None:
@@ -175,7 +178,7 @@ def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(pr
 
     receipt = project.ask("receipt", MONTH)
 
-    made_of = {each["ref"]: each for each in receipt["instances"]}
+    made_of = {instance["ref"]: instance for instance in receipt["instances"]}
     assert set(made_of) == {*DAYS, MONTH}
     assert receipt["uuid"] == made_of[MONTH]["uuid"] == uuid(project, MONTH)
     assert sorted(made_of[MONTH]["inputs"]) == sorted(made_of[day]["uuid"] for day in DAYS)
@@ -195,7 +198,7 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
     project.define(DEFINITIONS.replace("(partitions_def=daily)", "(partitions_def=daily, code_version='2')", 1))
     project.call("tick")
 
-    assert [each["ref"] for each in project.ask("partitions", "orders", "--outdated")] == [DAY]
+    assert [partition["ref"] for partition in project.ask("partitions", "orders", "--outdated")] == [DAY]
     assert project.build(DAY, "--fresh")["launches"] == 1
     assert project.build(DAY, "--fresh")["launches"] == 0
     assert project.ask("partitions", "orders", "--outdated") == []

@@ -67,12 +67,12 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(project: P
     project.call("build", MONTH, "--comment", "for the board")
     (want,) = project.ask("want", "list", "--all")
 
-    (told,) = project.ask("want", "show", want["id"])
+    (answer,) = project.ask("want", "show", want["id"])
     lines = project.call("want", "show", want["id"]).out.splitlines()
 
-    assert (told["comment"], told["source"], told["state"]) == ("for the board", "user", "UpstreamFailed")
-    assert [cause["ref"] for cause in told["causes"]] == [want["id"], MONTH, OTHER_DAY]
-    (derivative,) = told["derivative_wants"]
+    assert (answer["comment"], answer["source"], answer["state"]) == ("for the board", "user", "UpstreamFailed")
+    assert [cause["ref"] for cause in answer["causes"]] == [want["id"], MONTH, OTHER_DAY]
+    (derivative,) = answer["derivative_wants"]
     assert (derivative["refs"], derivative["state"]) == ([OTHER_DAY], "Failed")
     assert f"{want['id']}, of source user: for the board" in lines
     assert lines[-1] == f"  derivative want {derivative['id']} for {OTHER_DAY}: Failed"
@@ -83,11 +83,11 @@ def test_an_open_want_is_shown_with_the_refs_it_waits_for(project: Project) -> N
     project.build(DAY)
     (want,) = project.ask("want", "list")
 
-    (told,) = project.ask("want", "show", want["id"])
+    (answer,) = project.ask("want", "show", want["id"])
 
-    assert told["waits_for"] == [MONTH]
-    assert told["causes"][0]["ref"] == MONTH
-    assert told["derivative_wants"] == []
+    assert answer["waits_for"] == [MONTH]
+    assert answer["causes"][0]["ref"] == MONTH
+    assert answer["derivative_wants"] == []
 
 
 def test_a_long_request_explains_its_first_wants_and_names_the_number_of_others(project: Project) -> None:

@@ -125,7 +125,7 @@ class Home:
 
     def files(self, ref: str, uuid: str) -> list[str]:
         folder = Path(self.warehouse.instance_dir(ref, uuid))
-        return sorted(each.name for each in folder.iterdir()) if folder.exists() else []
+        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
 
     def state_of(self, ref: str, uuid: str) -> ManifestState:
         return read_manifest(self.warehouse, ref, uuid).state
@@ -134,19 +134,19 @@ class Home:
         """I7: what is live has one manifest, complete, and all its files; and the log folds to what is there."""
         assert self.world.check() == []
         for asset in ASSETS:
-            for each in self.world.queries.live_instances(asset):
-                manifest = read_manifest(self.warehouse, asset, each.uuid)
+            for live_instance in self.world.queries.live_instances(asset):
+                manifest = read_manifest(self.warehouse, asset, live_instance.uuid)
                 assert manifest.state is ManifestState.COMPLETE
                 assert missing_files(self.warehouse, manifest) == ()
 
     def assert_nothing_is_half_gone(self) -> None:
         """Either all of an instance is there, or its manifest says that nothing is."""
         for asset in ASSETS:
-            for each in self.world.queries.history(asset):
-                if each.manifest_state == "removed":
-                    assert self.files(asset, each.uuid) in (["manifest.json"], [])
-                elif each.live_at is not None:
-                    assert len(self.files(asset, each.uuid)) == 2
+            for instance in self.world.queries.history(asset):
+                if instance.manifest_state == "removed":
+                    assert self.files(asset, instance.uuid) in (["manifest.json"], [])
+                elif instance.live_at is not None:
+                    assert len(self.files(asset, instance.uuid)) == 2
 
 
 def a_home(folder: Path, url: str = "sqlite://") -> Home:
@@ -171,7 +171,7 @@ def test_of_what_is_superseded_the_manifest_stays_and_says_so(home: Home) -> Non
 
     done = home.cleaner.carry_out(home.gc())
 
-    assert [each.uuid for each in done.going] == [first]
+    assert [instance.uuid for instance in done.going] == [first]
     assert home.files("a", first) == ["manifest.json"]
     after = read_manifest(home.warehouse, "a", first)
     assert (after.state, after.files, after.inputs) == (ManifestState.REMOVED, before.files, before.inputs)
@@ -184,9 +184,9 @@ def test_how_many_stay_and_for_how_long_is_for_who_asks(home: Home) -> None:
     home.world.clock.turn(100)
     built.append(home.live_again("a"))
 
-    assert {each.uuid for each in home.gc().going} == set(built[:3])
-    assert [each.uuid for each in home.gc(keep=2).going] == built[:1]
-    assert {each.uuid for each in home.gc(older_than_seconds=50).going} == set(built[:2])
+    assert {instance.uuid for instance in home.gc().going} == set(built[:3])
+    assert [instance.uuid for instance in home.gc(keep=2).going] == built[:1]
+    assert {instance.uuid for instance in home.gc(older_than_seconds=50).going} == set(built[:2])
     assert home.gc(keep=3).going == []
 
 
@@ -198,7 +198,7 @@ def test_what_attempts_left_goes_whether_there_is_a_manifest_or_not(home: Home) 
     plan = home.cleaner.plan_clean()
     home.cleaner.carry_out(plan)
 
-    assert {each.uuid for each in plan.going} == {partial, torn}
+    assert {instance.uuid for instance in plan.going} == {partial, torn}
     assert (home.files("a", partial), home.files("b", torn)) == (["manifest.json"], [])
     assert home.state_of("a", partial) is ManifestState.REMOVED
     assert home.cleaner.plan_clean().is_empty
@@ -229,7 +229,7 @@ def test_files_that_came_from_outside_are_never_ours_to_remove(home: Home, tmp_p
     plan = home.gc(tainted=True)
 
     assert plan.going == []
-    assert [each.why for each in plan.kept] == ["its files came from outside and belong to another program"]
+    assert [item.why for item in plan.kept] == ["its files came from outside and belong to another program"]
 
 
 def test_what_a_kept_manifest_of_another_warehouse_lists_stays(home: Home, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_what_a_kept_manifest_of_another_warehouse_lists_stays(home: Home, tmp_p
     plan = home.gc()
 
     assert plan.going == []
-    assert [each.why for each in plan.kept] == [f"instance {lister} of b lists its files"]
+    assert [item.why for item in plan.kept] == [f"instance {lister} of b lists its files"]
     home.warehouse = Warehouse(str(tmp_path / "elsewhere"))
     home.world.taint("a")
 
@@ -254,9 +254,9 @@ def test_what_somebody_has_come_back_to_since_it_was_planned_stays(home: Home) -
 
     done = home.cleaner.carry_out(plan)
 
-    assert (done.going, [each.uuid for each in done.kept]) == ([], [first])
+    assert (done.going, [instance.uuid for instance in done.kept]) == ([], [first])
     assert home.files("a", first) == ["manifest.json", "part-0.parquet"]
-    assert [each.uuid for each in home.gc().going] == [second]
+    assert [instance.uuid for instance in home.gc().going] == [second]
 
 
 def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
@@ -268,7 +268,7 @@ def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
 
     done = home.cleaner.carry_out(home.cleaner.plan_clean())
 
-    assert [each.uuid for each in done.finished] == [uuid]
+    assert [instance.uuid for instance in done.finished] == [uuid]
     assert not late.exists()
     assert home.cleaner.plan_clean().is_empty
 
@@ -348,7 +348,8 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
         assert home.cleaner.plan_clean().is_empty
         histories = {asset: home.world.queries.history(asset) for asset in ASSETS}
         assert {
-            asset: [each.uuid for each in of if each.manifest_state != "removed"] for asset, of in histories.items()
+            asset: [instance.uuid for instance in of if instance.manifest_state != "removed"]
+            for asset, of in histories.items()
         } == {asset: [uuid] for asset, uuid in live.items()}
         home.world.store.close()
         if not was_killed:
@@ -372,7 +373,7 @@ def test_between_any_two_of_its_facts_nobody_reads_it_and_the_next_one_goes_on(h
 
     done = home.cleaner.carry_out(home.cleaner.plan_clean())
 
-    assert [each.uuid for each in done.finished] == [first]
+    assert [instance.uuid for instance in done.finished] == [first]
     home.assert_nothing_is_half_gone()
     assert home.cleaner.plan_clean().is_empty
 
@@ -432,9 +433,9 @@ def _do(home: Home, deed: str, asset: str, number: int) -> None:
             world.taint(asset)
         case "revert" if state not in (None, InstanceState.BUILDING):
             there = [
-                each.uuid
-                for each in world.queries.history(asset)
-                if each.live_at is not None and each.manifest_state != "removed" and not each.canonical
+                instance.uuid
+                for instance in world.queries.history(asset)
+                if instance.live_at is not None and instance.manifest_state != "removed" and not instance.canonical
             ]
             if there:
                 world.handle(c.RevertCanonical(ref=asset, uuid=there[number % len(there)]))
@@ -447,7 +448,7 @@ def _do(home: Home, deed: str, asset: str, number: int) -> None:
         case "die in gc":
             # What it had recorded, without having touched a file.
             if going := home.gc().going:
-                world.handle(c.RemoveManifests(uuids=tuple(each.uuid for each in going), reason="superseded"))
+                world.handle(c.RemoveManifests(uuids=tuple(instance.uuid for instance in going), reason="superseded"))
 
 
 # In an object store
@@ -482,6 +483,6 @@ def test_a_bucket_that_does_not_answer_is_told_and_the_next_one_goes_on(s3: S3Se
     done = home.cleaner.carry_out(plan)
 
     assert [what for what, _ in done.failed] == ["a"]
-    assert [each.uuid for each in home.gc().unfinished] == [first]
-    assert [each.uuid for each in home.cleaner.carry_out(home.gc()).finished] == [first]
+    assert [instance.uuid for instance in home.gc().unfinished] == [first]
+    assert [instance.uuid for instance in home.cleaner.carry_out(home.gc()).finished] == [first]
     home.assert_sound()

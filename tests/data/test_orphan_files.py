@@ -66,7 +66,7 @@ class Place:
         """What is found, so many seconds after now, by its path in the warehouse, and why."""
         now = max(time.time(), self.world.clock()) + later
         found = unlisted_storage(self.world.queries, self.warehouse, now)
-        return {os.path.relpath(each.path, self.warehouse.root): each.why for each in found}
+        return {os.path.relpath(item.path, self.warehouse.root): item.why for item in found}
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_every_warehouse_that_the_log_knows_is_looked_at(place, tmp_path):
     other = Place(place.world, str(tmp_path / "other"))
     other.build("days@1", "part-0.parquet")
 
-    roots = [each.root for each in warehouses_of(place.world.queries, str(tmp_path / "default"))]
+    roots = [item.root for item in warehouses_of(place.world.queries, str(tmp_path / "default"))]
 
     assert sorted(roots) == sorted(str(tmp_path / name) for name in ("default", "warehouse", "other"))
 
@@ -236,7 +236,7 @@ def test_in_an_object_store_too(world, bucket, s3):
 
     found = unlisted_storage(world.queries, place.warehouse, time.time() + 2 * YOUNG_SECONDS)
 
-    assert {each.path: each.why for each in found} == {
+    assert {item.path: item.why for item in found} == {
         f"{folder}/part-9.parquet": "its manifest does not list it",
         place.warehouse.instance_dir("a", NOBODY): "no such instance is recorded",
     }

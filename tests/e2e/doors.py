@@ -294,7 +294,7 @@ class Deployment(Dagster):
         """Whoever waits for another's build of a ref."""
 
         def joiners() -> list[str]:
-            return [each.requester for each in self.ledger.of_ref(ref) if each.kind is Answer.JOIN]
+            return [entry.requester for entry in self.ledger.of_ref(ref) if entry.kind is Answer.JOIN]
 
         self.wait_until(lambda: bool(joiners()), f"somebody waits for {ref}")
         return joiners()[0]
@@ -383,7 +383,7 @@ class Deployment(Dagster):
         """The Dagster runs with these tags, the newest first; `dagster__partition` is `dagster/partition`."""
         wanted = [{"key": name.replace("__", "/"), "value": value} for name, value in tags.items()]
         answer = self.graphql(_RUNS, filter={"tags": wanted} if wanted else None)["runsOrError"]["results"]
-        return [_run(each) for each in answer]
+        return [_run(entry) for entry in answer]
 
     def run(self, run_id: str) -> Run:
         (found,) = self.graphql(_RUNS, filter={"runIds": [run_id]})["runsOrError"]["results"]
@@ -492,7 +492,7 @@ def deployed(folder: Path, assets: Sequence[str], settings: str) -> Iterator[Dep
             for asset in (*assets, *LATER):
                 deployment.tell(f"go-{asset}")
             others = answers_of(builders)
-    assert all(each["success"] for each in others)
+    assert all(other["success"] for other in others)
 
 
 def answers_of(crowd: "subprocess.Popen[str]") -> list[dict[str, Any]]:

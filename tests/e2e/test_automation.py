@@ -68,7 +68,9 @@ def test_what_becomes_possible_is_built_by_itself_and_once(automated: Dagster) -
         if {"key": "dagster/from_automation_condition", "value": "true"} in run["tags"]
     ]
     assert by_automation == [["copied", "copied_again"]]
-    assert [each["ref"] for each in automated.databuild("partitions", "copied") if each["state"]] == [f"copied@{LAST}"]
+    assert [entry["ref"] for entry in automated.databuild("partitions", "copied") if entry["state"]] == [
+        f"copied@{LAST}"
+    ]
     assert automated.violations() == []
 
 
@@ -76,7 +78,7 @@ def _ticks(dagster: Dagster, sensor: str) -> int:
     """Evaluations so far, of which none has failed."""
     (entry,) = dagster.graphql(SENSORS)["workspaceOrError"]["locationEntries"]
     (repository,) = entry["locationOrLoadError"]["repositories"]
-    states = {each["name"]: each["sensorState"] for each in repository["sensors"]}
+    states = {sensor["name"]: sensor["sensorState"] for sensor in repository["sensors"]}
     assert states[sensor]["status"] == "RUNNING"
     ticks = states[sensor]["ticks"]
     assert [tick["error"] for tick in ticks if tick["error"]] == []

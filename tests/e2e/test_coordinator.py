@@ -175,7 +175,10 @@ def had_no_process(found: dict[str, Any]) -> bool:
 
 def uuids(dagster: Dagster, asset: str) -> dict[str, str]:
     """Partition key to the instance that is live."""
-    return {each.ref.partition("@")[2]: each.uuid for each in dagster.queries.live_instances(asset)}
+    return {
+        live_instance.ref.partition("@")[2]: live_instance.uuid
+        for live_instance in dagster.queries.live_instances(asset)
+    }
 
 
 def test_what_is_live_is_answered_by_the_web_server_itself(dagster: Dagster) -> None:
@@ -212,9 +215,9 @@ def test_a_backfill_of_what_is_live_completes_without_a_process(dagster: Dagster
 
     dagster.wait_until(lambda: status() not in ("REQUESTED", "COMPLETING"), "the backfill has ended")
     runs = dagster.graphql(RUNS, tags=[{"key": "dagster/backfill", "value": backfill}])["runsOrError"]["results"]
-    assert status() == "COMPLETED_SUCCESS", [run(dagster, each["runId"]) for each in runs]
+    assert status() == "COMPLETED_SUCCESS", [run(dagster, item["runId"]) for item in runs]
     assert runs
-    assert all(had_no_process(run(dagster, each["runId"])) for each in runs)
+    assert all(had_no_process(run(dagster, item["runId"])) for item in runs)
 
 
 def test_what_is_being_built_is_waited_for_in_the_queue_and_built_once(dagster: Dagster) -> None:
@@ -252,13 +255,13 @@ def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: 
     builds = [dagster.start_databuild("build", MONTH, "--json") for _ in range(2)]
     built = [json.loads(dagster.finish(build).splitlines()[-1]) for build in builds]
 
-    assert [each["refs"] for each in built] == [{"live": 1, "failed": 0}] * 2
+    assert [want["refs"] for want in built] == [{"live": 1, "failed": 0}] * 2
     # A build ends with its refs; the daemon ends the wants of others in its next tick.
     dagster.wait_until(
         lambda: dagster.queries.wants_named(wanted[0]["id"])[0].state.value == "Successful", "the want is successful"
     )
     assert [len(dagster.queries.history(f"sales@{day}")) for day in DAYS[1:]] == [1, 1]
-    assert {each.kind.value for each in Ledger(dagster.store).of_ref(MONTH)} <= {"built", "joined", "reused"}
+    assert {entry.kind.value for entry in Ledger(dagster.store).of_ref(MONTH)} <= {"built", "joined", "reused"}
     assert dagster.violations() == []
     assert not (dagster.home / "databuild.db").exists()
 

@@ -135,13 +135,13 @@ class Shop:
 
     def partitions(self, asset: str) -> dict[str, str]:
         """The status of the partitions of an asset, by key of the first one of each range."""
-        return {each["startKey"]: each["status"] for each in self.asset(asset)["assetPartitionStatuses"]["ranges"]}
+        return {item["startKey"]: item["status"] for item in self.asset(asset)["assetPartitionStatuses"]["ranges"]}
 
     def statuses(self, *assets: str) -> set[str]:
         """Of all Dagster runs over these assets."""
         runs = self.dagster.graphql(RUNS)["runsOrError"]["results"]
         return {
-            run["status"] for run in runs if {each["path"][0] for each in run["assetSelection"] or ()} & set(assets)
+            run["status"] for run in runs if {item["path"][0] for item in run["assetSelection"] or ()} & set(assets)
         }
 
 
@@ -335,12 +335,14 @@ def test_a_want_becomes_a_live_month_and_a_day_built_by_hand_is_used(shop: Shop)
         {"status": "MATERIALIZED", "startKey": days[0], "endKey": days[-1]}
     ]
     materialized = sales["assetMaterializations"]
-    assert sorted(each["partition"] for each in materialized) == days, "each day was built once"
-    uuids = {each["ref"]: each["uuid"] for each in shop.dagster.databuild("partitions", "sales")}
-    for each in materialized:
-        versions = [tag["value"] for tag in each["tags"] if tag["key"] == "dagster/data_version"]
-        assert versions == [uuids[f"sales@{each['partition']}"]]
+    assert sorted(item["partition"] for item in materialized) == days, "each day was built once"
+    uuids = {instance["ref"]: instance["uuid"] for instance in shop.dagster.databuild("partitions", "sales")}
+    for item in materialized:
+        versions = [tag["value"] for tag in item["tags"] if tag["key"] == "dagster/data_version"]
+        assert versions == [uuids[f"sales@{item['partition']}"]]
 
-    assert [each["partition"] for each in shop.asset("revenue")["assetMaterializations"]] == ["2024-01-01"]
+    assert [
+        assetmaterialization["partition"] for assetmaterialization in shop.asset("revenue")["assetMaterializations"]
+    ] == ["2024-01-01"]
     assert [want.state.value for want in shop.dagster.queries.wants_of_ref(MONTH)] == ["Successful"]
     assert shop.dagster.violations() == []

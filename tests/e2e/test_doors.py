@@ -168,8 +168,8 @@ def test_materialize_in_a_test(doors: Deployment) -> None:
 
     _once_it_waits_the_other_build_goes_on(doors, "materialized")
     done = answers_of(crowd)
-    assert all(each["success"] for each in done)
-    _a_person_got(doors, "materialized", {each["ref"].partition("@")[2]: each["run_id"] for each in done})
+    assert all(item["success"] for item in done)
+    _a_person_got(doors, "materialized", {entry["ref"].partition("@")[2]: entry["run_id"] for entry in done})
 
 
 def test_databuild_build(doors: Deployment) -> None:
@@ -333,7 +333,7 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
     doors.wait_until(lambda: len(doors.ledger.of_ref(ref)) >= n_asked, "all that can have asked")
     doors.tell("go-crowded")
 
-    assert all(each["success"] for each in answers_of(crowd))
+    assert all(item["success"] for item in answers_of(crowd))
     doors.finish(build)
     assert {doors.wait_for_run(run_id).status for run_id in runs} == {"SUCCESS"}
     # The orchestrator may have launched for the wants, and another have done that launch's work before it.
@@ -398,7 +398,7 @@ def test_a_run_waits_for_a_build_that_hangs_only_so_long(doors: Deployment) -> N
     assert f"Waited 2 s for {ref} from elsewhere: job run {job_run.id}" in said
     assert spoken(doors.answers(doors.newest_requester(ref)).values()) == {HELD: "joined, given up"}
     doors.tell("go-hung")
-    assert all(each["success"] for each in answers_of(hanging))
+    assert all(item["success"] for item in answers_of(hanging))
     assert doors.state(ref) is InstanceState.LIVE
     assert doors.violations() == []
 
@@ -501,7 +501,7 @@ def test_a_run_in_progress_that_is_re_executed_is_waited_for(doors: Deployment) 
 
     assert doors.wait_for_joiner(ref) == again
     doors.tell("go-again")
-    assert [doors.wait_for_run(each).status for each in (run_id, again)] == ["SUCCESS", "SUCCESS"]
+    assert [doors.wait_for_run(item).status for item in (run_id, again)] == ["SUCCESS", "SUCCESS"]
     assert doors.calls(ref) == 1
     assert doors.violations() == []
 
@@ -530,7 +530,7 @@ def test_trying_sensors_and_schedules_out_in_the_ui_records_nothing(doors: Deplo
         assert (tried["error"], tried["runRequests"]) == (None, [])
         assert re.fullmatch(N_DUE, tried["skipReason"]), tried
         assert len(of_schedule["runRequests"]) == 1
-        assert [each["skipReason"] for each in wanting] == [
+        assert [item["skipReason"] for item in wanting] == [
             f"Only a test: it would want tested@{MISSING}.",
             f"Only a test: it would want 2 refs, tested@{MISSING} to tested@{HELD}.",
         ]

@@ -58,7 +58,7 @@ def test_two_backfills_of_the_same_keys_end(doors: Deployment) -> None:
 
     backfills = [doors.backfill("job_second", *keys) for _ in range(2)]
 
-    assert all(doors.wait_for_backfill(each).startswith("COMPLETED") for each in backfills)
+    assert all(doors.wait_for_backfill(backfill).startswith("COMPLETED") for backfill in backfills)
     doors.wait_until(lambda: all(doors.state(ref) is InstanceState.LIVE for ref in refs), "all are built")
     assert {run.status for run in doors.runs() if LAUNCH_TAG not in run.tags} == {"SUCCESS"}
     assert [doors.calls(ref) for ref in refs] == [1, 1]

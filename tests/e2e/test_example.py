@@ -83,9 +83,9 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
     assert example.ask("log", "check") == {"ok": True, "violations": []}
     # A deep check walks the storage too, and names what nobody lists.
-    told = example.ask("log", "check", "--deep", code=1)["violations"]
-    assert str(stray) in str(told)
-    assert all("nothing reads this" in str(each) and Path(file).parent.name in str(each) for each in told)
+    answer = example.ask("log", "check", "--deep", code=1)["violations"]
+    assert str(stray) in str(answer)
+    assert all("nothing reads this" in str(entry) and Path(file).parent.name in str(entry) for entry in answer)
     stray.unlink()
     marker.unlink()
     assert example.ask("log", "check", "--deep") == {"ok": True, "violations": []}

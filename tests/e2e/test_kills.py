@@ -176,9 +176,9 @@ class Victim(Dagster):
     def remains(self) -> list[Path]:
         """What lies in the warehouse and is not live."""
         warehouse = self.home / "warehouse"
-        live = {each.uuid for asset in BUILT for each in self.queries.live_instances(asset)}
+        live = {live_instance.uuid for asset in BUILT for live_instance in self.queries.live_instances(asset)}
         folders = [
-            each for each in warehouse.glob("*/data/instance=*") if each.name.removeprefix("instance=") not in live
+            path for path in warehouse.glob("*/data/instance=*") if path.name.removeprefix("instance=") not in live
         ]
         return [*(warehouse / ".staging").glob("*"), *folders]
 

@@ -73,8 +73,8 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
     flights = demo.ask("lot", "gaps", "landed_flights")
     days = demo.ask("lot", "gaps", "daily_summary")
 
-    assert [(each["lot"], each["cause"]) for each in flights["absent"]] == [(lot, "never arrived") for lot in never]
-    assert [each["lot"] for each in days["absent"]] == ["20130208P1D000"]
+    assert [(item["lot"], item["cause"]) for item in flights["absent"]] == [(lot, "never arrived") for lot in never]
+    assert [item["lot"] for item in days["absent"]] == ["20130208P1D000"]
     assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: nothing has arrived")
     assert "20130208PT1H017  1  never arrived" in demo.told(5)
 
@@ -84,9 +84,9 @@ def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_e
     weather = demo.ask("lot", "list", "landed_weather")
     delays = demo.ask("lot", "list", "hourly_delays")
 
-    empty = [each["lot"] for each in weather if each["state"] == "empty"]
+    empty = [item["lot"] for item in weather if item["state"] == "empty"]
     assert empty == demo.said("weather", "it never comes")
-    at_night = [each["lot"] for each in delays if each["state"] == "empty"]
+    at_night = [delay["lot"] for delay in delays if delay["state"] == "empty"]
     assert at_night == [f"{day}PT1H0{hour:02}" for day in ("20130208", "20130209") for hour in range(5, 10)]
 
 
@@ -111,7 +111,7 @@ def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo:
 
     assert (len(hours), len(days)) == (2, 2)
     assert before < after == sum(row["flights"] for row in demo.ask("read", "daily_summary@2013-02-09"))
-    assert {(each["arc"], each["state"]) for each in demo.ask("arc", "list") if each["lot"] == half} == {
+    assert {(item["arc"], item["state"]) for item in demo.ask("arc", "list") if item["lot"] == half} == {
         ("hourly_joined", "complete"),
         ("hourly_delays", "complete"),
     }

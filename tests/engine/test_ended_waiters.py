@@ -41,7 +41,7 @@ def here(world):
 
 def ledger(world, requester):
     """Ref to the outcome, and why."""
-    return {each.ref: (each.outcome.value, each.reason) for each in world.engine.ledger.of_requester(requester)}
+    return {entry.ref: (entry.outcome.value, entry.reason) for entry in world.engine.ledger.of_requester(requester)}
 
 
 def begin(world, here, ref):

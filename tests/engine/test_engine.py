@@ -126,7 +126,9 @@ def test_a_preview_says_exactly_what_would_happen_and_leaves_no_trace(world):
     assert world.seq == before
     assert world.states("a", "b") == [InstanceState.LIVE, InstanceState.LIVE]
     assert preview.tainted == ("a", "b")
-    assert want in [each.entity for each in preview.changes if each.kind == "wants" and each.before == "Successful"]
+    assert want in [
+        change.entity for change in preview.changes if change.kind == "wants" and change.before == "Successful"
+    ]
 
 
 def test_a_preview_names_a_ref_that_is_tainted_already(world):

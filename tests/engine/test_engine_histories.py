@@ -218,7 +218,9 @@ class Histories(RuleBasedStateMachine):
         with self.world.store.reading() as connection:
             events = events_after(connection, 0, up_to_seq)
         published = tuple(
-            c.Published(each.uuid, each.ref, each.seq) for event in events for each in published_by(event)
+            c.Published(instance.uuid, instance.ref, instance.seq)
+            for event in events
+            for instance in published_by(event)
         )
         self.do(c.FireArcs(up_to_seq=up_to_seq, published=published))
         for arc in self.world.queries.arcs():
@@ -290,12 +292,14 @@ class Histories(RuleBasedStateMachine):
 
     @rule(ref=st.sampled_from(REFS), downstream=st.booleans())
     def taint_what_was_seen(self, ref, downstream):
-        if seen := tuple(each.uuid for each in self.world.queries.history(ref) if each.live_at is not None)[-2:]:
+        if seen := tuple(instance.uuid for instance in self.world.queries.history(ref) if instance.live_at is not None)[
+            -2:
+        ]:
             self.do(c.TaintPartitions(seen=seen, reason="rows offend", downstream=downstream))
 
     @rule(at=which, tainted=st.booleans())
     def remove_the_data_of_instances(self, at, tainted):
-        uuids = [each.uuid for ref in REFS for each in self.world.queries.history(ref)]
+        uuids = [instance.uuid for ref in REFS for instance in self.world.queries.history(ref)]
         if uuids:
             some = tuple(uuids[at % len(uuids) :][:3])
             self.do(c.RemoveManifests(uuids=some, reason="enough of it", tainted=tainted))
@@ -303,14 +307,14 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def finish_removals(self):
         if left := Removals(self.world.store).unfinished():
-            self.do(c.FinishRemovals(uuids=tuple(each.uuid for each in left)))
+            self.do(c.FinishRemovals(uuids=tuple(instance.uuid for instance in left)))
 
     @rule(ref=st.sampled_from(REFS))
     def go_back_to_what_may_be_removed(self, ref):
-        for each in self.world.queries.history(ref):
-            if each.manifest_state == "removed":
-                self.do(c.RevertCanonical(ref=ref, uuid=each.uuid, force=True))
-                assert not (self.world.uuid(ref) == each.uuid and self.world.state(ref) is InstanceState.LIVE)
+        for instance in self.world.queries.history(ref):
+            if instance.manifest_state == "removed":
+                self.do(c.RevertCanonical(ref=ref, uuid=instance.uuid, force=True))
+                assert not (self.world.uuid(ref) == instance.uuid and self.world.state(ref) is InstanceState.LIVE)
 
     # What time does, and what a lost answer does
 

@@ -40,7 +40,7 @@ def learn(world: World, ref: str, *needed: str) -> None:
     if world.state(ref) is _I.LIVE:
         world.taint(ref)
     world.miss(ref, *needed)
-    world.live(*(each for each in needed if world.state(each) is not _I.LIVE))
+    world.live(*(item for item in needed if world.state(item) is not _I.LIVE))
     world.clock.turn(60)
     world.succeed(ref, inputs=needed)
 
@@ -385,8 +385,8 @@ def step(world, here, order, declared, random):
 
 def finish(world, name, order, random):
     """Its function needs some of those that are before it in the present order."""
-    needs = [each for each in order[: order.index(name)] if random.random() < 0.5]
-    missing = [each for each in needs if world.state(each) is not _I.LIVE]
+    needs = [item for item in order[: order.index(name)] if random.random() < 0.5]
+    missing = [need for need in needs if world.state(need) is not _I.LIVE]
     if missing:
         world.miss(name, *missing)
     elif random.random() < 0.1:
@@ -415,15 +415,15 @@ def leads_to_a_build(world, name, learned):
     """Whether something that it learned of is being built, or leads to what is; after a tick nothing else moves."""
     seen, level = {name}, set(learned.get(name, ()))
     while level - seen:
-        for each in list(level - seen):
-            seen.add(each)
-            canonical = world.canonical(each)
+        for item in list(level - seen):
+            seen.add(item)
+            canonical = world.canonical(item)
             if canonical.state is _I.BUILDING or (canonical.retry_at or 0) > world.clock.now:
                 return True
             if canonical.state in LEASED:
                 level.update(world.queries.missing_of(canonical.uuid))
-            elif each in world.due():
-                level.update(learned.get(each, ()))
+            elif item in world.due():
+                level.update(learned.get(item, ()))
     return False
 
 

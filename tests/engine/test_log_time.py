@@ -246,7 +246,7 @@ def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog):
         orchestrator.tick_for(20)
         world.want("a")
 
-    (said,) = [each.getMessage() for each in caplog.records if "clock" in each.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
     assert "17995 s before the last event of the log" in said
     assert "check the clocks" in said
 

@@ -10,7 +10,10 @@ from tests.support.world import COMPLETE, EMPTY
 
 
 def told(world):
-    return [(each.ref, each.uuid, each.state) for each in publications(world.queries, 0, world.seq)]
+    return [
+        (publication.ref, publication.uuid, publication.state)
+        for publication in publications(world.queries, 0, world.seq)
+    ]
 
 
 def test_what_was_built_and_what_arrived_is_published_once(world):
@@ -64,5 +67,5 @@ def test_a_long_log_is_read_in_stretches_and_what_is_behind_a_seq_is_not_told_ag
 
     for seen in range(len(everything) + 1):
         after = everything[seen - 1].seq if seen else 0
-        found = [each for _, part in published_stretches(world.queries, after, follow=False) for each in part]
+        found = [item for _, part in published_stretches(world.queries, after, follow=False) for item in part]
         assert found == everything[seen:]

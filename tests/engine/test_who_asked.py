@@ -24,7 +24,7 @@ def want(world, ref, actor, comment=""):
 
 def askers(world, ref):
     uuid = world.uuid(ref)
-    return [(each.actor, each.refs, each.comment) for each in who_asked(world.queries, [uuid])[uuid]]
+    return [(item.actor, item.refs, item.comment) for item in who_asked(world.queries, [uuid])[uuid]]
 
 
 def test_the_wants_that_were_open_when_it_came_are_named_with_who_recorded_them(world):
@@ -43,10 +43,10 @@ def test_behind_what_was_found_missing_stands_whoever_wanted_what_needs_it(world
     world.miss("b", "c")
     world.live("c")
 
-    told = askers(world, "c")
+    answer = askers(world, "c")
 
-    assert told[-1] == ("user:kate", ("a",), "the board's report")
-    assert [refs for _, refs, _ in told] == [("c",), ("b",), ("a",)]
+    assert answer[-1] == ("user:kate", ("a",), "the board's report")
+    assert [refs for _, refs, _ in answer] == [("c",), ("b",), ("a",)]
 
 
 def test_each_instance_has_its_own_askers(world):
@@ -60,7 +60,7 @@ def test_each_instance_has_its_own_askers(world):
 
     found = who_asked(world.queries, [first, world.uuid("a")])
 
-    assert [[each.want_id for each in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
+    assert [[item.want_id for item in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
 
 
 def test_what_came_from_outside_unasked_was_asked_for_by_nobody(world):

@@ -226,7 +226,7 @@ class Chain:
 
     def inputs(self, dataset, partition_key):
         key = int(partition_key)
-        return tuple(f"day@{each}" for each in range(max(key - self.width, 0), key))
+        return tuple(f"day@{number}" for number in range(max(key - self.width, 0), key))
 
 
 def graph_of_chain(catalog, *refs):

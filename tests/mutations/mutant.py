@@ -102,8 +102,8 @@ def not_green(guards: Iterable[Guard]) -> list[str]:
         raise BadGuard(f"pytest ended with {run.exit_code}:\n{run.output}")
     wrong = [f"{test} fails with every guard in its place ({error})." for test, error in run.failed.items()]
     idle = [
-        each
-        for each in selections
-        if not any(test.startswith((f"{each}::", f"{each}[")) or test == each for test in run.passed)
+        selection
+        for selection in selections
+        if not any(test.startswith((f"{selection}::", f"{selection}[")) or test == selection for test in run.passed)
     ]
-    return wrong + [f"{each} contains no test that passes." for each in idle]
+    return wrong + [f"{item} contains no test that passes." for item in idle]

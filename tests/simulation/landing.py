@@ -102,7 +102,7 @@ def _grown(me: Member, ref: str, there: dict[str, str], now: Canonical) -> dict[
     manifests, lies_there = me.world.landing.manifests, me.world.landing.files[ref]
     if not there.items() <= lies_there.items():
         return None  # A file that is gone, or was written again since it was listed, cannot be read as it was.
-    instances = [manifests[each.uuid] for each in me.queries.history(ref)]
+    instances = [manifests[instance.uuid] for instance in me.queries.history(ref)]
     known = {identity for files in instances for identity in files.items()}
     unseen = {name: rows for name, rows in there.items() if (name, rows) not in known}
     if not unseen:
@@ -166,7 +166,7 @@ def _told(log: Iterable[Event], landing: Landing) -> Iterator[tuple[str, dict[st
     for event in log:
         match event.fact:
             case LotArrived(arrivals=arrivals):
-                uuids = [(each.ref, derive_partition_uuid(each.job_run_id, each.ref)) for each in arrivals]
+                uuids = [(arrival.ref, derive_partition_uuid(arrival.job_run_id, arrival.ref)) for arrival in arrivals]
             case CanonicalReverted(ref=ref, uuid=uuid):
                 uuids = [(ref, uuid)]
             case _:

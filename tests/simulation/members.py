@@ -448,7 +448,7 @@ class Step:
             if given is not None and given.launch_id is not None:
                 self.me.tell(f"took over {', '.join(ref for refs in given.job_runs.values() for ref in refs)}")
                 built = {ref for refs in given.job_runs.values() for ref in refs}
-                return replace(given, join={ref: each for ref, each in waiting.items() if ref not in built})
+                return replace(given, join={ref: item for ref, item in waiting.items() if ref not in built})
         return None
 
 
@@ -592,7 +592,7 @@ def _taint_downstream(me: Member, deed: Deed) -> c.Command | None:
 def _untaint(me: Member, deed: Deed) -> c.Command | None:
     """Of any canonical instance, or of one that was replaced in vain."""
     seen = me.queries.canonical(me.world.scenario.refs).values()
-    taints = [taint.taint_id for each in seen if each.uuid for taint in me.queries.taints_of(each.uuid)]
+    taints = [taint.taint_id for instance in seen if instance.uuid for taint in me.queries.taints_of(instance.uuid)]
     return c.UntaintPartitions(taint_id=me.rng.choice(taints)) if taints else None
 
 
@@ -617,9 +617,9 @@ def _retry(me: Member, deed: Deed) -> c.Command | None:
 def _take_data_away(me: Member, deed: Deed) -> c.Command | None:
     """What was begun before, by whoever has died since, is finished first."""
     if left := Removals(me.engine.store).unfinished():
-        return c.FinishRemovals(uuids=tuple(each.uuid for each in left))
+        return c.FinishRemovals(uuids=tuple(instance.uuid for instance in left))
     ref = me.rng.choice(me.world.scenario.refs)
-    uuids = tuple(each.uuid for each in me.queries.history(ref))
+    uuids = tuple(instance.uuid for instance in me.queries.history(ref))
     tainted = me.rng.random() < 0.3
     return c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=tainted) if uuids else None
 

@@ -91,7 +91,7 @@ class Naive:
         row = self.refs[ref]
         if row.state is not _I.BUILDING:
             return False
-        states = {self.refs[each].state for each in missing}
+        states = {self.refs[item].state for item in missing}
         row.missing = missing
         if states & FAILING:
             return self._end(ref, _I.UPSTREAM_FAILED)
@@ -161,7 +161,7 @@ class Naive:
         """Rule 6.6, until nothing moves."""
         moved = False
         for row in self.refs.values():
-            states = {self.refs[each].state for each in row.missing}
+            states = {self.refs[item].state for item in row.missing}
             before = row.state
             if before is _I.UPSTREAM_BUILDING and states & FAILING:
                 row.state = _I.UPSTREAM_FAILED
@@ -207,11 +207,11 @@ class Naive:
     def _derive(self) -> bool:
         """Rule 6.4: the standing rule."""
         needed = {
-            each
+            item
             for ref, row in self.refs.items()
             if row.state is _I.UPSTREAM_BUILDING and self._is_wanted(ref)
-            for each in row.missing
-            if self.refs[each].state is not _I.LIVE
+            for item in row.missing
+            if self.refs[item].state is not _I.LIVE
         }
         alone = {want.refs[0] for want in self.wants if want.is_open and len(want.refs) == 1}
         needless = [

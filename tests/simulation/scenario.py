@@ -221,7 +221,7 @@ def _with_arcs(datasets: tuple[DatasetSpec, ...], rng: random.Random) -> tuple[D
         return datasets
     found = list(datasets)
     for at, spec in enumerate(datasets):
-        earlier = [each.asset for each in datasets[:at]]
+        earlier = [dataset.asset for dataset in datasets[:at]]
         if spec.kind is DatasetKind.OURS and earlier and rng.random() < 0.6:
             names = rng.sample(earlier, min(len(earlier), rng.choice([1, 1, 2])))
             sources = tuple(InputSpec(asset=name, mapping="same") for name in names)

@@ -80,11 +80,11 @@ def test_a_failing_story_is_made_small_enough_to_read(deck):
     """Of all that was done and that befell somebody, what is left is who came too late, and why. Some stories stay long."""
     with mutations.named("fencing is switched off").patched():
         failures = (simulate_seed(seed, deck).failure for seed in range(1000))
-        large = list(islice((each for each in failures if each is not None and _size(each) >= 8), 3))
+        large = list(islice((failure for failure in failures if failure is not None and _size(failure) >= 8), 3))
 
-        pairs = [(shrunk(each, deck), each) for each in large]
+        pairs = [(shrunk(item, deck), item) for item in large]
 
-    assert all(small.kind == each.kind and _size(small) < _size(each) for small, each in pairs)
+    assert all(small.kind == pair.kind and _size(small) < _size(pair) for small, pair in pairs)
     small, first = min(pairs, key=lambda pair: _size(pair[0]))
     assert _size(small) <= _size(first) / 2
     story = told(small, first)

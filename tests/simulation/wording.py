@@ -25,9 +25,11 @@ def said(command: object, refs_of: RefsOf) -> str:
         case c.SucceedJobRuns(runs=runs):
             return f"{name}({'; '.join(_some(refs_of(run.job_run_id)) for run in runs)})"
         case c.FailJobRuns(failures=failures):
-            return f"{name}({'; '.join(f'{_some(refs_of(each.job_run_id))}, {each.kind}' for each in failures)})"
+            return (
+                f"{name}({'; '.join(f'{_some(refs_of(failure.job_run_id))}, {failure.kind}' for failure in failures)})"
+            )
         case c.CancelJobRuns(job_run_ids=ids):
-            return f"{name}({'; '.join(_some(refs_of(each)) for each in ids)})"
+            return f"{name}({'; '.join(_some(refs_of(item)) for item in ids)})"
         case c.LoseLaunches(reason=reason) | c.GiveUpDelegations(reason=reason):
             return f"{name}({reason})"
         case c.TaintPartitions(refs=refs, uuids=uuids, downstream=downstream):
@@ -38,7 +40,7 @@ def said(command: object, refs_of: RefsOf) -> str:
         case c.RevertCanonical(ref=ref):
             return f"{name}({ref})"
         case c.ArriveLots(arrivals=arrivals):
-            return f"{name}({'; '.join(f'{each.ref} ({each.origin})' for each in arrivals)})"
+            return f"{name}({'; '.join(f'{arrival.ref} ({arrival.origin})' for arrival in arrivals)})"
     return name
 
 
@@ -51,23 +53,23 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
         case e.JobRunBuffered(runs=runs):
             what = "; ".join(_some(run.refs) for run in runs)
         case e.JobRunStarted(job_run_ids=ids) | e.JobRunCanceled(job_run_ids=ids):
-            what = "; ".join(_some(refs_of(each)) for each in ids)
+            what = "; ".join(_some(refs_of(item)) for item in ids)
         case e.JobRunSucceeded(runs=runs):
             what = "; ".join(_some(refs_of(run.job_run_id)) for run in runs)
         case e.JobRunDepMissed(misses=misses):
-            what = "; ".join(f"{each.ref} misses {_some(each.missing)}" for miss in misses for each in miss.impacted)
+            what = "; ".join(f"{entry.ref} misses {_some(entry.missing)}" for miss in misses for entry in miss.impacted)
         case e.JobRunFailed(failures=failures) | e.JobRunLost(failures=failures):
-            what = "; ".join(f"{_some(refs_of(each.job_run_id))}: {each.error}" for each in failures)
+            what = "; ".join(f"{_some(refs_of(failure.job_run_id))}: {failure.error}" for failure in failures)
         case e.TaintCreated(refs=refs, downstream=downstream):
             what = f"{_some(refs)}{', downstream' if downstream else ''}"
         case e.PartitionDelegated(delegations=delegations):
-            what = "; ".join(f"{each.ref} {each.kind}" for each in delegations)
+            what = "; ".join(f"{delegation.ref} {delegation.kind}" for delegation in delegations)
         case e.LotArrived(arrivals=arrivals):
-            what = "; ".join(f"{each.ref} ({each.origin})" for each in arrivals)
+            what = "; ".join(f"{arrival.ref} ({arrival.origin})" for arrival in arrivals)
         case e.CanonicalReverted(ref=ref):
             what = ref
         case e.ArcFired(firings=firings):
-            what = "; ".join(f"{each.arc} for {_some(each.lots) or 'nothing'}" for each in firings)
+            what = "; ".join(f"{firing.arc} for {_some(firing.lots) or 'nothing'}" for firing in firings)
         case e.MetaInvoked(cleared=cleared, removed=removed, puts=puts):
             what = _some([*puts, *(f"-{key}" for key in removed), *(f"-{prefix}*" for prefix in cleared)])
         case _:

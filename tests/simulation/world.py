@@ -193,8 +193,8 @@ class World:
         operations = [f"{key} of an operation" for key in self._operating()[:5]]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
         landed = [f"{ref} has files that nobody recorded" for ref in unrecorded(self)]
-        told = [*wants, *launches, *others, *waiting, *unfired, *landed, *operations]
-        return f"{'; '.join(told)}, with {states}"
+        answer = [*wants, *launches, *others, *waiting, *unfired, *landed, *operations]
+        return f"{'; '.join(answer)}, with {states}"
 
     def _operating(self) -> list[str]:
         """Keys of operations that run, or that nobody has cleaned up after (rule 9.6)."""
@@ -220,14 +220,16 @@ class World:
 
     def _unfired(self) -> list[tuple[str, str]]:
         """(arc, source instance) of what became live and has not woken who subscribes to it (rule 10.5)."""
-        published = [each for event in self.onlooker.log for each in published_by(event)]
+        published = [item for event in self.onlooker.log for item in published_by(event)]
         found = []
         for spec in self.scenario.datasets:
             if isinstance(spec.arc, ArcSpec):
                 sources = {source.asset for source in spec.arc.sources}
                 fired = set(fired_by(self.deck.onlooker, spec.asset))
                 found += [
-                    (spec.asset, each.uuid) for each in published if each.dataset in sources and each.uuid not in fired
+                    (spec.asset, instance.uuid)
+                    for instance in published
+                    if instance.dataset in sources and instance.uuid not in fired
                 ]
         return found
 
@@ -235,7 +237,7 @@ class World:
         """(arc, source instance) that the log has more than once."""
         facts = [event.fact for event in self.onlooker.log if isinstance(event.fact, ArcFired)]
         times = Counter((firing.arc, firing.source) for fact in facts for firing in fact.firings)
-        return [each for each, n in times.items() if n > 1]
+        return [time for time, n in times.items() if n > 1]
 
     def _fired_without_a_want(self) -> list[tuple[str, str]]:
         """(lot, source instance) that an arc was woken for, and that no want of the arc's names."""
@@ -249,7 +251,7 @@ class World:
         }
         fired = [fact for fact in facts if isinstance(fact, ArcFired)]
         woken = [(lot, firing.source) for fact in fired for firing in fact.firings for lot in firing.lots]
-        return [each for each in woken if each not in wanted]
+        return [item for item in woken if item not in wanted]
 
     def check(self) -> None:
         self.check_invariants()

@@ -39,7 +39,7 @@ def test_small_files_become_one_with_the_same_rows_and_columns(spark, warehouse,
     assert (compacted.rows, compacted.schema, compacted.inputs) == (manifest.rows, manifest.schema, manifest.inputs)
     assert manifest.instance_uuid in compacted.comment
     assert read_manifest(warehouse, "flights", compacted.instance_uuid) == compacted
-    before, after = (read_instances(spark, warehouse, [each]) for each in (manifest, compacted))
+    before, after = (read_instances(spark, warehouse, [item]) for item in (manifest, compacted))
     assert contents_of(before) == contents_of(after)
     assert sorted(map(str, before.collect())) == sorted(map(str, after.collect()))
 

@@ -70,7 +70,7 @@ def test_figures_are_those_of_each_file(spark, warehouse, write):
 
     figures = file_figures(spark, warehouse, [manifest], indexable([manifest]))[manifest.instance_uuid]
 
-    assert sorted(figures.values(), key=lambda each: each.columns["id"].min) == [
+    assert sorted(figures.values(), key=lambda file: file.columns["id"].min) == [
         FileIndex(
             next(file.checksum for file in manifest.files if figures[file.uri].columns["id"].min == low),
             4,
@@ -116,8 +116,8 @@ def comparisons(draw):
 conditions = st.recursive(
     comparisons(),
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda each: f"({each[0]}) {each[1]} ({each[2]})"),
-        inner.map(lambda each: f"NOT ({each})"),
+        st.tuples(inner, st.sampled_from(["AND", "OR"]), inner).map(lambda part: f"({part[0]}) {part[1]} ({part[2]})"),
+        inner.map(lambda part: f"NOT ({part})"),
     ),
     max_leaves=4,
 )
@@ -189,7 +189,7 @@ def test_instances_are_looked_at_together_and_older_ones_may_have_fewer_columns(
     found = file_figures(spark, warehouse, [older, newer], types)
 
     assert types == {"i": "long", "s": "string"}
-    ((of_older,), (of_newer,)) = (found[each.instance_uuid].values() for each in (older, newer))
+    ((of_older,), (of_newer,)) = (found[item.instance_uuid].values() for item in (older, newer))
     assert of_older.columns["i"] == ColumnFigures(nulls=0, distinct=1, min="1", max="1")
     assert of_older.columns["s"] == ColumnFigures(nulls=1, distinct=0)
     assert of_newer.columns["s"].max == "x"
@@ -205,7 +205,7 @@ def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse,
 
     found = file_figures(spark, warehouse, manifests, indexable(manifests))
 
-    assert [found[each.instance_uuid][same.uri].columns["i"].max for each in manifests] == ["1", "2"]
+    assert [found[item.instance_uuid][same.uri].columns["i"].max for item in manifests] == ["1", "2"]
 
 
 def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write):

@@ -45,7 +45,7 @@ except SessionModesMixed as error:
     print(error)
 
 of_one_run = open_session(replace(settings, run_config={"spark.sql.shuffle.partitions": "3"}))
-assert [each.conf.get("spark.sql.shuffle.partitions") for each in (of_one_run, spark)] == ["3", "8"]
+assert [session.conf.get("spark.sql.shuffle.partitions") for session in (of_one_run, spark)] == ["3", "8"]
 assert spark_ui_url(spark).startswith("http://127.0.0.1:")
 
 # By tag, from another thread, and nobody else's.

@@ -41,10 +41,10 @@ class Work:
 
 
 def test_progress_is_told_by_tag_and_anyone_with_the_address_can_stop_the_session(spark, home):
-    told, heard = [], threading.Event()
+    answer, heard = [], threading.Event()
 
     def on_progress(tag, done, total):
-        told.append((tag, done, total))
+        answer.append((tag, done, total))
         heard.set()
 
     work = Work(spark, "job-run-7", on_progress)
@@ -55,19 +55,19 @@ def test_progress_is_told_by_tag_and_anyone_with_the_address_can_stop_the_sessio
 
     assert len(stopped) == 1
     assert "interrupted" in explain_failure(work.failures[0])
-    assert {tag for tag, _, _ in told} == {"job-run-7"}
-    assert all(0 <= done <= total and total > 0 for _, done, total in told)
+    assert {tag for tag, _, _ in answer} == {"job-run-7"}
+    assert all(0 <= done <= total and total > 0 for _, done, total in answer)
     # The session goes on, and so does progress not: nobody listens any more.
     assert spark.range(3).count() == 3
 
 
 def test_a_short_operation_says_nothing(spark):
-    told = []
+    answer = []
 
-    with watch_progress(spark, lambda *what: told.append(what)), tag_operations(spark, "short"):
+    with watch_progress(spark, lambda *what: answer.append(what)), tag_operations(spark, "short"):
         spark.range(3).count()
 
-    assert told == []
+    assert answer == []
 
 
 def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark, home):
@@ -76,7 +76,7 @@ def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark,
     assert url is not None
     assert url.startswith("http://127.0.0.1:")
     assert url in {status.ui_url for status in server_statuses(home)}
-    assert [each["name"] for each in json.load(urlopen(f"{url}/api/v1/applications", timeout=10))] == ["databuild"]
+    assert [item["name"] for item in json.load(urlopen(f"{url}/api/v1/applications", timeout=10))] == ["databuild"]
 
 
 def test_the_address_of_a_session_holds_no_token(spark):

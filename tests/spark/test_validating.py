@@ -81,10 +81,10 @@ def test_each_constraint_counts_the_rows_that_offend_it_in_one_scan_of_all(spark
     (report,) = validate([manifest], *constraints)
 
     assert report.rows == 5
-    assert [(each.constraint, each.rows) for each in report.constraints] == [
+    assert [(constraint.constraint, constraint.rows) for constraint in report.constraints] == [
         (constraint.text, offending) for constraint, offending in OFFENDING
     ]
-    assert all(len(each.samples) == each.rows for each in report.constraints)
+    assert all(len(constraint.samples) == constraint.rows for constraint in report.constraints)
     assert not report.holds
 
 
@@ -96,12 +96,12 @@ def test_a_batch_is_told_apart_by_instance_and_an_empty_one_holds(spark, write, 
 
     reports = validate([twice, empty, one], Unique(("id",)), NotNull("id"))
 
-    assert [(each.ref, each.instance_uuid, each.rows, each.constraints[0].rows) for each in reports] == [
+    assert [(report.ref, report.instance_uuid, report.rows, report.constraints[0].rows) for report in reports] == [
         ("flights@2", twice.instance_uuid, 3, 2),
         ("flights@3", empty.instance_uuid, 0, 0),
         ("flights@1", one.instance_uuid, 1, 0),
     ]
-    assert [each.constraint for each in reports[1].constraints] == ["(id) is unique", "id is not null"]
+    assert [constraint.constraint for constraint in reports[1].constraints] == ["(id) is unique", "id is not null"]
 
 
 def test_samples_are_whole_rows_and_the_same_whoever_looks(spark, write, validate):
@@ -129,14 +129,14 @@ def test_the_report_of_an_instance_is_the_same_alone_and_among_others(spark, wri
     together = validate([old, new], *constraints, columns_text=columns)
     alone = [
         report
-        for place, each in enumerate((old, new))
+        for place, item in enumerate((old, new))
         for report in validate_instances(
-            spark, warehouse, [each], constraints, str(tmp_path / f"alone {place}"), columns_text=columns
+            spark, warehouse, [item], constraints, str(tmp_path / f"alone {place}"), columns_text=columns
         )
     ]
 
     assert alone == together
-    assert [[each.rows for each in report.constraints] for report in alone] == [[1, 0, 0, 0], [0, 0, 0, 0]]
+    assert [[constraint.rows for constraint in report.constraints] for report in alone] == [[1, 0, 0, 0], [0, 0, 0, 0]]
     assert json.loads(alone[0].constraints[0].samples[0]) == {"id": 1, "narrow": 2, "extra": None}
 
 

@@ -75,7 +75,7 @@ def found_in(path: Path, *, deep: bool = False) -> list[Violation]:
     """What `check` finds, but for the triggers that the damage itself had to take away."""
     store = open_store(f"sqlite:///{path}")
     try:
-        return [each for each in check(store, deep=deep) if not each.entity.startswith(f"{EVENTS}_")]
+        return [violation for violation in check(store, deep=deep) if not violation.entity.startswith(f"{EVENTS}_")]
     finally:
         store.close()
 
@@ -224,7 +224,8 @@ def test_a_log_that_somebody_changed_is_found(path, statement, entity, detail):
 
     found = found_in(path)
     assert any(
-        each.entity.startswith(entity.format(**names)) and detail.format(**names) in each.detail for each in found
+        violation.entity.startswith(entity.format(**names)) and detail.format(**names) in violation.detail
+        for violation in found
     ), found
 
 
@@ -291,11 +292,11 @@ SAID_ONCE = {
 def leaves(said: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The way to each value of a payload; of a list, to those of its first entry."""
     if isinstance(said, dict):
-        for key, each in said.items():
-            yield from leaves(each, (*path, key))
+        for key, item in said.items():
+            yield from leaves(item, (*path, key))
     elif isinstance(said, list):
-        for place, each in enumerate(said[:1]):
-            yield from leaves(each, (*path, place))
+        for place, item in enumerate(said[:1]):
+            yield from leaves(item, (*path, place))
     else:
         yield path
 
@@ -360,7 +361,7 @@ def test_an_index_view_trigger_or_table_that_is_gone_is_found_and_put_back_by_a_
 
     found = check(store)
 
-    assert [each.entity for each in found] == [name]
+    assert [item.entity for item in found] == [name]
     assert "databuild log rebuild" in found[0].detail
     rebuild(store)
     assert check(store) == []
@@ -404,7 +405,7 @@ def test_a_log_that_is_gone_is_said_to_be_past_help(path):
     found = check(store)
 
     assert EVENTS in entities(found)
-    assert any("the last copy" in each.detail for each in found)
+    assert any("the last copy" in violation.detail for violation in found)
     store.close()
 
 
@@ -434,7 +435,7 @@ def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
     found = found_in(path, deep=True)
 
     what_to_do = "the last copy" if table == EVENTS else "the log alone"
-    assert any(each.entity == table and what_to_do in each.detail for each in found), found
+    assert any(violation.entity == table and what_to_do in violation.detail for violation in found), found
 
 
 @pytest.mark.parametrize("table", ["databuild_refs", "databuild_datasets"])
@@ -447,7 +448,7 @@ def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_p
 
     done = CliRunner().invoke(cli, ["log", "check", "--deep", "--json"])
 
-    told_of = {each["entity"] for each in json.loads(done.stdout)["violations"]}
+    told_of = {violation["entity"] for violation in json.loads(done.stdout)["violations"]}
     assert (done.exit_code, table in told_of) == (1, True), done.output
 
 
@@ -474,7 +475,7 @@ def test_an_index_that_lies_is_found_by_a_deep_check(path):
             "UPDATE sqlite_master SET sql = replace(sql, 'due = 1', 'due = 0') WHERE name = 'databuild_refs_at_hand'"
         )
 
-    assert any("databuild_refs_at_hand" in each.detail for each in found_in(path, deep=True))
+    assert any("databuild_refs_at_hand" in violation.detail for violation in found_in(path, deep=True))
     assert repaired(path) == []
 
 
@@ -484,7 +485,9 @@ def test_a_text_that_is_none_is_named_and_no_traceback(path):
 
     found = found_in(path)
 
-    assert any(each.entity == "databuild_wants" and "databuild log rebuild" in each.detail for each in found)
+    assert any(
+        violation.entity == "databuild_wants" and "databuild log rebuild" in violation.detail for violation in found
+    )
     assert repaired(path) == []
 
 
@@ -545,5 +548,5 @@ def test_a_log_on_a_server_that_was_changed_is_found_by_its_event(served, statem
 
     found = check(store)
 
-    assert any(each.entity == entity and detail in each.detail for each in found), found
+    assert any(violation.entity == entity and detail in violation.detail for violation in found), found
     assert {f"{EVENTS}_{guard}" for guard in GUARDS} <= entities(found)

@@ -237,7 +237,7 @@ def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world)
     world.claim("x", dagster_run_id="S")
     world.claim("a", dagster_run_id="R")
 
-    avoided = {each.job: each.avoided for each in world.engine.ledger.metrics() if each.avoided}
+    avoided = {metric.job: metric.avoided for metric in world.engine.ledger.metrics() if metric.avoided}
     assert avoided == {"a": 1, "duo": 2}
 
 

@@ -27,7 +27,7 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
     world.taint("b")
     world.job_run("b")
 
-    metrics = {each.job: each for each in world.ledger.metrics()}
+    metrics = {metric.job: metric for metric in world.ledger.metrics()}
 
     assert metrics["a"].counts == {"Succeeded": 1, "Skipped": 3}
     assert metrics["a"].success_rate == 1.0
@@ -101,7 +101,7 @@ def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
     """Rule 8.5"""
     world.miss("a", "b")
 
-    metrics = {each.job: each for each in world.ledger.metrics()}
+    metrics = {metric.job: metric for metric in world.ledger.metrics()}
 
     assert metrics["a"].counts == {"DepMissed": 1}
     assert metrics["a"].success_rate is None
@@ -114,7 +114,7 @@ def test_several_outputs_of_one_build_avoid_one_build(world):
 
     world.claim("x", "y", "z", together=True, dagster_run_id="A")
 
-    assert {each.job: each.avoided for each in world.ledger.metrics()}["trio"] == 1
+    assert {metric.job: metric.avoided for metric in world.ledger.metrics()}["trio"] == 1
 
 
 def test_a_request_that_asks_twice_avoids_no_build(world):
@@ -124,7 +124,7 @@ def test_a_request_that_asks_twice_avoids_no_build(world):
 
     world.live("a")
 
-    assert {each.avoided for each in world.ledger.metrics()} == {0}
+    assert {metric.avoided for metric in world.ledger.metrics()} == {0}
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
@@ -137,4 +137,4 @@ def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
 
     joined = [entry.requester for entry in world.ledger.of_ref("a") if entry.kind is not Answer.BUILD]
 
-    assert {each.job: each.avoided for each in world.ledger.metrics()}["a"] == len(joined)
+    assert {metric.job: metric.avoided for metric in world.ledger.metrics()}["a"] == len(joined)

@@ -131,7 +131,7 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
             with prefix.reading() as connection:
                 folded = dict(connection.execute(f"SELECT {key}, state FROM databuild_{kind}"))
             with eventful.store.reading() as connection:
-                told = dict(
+                answer = dict(
                     connection.execute(
                         f"""SELECT e.{key}, (SELECT h.to_state FROM databuild_history h WHERE h.kind = '{kind}'
                             AND h.entity_id = e.id AND h.seq <= ? ORDER BY h.seq DESC, h.place DESC LIMIT 1) AS state
@@ -139,7 +139,7 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
                         (event.seq,),
                     )
                 )
-            assert {entity: state for entity, state in told.items() if state is not None} == folded, event
+            assert {entity: state for entity, state in answer.items() if state is not None} == folded, event
 
     prefix.close()
 

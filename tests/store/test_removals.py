@@ -45,7 +45,7 @@ def test_what_is_superseded_goes_and_what_readers_see_stays(world):
     assert remove(world, first, second) == [first]
 
     assert world.state("a") is LIVE
-    assert [each.manifest_state for each in world.queries.history("a")] == ["removed", "complete"]
+    assert [instance.manifest_state for instance in world.queries.history("a")] == ["removed", "complete"]
     assert remove(world, first) == [], "once"
 
 
@@ -154,7 +154,7 @@ def test_what_attempts_left_goes_but_for_what_the_next_one_may_go_on_from(world)
 
     world.fail("a")
 
-    both = [each.uuid for each in world.queries.history("a")]
+    both = [instance.uuid for instance in world.queries.history("a")]
     assert remove(world, *both) == both
     assert world.state("a") is FAILED
 
@@ -183,7 +183,7 @@ def test_a_dataset_is_told_by_its_refs_that_have_more_than_one_instance_or_a_tai
     world.live("b", "c")
     world.taint("b")
 
-    found = {asset: [each.uuid for each in Removals(world.store).of_dataset(asset)] for asset in "abc"}
+    found = {asset: [instance.uuid for instance in Removals(world.store).of_dataset(asset)] for asset in "abc"}
 
     assert found == {"a": [second, first], "b": [world.uuid("b")], "c": []}
 
@@ -191,7 +191,7 @@ def test_a_dataset_is_told_by_its_refs_that_have_more_than_one_instance_or_a_tai
 def test_that_its_files_are_gone_is_said_once(world):
     first, _ = built_twice(world, "a")
     remove(world, first)
-    assert [each.uuid for each in Removals(world.store).unfinished()] == [first]
+    assert [instance.uuid for instance in Removals(world.store).unfinished()] == [first]
 
     world.handle(c.FinishRemovals(uuids=(first,)))
 

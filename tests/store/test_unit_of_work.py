@@ -13,8 +13,8 @@ def test_a_database_and_the_model_in_memory_agree_on_every_event_and_row(databas
 
     story.tell(world)
 
-    told = set(world.log())
-    assert {kind.__name__ for kind in EVENT_TYPES} - told == set()
+    answer = set(world.log())
+    assert {kind.__name__ for kind in EVENT_TYPES} - answer == set()
     assert world.apart() == []
     assert world.check() == []
     world.close()

@@ -45,7 +45,7 @@ def dataset(
 
 
 def _inputs(named: Iterable[str | tuple[str, str]]) -> tuple[InputSpec, ...]:
-    pairs = [(each, "same") if isinstance(each, str) else each for each in named]
+    pairs = [(item, "same") if isinstance(item, str) else item for item in named]
     return tuple(InputSpec(asset=upstream, mapping=mapping, param=upstream) for upstream, mapping in pairs)
 
 

@@ -89,7 +89,7 @@ class MemoryQueries:
 
     def history(self, ref: str) -> list[Instance]:
         row = self._rows(RefRow).by_key.get(ref)
-        return [self._instance(each) for each in self._rows(InstanceRow) if row is not None and each.ref_id == row.id]
+        return [self._instance(item) for item in self._rows(InstanceRow) if row is not None and item.ref_id == row.id]
 
     def instance(self, uuid: str) -> Instance | None:
         row = self._rows(InstanceRow).by_key.get(uuid)
@@ -225,7 +225,7 @@ class MemoryQueries:
     def wants_of_ref(self, ref: str) -> list[WantView]:
         row = self._rows(RefRow).by_key.get(ref)
         wants = self._view().want_refs
-        return [self._want(each) for each in self._rows(WantRow) if row is not None and row.id in wants[each.id]]
+        return [self._want(item) for item in self._rows(WantRow) if row is not None and row.id in wants[item.id]]
 
     def _want(self, row: WantRow) -> WantView:
         refs = self._rows(RefRow).by_id

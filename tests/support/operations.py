@@ -126,7 +126,7 @@ class Operations:
     ) -> None:
         self.world = world
         self.lake = lake or Lake()
-        self.types = [each(self.lake, doing) for each in types or (Write, Many, Alone, Sure)]
+        self.types = [item(self.lake, doing) for item in types or (Write, Many, Alone, Sure)]
         self.manager = DistributedOperationManager(world.engine, self.types)
         self.meta = self.manager.meta
         #: Holders that are known to be gone.
@@ -152,19 +152,19 @@ class Operations:
     def sleep_past_the_lease(self, *awake: Any) -> None:
         """Those who are awake look, and beat, all the time."""
         for _ in range(int(2 * LEASE_SECONDS / HEARTBEAT_SECONDS) + 2):
-            for each in awake:
-                each.judge.look(self.world.clock.now)
-                self.world.engine.beat([each.id])
+            for item in awake:
+                item.judge.look(self.world.clock.now)
+                self.world.engine.beat([item.id])
             self.world.clock.turn(HEARTBEAT_SECONDS)
-        for each in awake:
-            each.judge.look(self.world.clock.now)
-            self.world.engine.beat([each.id])
+        for item in awake:
+            item.judge.look(self.world.clock.now)
+            self.world.engine.beat([item.id])
 
     def keys(self) -> list[str]:
         """All that operations have left, but for what is meant to stay."""
         stays = ("nextInstanceId", "distOpHistory")
         return [
-            entry.key for entry in self.meta.prefix("distOp").entries if not any(each in entry.key for each in stays)
+            entry.key for entry in self.meta.prefix("distOp").entries if not any(stay in entry.key for stay in stays)
         ]
 
 

@@ -20,7 +20,7 @@ from tests.support.orc import Orc
 UUIDS = ["5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "579bd65c-4ec2-280d-148b-69c8ddecd1b2"]
 
 
-@pytest.fixture(params=[WRITTEN, Orc()], ids=lambda each: each.name)
+@pytest.fixture(params=[WRITTEN, Orc()], ids=lambda kind: kind.name)
 def file_format(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> FileFormat:
     monkeypatch.setitem(READABLE, request.param.name, request.param)
     return request.param

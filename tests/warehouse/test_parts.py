@@ -65,12 +65,12 @@ def part(number: int, **changes: Any) -> PartManifest:
 
 
 def failed_attempt(warehouse: Warehouse, parts: list[PartManifest], state: ManifestState = PARTIAL) -> None:
-    for each in parts:
-        for file in each.files:
+    for item in parts:
+        for file in item.files:
             write_file(warehouse, FIRST, file.uri)
-        write_part(warehouse, each)
+        write_part(warehouse, item)
     lot = {name: getattr(parts[0], name) for name in Manifest.__struct_fields__}
-    files = tuple(file for each in parts for file in each.files)
+    files = tuple(file for item in parts for file in item.files)
     write_manifest(warehouse, Manifest(**{**lot, "state": state, "files": files, "children": children_of(parts)}))
 
 
@@ -85,8 +85,8 @@ def write_file(warehouse: Warehouse, uuid: str, name: str) -> None:
 
 def take_over(warehouse: Warehouse, kept: PartManifest, *, number: int) -> PartManifest | None:
     taken = share_parts(warehouse, {number: kept}, uuid=SECOND, job_run="next")
-    for each in taken:
-        write_part(warehouse, each)
+    for item in taken:
+        write_part(warehouse, item)
     return taken[0] if taken else None
 
 

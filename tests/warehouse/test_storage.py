@@ -156,7 +156,7 @@ def test_many_files_are_created_at_once_and_what_is_there_stays(tmp_path, monkey
     assert [Path(path).read_bytes() for path in paths] == [
         b"first" if path == paths[4] else path.encode() for path in paths
     ]
-    assert sorted(str(each) for each in tmp_path.rglob("*") if each.is_file()) == sorted(paths)
+    assert sorted(str(path) for path in tmp_path.rglob("*") if path.is_file()) == sorted(paths)
 
 
 def test_of_many_that_cannot_be_created_nothing_half_written_is_left(tmp_path):
@@ -166,4 +166,4 @@ def test_of_many_that_cannot_be_created_nothing_half_written_is_left(tmp_path):
     with pytest.raises(DiskTrouble, match="taken"):
         disk.create_each([(path, b"abc") for path in paths])
 
-    assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == ["taken"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["taken"]

@@ -195,7 +195,9 @@ def test_late_data_is_followed_where_the_author_says_so(deploy: Any) -> None:
     site.build()
 
     assert called == [f"orders@{DAY}", f"eager@{DAY}"]
-    uuids = {ref: each.uuid for ref, each in site.engine.queries.canonical([f"clean@{DAY}", f"eager@{DAY}"]).items()}
+    uuids = {
+        ref: instance.uuid for ref, instance in site.engine.queries.canonical([f"clean@{DAY}", f"eager@{DAY}"]).items()
+    }
     assert site.engine.queries.stale(list(uuids.values())) == {uuids[f"clean@{DAY}"]}
 
 

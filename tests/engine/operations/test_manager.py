@@ -272,9 +272,9 @@ def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
 
     operations = Operations(world, Sure, doing=down_twice)
     id = operations.manager.start("sure", "days", {})
-    told = []
+    answer = []
     executor = Executor(
-        operations.manager, on_retry=lambda context, trouble: told.append((context.partition, trouble.attempts))
+        operations.manager, on_retry=lambda context, trouble: answer.append((context.partition, trouble.attempts))
     )
     looking_on = Tracker(operations.meta, id)
 
@@ -290,7 +290,7 @@ def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
 
     executor.step(id, 10)
     assert (executor.jobs, executor.seconds_until_due) == ({}, 0.0)
-    assert told == [("2", 1), ("2", 2)]
+    assert answer == [("2", 1), ("2", 2)]
     assert operations.meta.get(id.job("2").trouble).value is None
     looking_on.look()
     assert looking_on.find(id).troubles == operations.manager.operation(id).troubles == {}

@@ -218,11 +218,11 @@ def test_whatever_happens_a_watch_tells_each_revision_once_and_in_order(database
             (revision, {key: value for key, value in changes.items() if start <= key < end})
             for revision, changes in happened
         ]
-        told = [
-            (batch.revision, {each.key: each.value for each in batch.entries if not each.key.startswith(WATCHERS)})
+        answer = [
+            (batch.revision, {entry.key: entry.value for entry in batch.entries if not entry.key.startswith(WATCHERS)})
             for batch in heard[at]
         ]
-        assert [each for each in told if each[1]] == [each for each in expected if each[1]]
+        assert [entry for entry in answer if entry[1]] == [item for item in expected if item[1]]
         assert all(entry.revision == batch.revision for batch in heard[at] for entry in batch.entries)
     assert world.broken() == []
     world.store.close()

@@ -80,9 +80,9 @@ def test_its_orchestrator_has_not_ticked_for_long(world):
     world.want("a")
     world.clock.turn(MIN_SILENCE_SECONDS + 1)
 
-    told = why(world, "a")
+    answer = why(world, "a")
 
-    assert told[-1].startswith("the orchestrator of location 'here' last ticked at 2023-11-14T22:13:20Z, 61 s ago")
+    assert answer[-1].startswith("the orchestrator of location 'here' last ticked at 2023-11-14T22:13:20Z, 61 s ago")
 
 
 def test_an_orchestrator_that_comes_seldom_is_not_taken_for_dead_in_between(world):
@@ -131,9 +131,9 @@ def test_its_job_run_was_not_heard_of(world):
     world.engine.beat([world.start("a")])
     world.clock.turn(LEASE_SECONDS + 1)
 
-    told = why(world, "a")
+    answer = why(world, "a")
 
-    assert told[1:] == [
+    assert answer[1:] == [
         "it has sent no heartbeat since 2023-11-14T22:13:20Z: a tick may declare it lost",
         "no orchestrator of location 'here' has ticked here, so nothing builds for it: `databuild dev` runs one",
     ]
@@ -145,10 +145,10 @@ def test_the_process_that_builds_it_is_gone(world):
     host, boot, namespace, _, start = this_process().split("/")
     world.start_launch(launch, holder=f"{host}/{boot}/{namespace}/999999999/{start}")
 
-    told = why(world, "a")
+    answer = why(world, "a")
 
-    assert f"process 999999999 on {host}" in told[0]
-    assert told[1:] == ["that process is gone: the next tick declares the job run lost"]
+    assert f"process 999999999 on {host}" in answer[0]
+    assert answer[1:] == ["that process is gone: the next tick declares the job run lost"]
 
 
 def test_its_dagster_run_has_not_started(world):
@@ -164,9 +164,9 @@ def test_its_dagster_run_has_not_started(world):
 def test_it_failed(world):
     world.fail("a", error="no such\nfile")
 
-    (told,) = why(world, "a")
+    (answer,) = why(world, "a")
 
-    assert told.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild retry a")
+    assert answer.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild retry a")
 
 
 def test_it_is_tainted_and_wanted(world):
@@ -191,9 +191,9 @@ def test_nothing_builds_it_any_more(world):
     world.taint("a")
     world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(spec for spec in world.specs if spec.asset != "a")))
 
-    (told,) = why(world, "a")
+    (answer,) = why(world, "a")
 
-    assert "nothing can build it any more: No code location has registered an asset 'a'" in told
+    assert "nothing can build it any more: No code location has registered an asset 'a'" in answer
 
 
 def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):
@@ -209,11 +209,11 @@ def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(mak
     world.catalog.datasets["daily"] = daily
     world.handle(c.RegisterDatasets(location=HERE, datasets=(raw, daily, report)))
 
-    (told,) = why(world, "daily@1")
+    (answer,) = why(world, "daily@1")
     datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
     planned = annotate(world.engine, plan(["report"], datasets, world.catalog)).verdicts["daily@1"]
 
-    assert "nothing can build it any more: " in told
+    assert "nothing can build it any more: " in answer
     assert planned.action is Action.BLOCKED
 
 
@@ -226,10 +226,10 @@ def test_its_job_has_as_many_launches_out_as_it_may(make_world):
     world.want("days@2")
     orchestrator.tick()
 
-    told = why(world, "days@2")
+    answer = why(world, "days@2")
 
     run = f"run-of-{orchestrator.launcher.last.launch_id}"
-    assert told[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
+    assert answer[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
 
 
 def test_its_location_has_as_many_launches_out_as_it_may(make_world):
@@ -254,9 +254,9 @@ def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
     world.want("b")
     orchestrator.tick(interval_seconds=5, open_launches=1)
 
-    told = why(world, "b")
+    answer = why(world, "b")
 
-    assert told[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
+    assert answer[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
     assert orchestrator.tick(open_launches=1).launched == []
 
 
@@ -269,9 +269,9 @@ def test_a_command_that_ticks_in_between_keeps_the_orchestrators_limits(make_wor
     orchestrator.tick(open_launches=100)
     world.want("b")
 
-    told = why(world, "b")
+    answer = why(world, "b")
 
-    assert told[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
+    assert answer[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
 
 
 # Led to the first cause
@@ -283,11 +283,11 @@ def test_what_it_waits_for_failed(make_world):
     world.miss("b", "a")
     world.fail("a", error="no rows")
 
-    told = causes(world, "c")
+    answer = causes(world, "c")
 
-    assert [ref for ref, _ in told] == ["c", "b", "a"]
-    assert told[0][1] == "needs b, which is upstream failed"
-    assert told[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
+    assert [ref for ref, _ in answer] == ["c", "b", "a"]
+    assert answer[0][1] == "needs b, which is upstream failed"
+    assert answer[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
     assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
 
 
@@ -299,9 +299,9 @@ def test_of_a_month_with_one_failed_day_only_that_day_is_said_to_have_failed(mak
     world.start("days@08")
     world.miss("month", *(f"days@{key}" for key in keys))
 
-    told = [why for ref, why in causes(world, "month") if ref == "month"]
+    answer = [why for ref, why in causes(world, "month") if ref == "month"]
 
-    assert told == [
+    assert answer == [
         "needs days@07, which failed; of its other missing inputs: 29 never built, 1 being built",
         "and 21 more that it needs: 20 never built, 1 being built",
     ]
@@ -340,11 +340,11 @@ def test_what_it_waits_for_is_being_built(make_world):
     world.miss("b", "a")
     world.start("a")
 
-    told = causes(world, "b")
+    answer = causes(world, "b")
 
-    assert told[0] == ("b", f"waits for a, as job run {world.canonical('b').job_run} found")
-    assert told[1][0] == "a"
-    assert told[1][1].startswith("its lease is held by job run")
+    assert answer[0] == ("b", f"waits for a, as job run {world.canonical('b').job_run} found")
+    assert answer[1][0] == "a"
+    assert answer[1][1].startswith("its lease is held by job run")
 
 
 def test_it_misses_inputs_that_nobody_looked_at_yet(make_world):
@@ -352,11 +352,11 @@ def test_it_misses_inputs_that_nobody_looked_at_yet(make_world):
     world.start("x")
     world.want("b")
 
-    told = causes(world, "b")
+    answer = causes(world, "b")
 
-    assert told[0] == ("b", "never built; it misses a, x, which the next tick wants for it")
-    assert told[1][1].startswith("no orchestrator of location 'here'")
-    assert told[2][0] == "x"
+    assert answer[0] == ("b", "never built; it misses a, x, which the next tick wants for it")
+    assert answer[1][1].startswith("no orchestrator of location 'here'")
+    assert answer[2][0] == "x"
 
 
 def test_its_last_call_asked_for_what_is_being_built(world):
@@ -367,10 +367,10 @@ def test_its_last_call_asked_for_what_is_being_built(world):
     world.start("b")
     world.clock.turn(1000)
 
-    told = causes(world, "a")
+    answer = causes(world, "a")
 
-    assert told[0][1].endswith("its last call asked for b, which is to be there first")
-    assert told[1][0] == "b"
+    assert answer[0][1].endswith("its last call asked for b, which is to be there first")
+    assert answer[1][0] == "b"
     assert ticked(world).launcher.orders == []
 
 
@@ -392,12 +392,12 @@ def test_the_worst_is_told_first_and_of_many_only_some(make_world):
     world.start("days@3")
     world.fail("days@7", kind="transient")
 
-    told = causes(world, "sum")
+    answer = causes(world, "sum")
 
-    assert told[0][1].startswith("waits for days@0, days@1, days@10 and 12 more")
-    assert told[1] == ("sum", "and 5 more that it needs: 3 never built, 1 to be tried again, 1 being built")
-    assert len(told) >= 2 + MAX_FOLLOWED
-    assert "days@3" not in [ref for ref, _ in told], "what is on its way is told last"
+    assert answer[0][1].startswith("waits for days@0, days@1, days@10 and 12 more")
+    assert answer[1] == ("sum", "and 5 more that it needs: 3 never built, 1 to be tried again, 1 being built")
+    assert len(answer) >= 2 + MAX_FOLLOWED
+    assert "days@3" not in [ref for ref, _ in answer], "what is on its way is told last"
 
 
 def test_an_answer_is_bounded(make_world):
@@ -405,10 +405,10 @@ def test_an_answer_is_bounded(make_world):
     world = make_world(dataset("days", keys=keys))
     request = world.handle(c.CreateWants(wants=tuple((f"days@{key}",) for key in keys))).request_id
 
-    told = causes(world, request)
+    answer = causes(world, request)
 
-    assert len(told) <= MAX_CAUSES + 2
-    assert told[-1][1].endswith("more, which are not looked at here")
+    assert len(answer) <= MAX_CAUSES + 2
+    assert answer[-1][1].endswith("more, which are not looked at here")
 
 
 # Wants and requests
@@ -444,10 +444,10 @@ def test_a_want_that_ended_says_how(world, how):
     else:
         world.fail("a")
 
-    told = causes(world, want)
+    answer = causes(world, want)
 
-    assert told[0][1].startswith(f"the want ended {how}")
-    assert [ref for ref, _ in told[1:]] == ([] if how == "Canceled" else ["a"])
+    assert answer[0][1].startswith(f"the want ended {how}")
+    assert [ref for ref, _ in answer[1:]] == ([] if how == "Canceled" else ["a"])
 
 
 # Wrong names
@@ -514,15 +514,15 @@ def test_what_it_says_of_then_is_what_it_said_then(make_world):
     for _ in story():
         note()
 
-    told = [(name, explain_as_of(world.engine, name, seq, at)) for name, seq, at, _ in seen]
-    assert told == [(name, then) for name, _, _, then in seen]
-    assert len({explanation.causes for _, explanation in told}) > len(names) * 3, "the story has turns"
+    answer = [(name, explain_as_of(world.engine, name, seq, at)) for name, seq, at, _ in seen]
+    assert answer == [(name, then) for name, _, _, then in seen]
+    assert len({explanation.causes for _, explanation in answer}) > len(names) * 3, "the story has turns"
 
 
 def test_what_the_present_alone_can_tell_is_left_out_of_then(world):
     """Rule 3.2: the log tells neither who was alive nor who ticked."""
     world.want("a")
-    assert any("no orchestrator" in each for each in why(world, "a"))
+    assert any("no orchestrator" in item for item in why(world, "a"))
 
     then = explain_as_of(world.engine, "a", world.seq, world.clock.now)
     assert [cause.why for cause in then.causes] == [

@@ -28,7 +28,7 @@ def report(world: World, asset: str) -> GapReport:
 
 
 def absent(world: World, asset: str) -> list[tuple[str, str]]:
-    return [(each.lot, each.shown) for each in report(world, asset).absent]
+    return [(item.lot, item.shown) for item in report(world, asset).absent]
 
 
 def only(world: World, asset: str = "a") -> tuple[str, str]:
@@ -60,7 +60,7 @@ def test_complete_and_empty_lots_are_there_and_the_others_are_named(days):
     found = report(days, "a")
 
     assert (found.n_expected, found.n_present, found.empty) == (3, 2, ("20240229P1D000",))
-    assert [each.lot for each in found.absent] == ["20240228P1D000"]
+    assert [item.lot for item in found.absent] == ["20240228P1D000"]
 
 
 def test_a_lot_counts_once_whatever_its_attempts(days):
@@ -115,9 +115,9 @@ def test_a_wanted_lot_of_a_boundary_is_awaited_and_not_due(make_world):
     world.want("a@2024-02-27")
     world.miss("a@2024-02-27", "landed@2024-02-27")
 
-    told = "landed@2024-02-27: no data has arrived for it, and no job builds it"
-    assert only(world, "landed") == ("never arrived", told)
-    assert only(world, "a") == ("waiting for upstream landed@2024-02-27", told)
+    answer = "landed@2024-02-27: no data has arrived for it, and no job builds it"
+    assert only(world, "landed") == ("never arrived", answer)
+    assert only(world, "a") == ("waiting for upstream landed@2024-02-27", answer)
 
 
 def test_wanted_and_due(days):
@@ -216,7 +216,7 @@ def test_lots_of_one_first_cause_all_name_it(days):
         days.miss(f"c@{day}", "a@2024-02-27")
     days.fail("a@2024-02-27", error="the disk is full")
 
-    firsts = {each.first_ref for each in report(days, "c").absent}
+    firsts = {item.first_ref for item in report(days, "c").absent}
 
     assert firsts == {"a@2024-02-27"}
 
@@ -231,10 +231,10 @@ def test_every_cause_has_its_place_among_the_worst():
 def chain(world: World, asset: str) -> tuple[dict[str, GapReport], tuple[str, ...]]:
     spec = world.engine.queries.dataset(asset)
     reports, without = chain_of_gaps(
-        world.engine, spec, lambda each: expected(each.asset) if each.partitions is not None else None
+        world.engine, spec, lambda spec: expected(spec.asset) if spec.partitions is not None else None
     )
     assert reports[-1].asset == asset
-    return {each.asset: each for each in reports}, without
+    return {item.asset: item for item in reports}, without
 
 
 def test_a_chain_reports_sources_first_and_finds_the_culprit_of_what_nobody_wanted(days):
@@ -244,7 +244,7 @@ def test_a_chain_reports_sources_first_and_finds_the_culprit_of_what_nobody_want
     reports, _ = chain(days, "c")
 
     assert list(reports) == ["raw", "a", "b", "c"]
-    assert [(each.shown, each.first_ref, each.first_cause) for each in reports["c"].absent] == [
+    assert [(item.shown, item.first_ref, item.first_cause) for item in reports["c"].absent] == [
         ("never wanted", "raw@2024-02-28", GapCause.NEVER_ARRIVED),
         ("never wanted", "raw@2024-02-29", GapCause.NEVER_ARRIVED),
     ]
@@ -257,7 +257,7 @@ def test_a_chain_ends_at_what_nobody_asked_for_though_its_inputs_are_there(days)
 
     reports, _ = chain(days, "c")
 
-    assert {each.first_ref for each in reports["c"].absent} == {f"b@{day}" for day in DAYS}
+    assert {item.first_ref for item in reports["c"].absent} == {f"b@{day}" for day in DAYS}
 
 
 def test_a_chain_says_who_has_no_lots(make_world):
@@ -266,7 +266,7 @@ def test_a_chain_says_who_has_no_lots(make_world):
     reports, without = chain(world, "a")
 
     assert (list(reports), without) == (["a"], ("rates",))
-    assert {each.first_ref for each in reports["a"].absent} == {"rates"}
+    assert {item.first_ref for item in reports["a"].absent} == {"rates"}
 
 
 def test_inputs_in_a_ring_end_where_the_ring_closes(make_world):
@@ -274,7 +274,7 @@ def test_inputs_in_a_ring_end_where_the_ring_closes(make_world):
 
     reports, _ = chain(world, "x")
 
-    assert {each.first_ref for each in reports["x"].absent} <= {f"y@{day}" for day in DAYS} | {
+    assert {item.first_ref for item in reports["x"].absent} <= {f"y@{day}" for day in DAYS} | {
         f"x@{day}" for day in DAYS
     }
 
@@ -285,7 +285,7 @@ def test_a_long_chain_is_followed_to_its_end(make_world):
 
     reports, _ = chain(world, names[-1])
 
-    assert {each.first_ref for each in reports[names[-1]].absent} == {f"d000@{day}" for day in DAYS}
+    assert {item.first_ref for item in reports[names[-1]].absent} == {f"d000@{day}" for day in DAYS}
 
 
 def test_waits_beyond_the_bound_name_the_last_that_was_looked_at(make_world, monkeypatch):

@@ -90,12 +90,12 @@ def test_what_is_queued_is_joined(graph):
 def test_what_waits_for_its_inputs_is_joined_and_they_are_built(graph):
     graph.miss("daily@1", "raw@1", "names")
 
-    told = annotated(graph, "daily@1")
+    answer = annotated(graph, "daily@1")
 
-    assert actions(told) == {"names": BUILD, "raw@1": BUILD, "daily@1": JOIN}
+    assert actions(answer) == {"names": BUILD, "raw@1": BUILD, "daily@1": JOIN}
     job_run = graph.canonical("daily@1").job_run
-    assert told.verdicts["daily@1"].reason == f"waits for names, raw@1, as job run {job_run} found"
-    assert [launch.refs for launch in told.launches] == [("names",), ("raw@1",), ("daily@1",)]
+    assert answer.verdicts["daily@1"].reason == f"waits for names, raw@1, as job run {job_run} found"
+    assert [launch.refs for launch in answer.launches] == [("names",), ("raw@1",), ("daily@1",)]
 
 
 def test_what_backs_off_is_built_later(graph):
@@ -110,14 +110,14 @@ def test_what_has_failed_is_blocked_and_so_is_what_needs_it(graph):
     """Rule 8.1"""
     graph.fail("raw@2", error="no such\nfile")
 
-    told = annotated(graph, "report")
+    answer = annotated(graph, "report")
 
     why = f"failed in job run {graph.canonical('raw@2').job_run} with: no such file"
-    assert told.verdicts["raw@2"] == (BLOCKED, why)
-    assert told.verdicts["daily@2"] == (BLOCKED, f"raw@2 {why}")
-    assert told.verdicts["report"] == (BLOCKED, f"raw@2 {why}")
-    assert told.verdicts["names"] == (BLOCKED, "not tried: report, which needs it, cannot be built")
-    assert told.launches == ()
+    assert answer.verdicts["raw@2"] == (BLOCKED, why)
+    assert answer.verdicts["daily@2"] == (BLOCKED, f"raw@2 {why}")
+    assert answer.verdicts["report"] == (BLOCKED, f"raw@2 {why}")
+    assert answer.verdicts["names"] == (BLOCKED, "not tried: report, which needs it, cannot be built")
+    assert answer.launches == ()
 
 
 def test_what_failed_of_an_input_is_blocked_by_that(graph):
@@ -139,11 +139,11 @@ def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_worl
     """Rule 5.7: it waits, so what it needs beside the source is wanted."""
     world = make_world(dataset("feed", kind=DatasetKind.SOURCE), dataset("a"), dataset("b", "feed", "a"))
 
-    told = annotated(world, "b")
+    answer = annotated(world, "b")
 
-    assert actions(told) == {"feed": BLOCKED, "a": BUILD, "b": BLOCKED}
-    assert told.verdicts["b"].reason == "waits for source feed, which no job builds"
-    assert told.verdicts["feed"].reason == "a source, which no job builds, never built: it waits until it appears"
+    assert actions(answer) == {"feed": BLOCKED, "a": BUILD, "b": BLOCKED}
+    assert answer.verdicts["b"].reason == "waits for source feed, which no job builds"
+    assert answer.verdicts["feed"].reason == "a source, which no job builds, never built: it waits until it appears"
     world.arrive("feed", "outside")
     assert actions(annotated(world, "b")) == {"feed": REUSE, "a": BUILD, "b": BUILD}
 
@@ -151,10 +151,12 @@ def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_worl
 def test_an_input_that_nothing_can_build_blocks(make_world):
     world = make_world(dataset("days", keys=DAYS), dataset("out", ("days", "9")))
 
-    told = annotated(world, "out")
+    answer = annotated(world, "out")
 
-    assert actions(told) == {"days@9": BLOCKED, "out": BLOCKED}
-    assert told.verdicts["out"].reason.startswith("needs days@9, which nothing can build: There is no partition days@9")
+    assert actions(answer) == {"days@9": BLOCKED, "out": BLOCKED}
+    assert answer.verdicts["out"].reason.startswith(
+        "needs days@9, which nothing can build: There is no partition days@9"
+    )
 
 
 def test_what_lies_behind_a_live_one_is_not_needed(graph):
@@ -162,22 +164,22 @@ def test_what_lies_behind_a_live_one_is_not_needed(graph):
     graph.live("raw@1", "names", "daily@1")
     graph.taint("raw@1")
 
-    told = annotated(graph, "daily@1")
+    answer = annotated(graph, "daily@1")
 
-    assert actions(told) == {"raw@1": REUSE, "names": REUSE, "daily@1": REUSE}
+    assert actions(answer) == {"raw@1": REUSE, "names": REUSE, "daily@1": REUSE}
     reason = "not needed, for daily@1 is live; tainted: it looks wrong by tester"
-    assert told.verdicts["raw@1"].reason == reason
-    assert told.passed_over == {"raw@1"}
-    assert told.launches == ()
+    assert answer.verdicts["raw@1"].reason == reason
+    assert answer.passed_over == {"raw@1"}
+    assert answer.launches == ()
 
 
 def test_what_two_need_is_needed_if_one_of_them_is_not_live(graph):
     graph.live("raw@1", "names", "daily@1")
     graph.taint("names")
 
-    told = annotated(graph, "daily@1", "daily@2")
+    answer = annotated(graph, "daily@1", "daily@2")
 
-    assert actions(told) == {"raw@1": REUSE, "raw@2": BUILD, "names": BUILD, "daily@1": REUSE, "daily@2": BUILD}
+    assert actions(answer) == {"raw@1": REUSE, "raw@2": BUILD, "names": BUILD, "daily@1": REUSE, "daily@2": BUILD}
 
 
 def test_dagster_is_asked_about_what_is_not_ours(make_world):
@@ -202,9 +204,9 @@ def test_annotating_changes_nothing_and_leaves_the_graph_as_it_is(graph):
     before = graph.seq
     empty = plan(["report"], graph.catalog.datasets, graph.catalog)
 
-    told = annotated(graph, "report")
+    answer = annotated(graph, "report")
 
-    assert told.graph == empty
+    assert answer.graph == empty
     assert graph.seq == before
 
 
@@ -256,9 +258,9 @@ def test_what_is_printed_is_what_is_executed(make_world, specs, there, refs):
     world = make_world(*specs)
     world.live(*there)
 
-    told = annotated(world, *refs)
+    answer = annotated(world, *refs)
 
-    assert len(told.launches) == run_to_the_end(world, *refs)
+    assert len(answer.launches) == run_to_the_end(world, *refs)
     assert all(action is REUSE for action in actions(annotated(world, *refs)).values())
 
 
@@ -267,7 +269,7 @@ def histories(draw):
     """Datasets that need earlier ones, in jobs of up to two outputs, what of them is live or tainted, and a request."""
     specs, refs = [], []
     for number in range(draw(st.integers(2, 6))):
-        earlier = [f"d{each}" for each in range(number)]
+        earlier = [f"d{item}" for item in range(number)]
         needs = draw(st.lists(st.sampled_from(earlier), max_size=3, unique=True)) if earlier else []
         keys = draw(st.sampled_from([(), ("1", "2", "3")]))
         whole = {spec.asset: spec.partitions is not None and (not keys or draw(st.booleans())) for spec in specs}
@@ -298,14 +300,14 @@ def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
         # What was built for its own sake is wanted still, and would be built again beside what the plan is about.
         for want in world.queries.wants(WantFilter(open_only=True)):
             world.cancel_want(want.id)
-        told = annotated(world, *refs)
+        answer = annotated(world, *refs)
 
         n_launches = run_to_the_end(world, *refs)
 
-        assert len(told.launches) == n_launches
-        to_build = {ref for ref, action in actions(told).items() if action is BUILD}
-        assert {ref for launch in told.launches for ref in launch.refs} == to_build
-        assert {ref for ref in actions(told) if len(world.queries.history(ref)) > (ref in there)} == to_build
+        assert len(answer.launches) == n_launches
+        to_build = {ref for ref, action in actions(answer).items() if action is BUILD}
+        assert {ref for launch in answer.launches for ref in launch.refs} == to_build
+        assert {ref for ref in actions(answer) if len(world.queries.history(ref)) > (ref in there)} == to_build
         assert world.states(*refs) == [InstanceState.LIVE] * len(refs)
     finally:
         world.store.close()
@@ -315,10 +317,10 @@ def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
 
 
 def test_a_job_without_a_history_has_no_expected_time(graph):
-    told = annotated(graph, "names")
+    answer = annotated(graph, "names")
 
-    assert told.expected_seconds is None
-    assert told.without_history == ("names",)
+    assert answer.expected_seconds is None
+    assert answer.without_history == ("names",)
 
 
 def test_nothing_to_launch_takes_no_time(graph):
@@ -337,15 +339,15 @@ def test_the_expected_time_is_what_launches_took(graph):
     graph.clock.turn(500)
     graph.fail("raw@4")
 
-    told = annotated(graph, "daily@5")
+    answer = annotated(graph, "daily@5")
 
-    assert [(launch.job, launch.expected_seconds) for launch in told.launches] == [
+    assert [(launch.job, launch.expected_seconds) for launch in answer.launches] == [
         ("names", None),
         ("raw", 20),
         ("daily", None),
     ]
-    assert told.expected_seconds == 20
-    assert told.without_history == ("names", "daily")
+    assert answer.expected_seconds == 20
+    assert answer.without_history == ("names", "daily")
 
 
 def test_job_runs_of_one_launch_are_one_history(graph):

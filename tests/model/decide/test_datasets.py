@@ -118,7 +118,7 @@ def test_the_only_asset_of_a_location_may_be_renamed(world):
 
     register(world, dataset("z", location="there"), location="there")
 
-    assert [each.asset for each in world.queries.datasets("there").values()] == ["z"]
+    assert [dataset.asset for dataset in world.queries.datasets("there").values()] == ["z"]
 
 
 def test_a_dataset_whose_name_is_no_asset_key_is_refused(world):

@@ -45,7 +45,7 @@ def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
 
     assert new != first
     assert chain.state("table") is InstanceState.LIVE
-    assert {each.uuid for each in chain.queries.lineage(new)} == {new, chain.uuid("source")}
+    assert {instance.uuid for instance in chain.queries.lineage(new)} == {new, chain.uuid("source")}
     assert chain.queries.instance(new).code_version == chain.queries.instance(first).code_version
     assert chain.check() == []
 

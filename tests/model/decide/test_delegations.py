@@ -21,13 +21,13 @@ def world():
 
 
 def entry(world: ModelWorld, requester: str, ref: str) -> LedgerEntry:
-    (found,) = [each for each in world.ledger.of_requester(requester) if each.ref == ref]
+    (found,) = [item for item in world.ledger.of_requester(requester) if item.ref == ref]
     return found
 
 
 def ledger(world: ModelWorld, requester: str) -> dict[str, tuple[str, str]]:
     """Ref to (kind, outcome)."""
-    return {each.ref: (each.kind.value, each.outcome.value) for each in world.ledger.of_requester(requester)}
+    return {item.ref: (item.kind.value, item.outcome.value) for item in world.ledger.of_requester(requester)}
 
 
 # The seed's three scenarios, as section 8 of the rules corrects them: a job of the outputs x, y and z.
@@ -55,8 +55,8 @@ def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(wor
     world.claim("x", "y", "z", together=True, dagster_run_id="A")
 
     assert world.log(before) == ["PartitionDelegated", "JobRunSkipped"]
-    assert {each.ref: each.uuid for each in world.ledger.of_requester("A")} == uuids
-    assert len({each.job_run for each in world.ledger.of_requester("A")}) == 3
+    assert {instance.ref: instance.uuid for instance in world.ledger.of_requester("A")} == uuids
+    assert len({item.job_run for item in world.ledger.of_requester("A")}) == 3
 
 
 def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(world):
@@ -86,7 +86,7 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
 
     assert ledger(world, "A") == {"a": ("built", "live")}
     assert ledger(world, first) == ledger(world, second) == {"a": ("joined", "live")}
-    assert {entry(world, each, "a").uuid for each in ("A", first, second)} == {uuid}
+    assert {entry(world, item, "a").uuid for item in ("A", first, second)} == {uuid}
 
 
 def test_who_asked_twice_has_joined_nobody(world):
@@ -109,7 +109,7 @@ def test_the_first_want_of_a_launch_has_it_built_and_the_others_join(world):
 
     assert ledger(world, first) == {"a": ("built", "live"), "b": ("built", "waiting")}
     assert ledger(world, second)["a"] == ("joined", "live")
-    assert {entry(world, each, "a").uuid for each in (first, second)} == {uuid}
+    assert {entry(world, item, "a").uuid for item in (first, second)} == {uuid}
 
 
 # Following
@@ -232,7 +232,7 @@ def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(w
 
     assert list(claim.build) == ["a"]
     assert ledger(world, "A") == {"a": ("built", "live")}
-    spared = [each.requester for each in world.ledger.of_ref("a") if each.kind is not Answer.BUILD]
+    spared = [item.requester for item in world.ledger.of_ref("a") if item.kind is not Answer.BUILD]
     assert "A" not in spared
 
 
@@ -319,7 +319,7 @@ def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
     world.job_run("b")
     world.miss("a", "b")
 
-    assert [each.ref for each in world.ledger.of_ref("b") if each.kind is not Answer.BUILD] == []
+    assert [item.ref for item in world.ledger.of_ref("b") if item.kind is not Answer.BUILD] == []
 
 
 # Asking without building

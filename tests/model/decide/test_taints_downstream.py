@@ -97,7 +97,7 @@ def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world)
     world.handle(c.SucceedJobRuns(runs=(output,)))
 
     assert world.state("b") is TAINTED
-    assert [each.taint_id for each in world.queries.taints_of(world.uuid("b"))] == [taint_id]
+    assert [item.taint_id for item in world.queries.taints_of(world.uuid("b"))] == [taint_id]
     assert world.want_state(want) is WantState.IDLE, "it asks for good data, and is open again"
 
 
@@ -171,7 +171,7 @@ def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed
     world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
 
     assert world.want_state(want) is WantState.IDLE
-    assert [each.outcome.value for each in world.ledger.of_requester("waiting")] == ["waiting"]
+    assert [entry.outcome.value for entry in world.ledger.of_requester("waiting")] == ["waiting"]
     world.clock.turn(60)
     assert world.queries.overdue_wants(world.clock.now, 10)[1] == [want]
 
@@ -230,7 +230,7 @@ def test_readers_see_an_earlier_instance_again_and_could_be_told_what_they_saw_m
     world.handle(c.RevertCanonical(ref="a", uuid=first))
 
     assert (world.state("a"), world.uuid("a")) == (LIVE, first)
-    assert [each.uuid for each in world.queries.history("a")] == [first, second]
+    assert [instance.uuid for instance in world.queries.history("a")] == [first, second]
     world.taint("a")
     third = world.succeed("a")
     assert world.queries.instance(third) is not None
@@ -274,7 +274,7 @@ def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world)
     world.handle(c.RevertCanonical(ref="b", uuid=first, force=True))
 
     assert world.states("b", "c") == [LIVE, TAINTED]
-    assert all(each.canceled_at for each in world.queries.taints_of(first))
+    assert all(item.canceled_at for item in world.queries.taints_of(first))
 
 
 def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
@@ -362,7 +362,7 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
 
     world.handle(c.RetryRefs(refs=("a",)))
 
-    assert [each.refs for each in world.open_wants("a")] == [("a",)]
+    assert [want.refs for want in world.open_wants("a")] == [("a",)]
 
 
 def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(world):
@@ -419,9 +419,9 @@ def test_a_downstream_taint_covers_what_was_built_from_it(data):
         if world.state(ref) is LIVE:
             world.taint(ref)
         inputs = [
-            each for each in data.draw(st.sets(st.sampled_from("abcdef"), max_size=3)) if world.state(each) is LIVE
+            item for item in data.draw(st.sets(st.sampled_from("abcdef"), max_size=3)) if world.state(item) is LIVE
         ]
-        read = {each: world.uuid(each) for each in inputs}
+        read = {item: world.uuid(item) for item in inputs}
         built[world.succeed(ref, inputs=inputs)] = (ref, read)
     start = data.draw(st.sampled_from(sorted(built)))
     canonical = {ref: world.canonical(ref) for ref in "abcdef"}

@@ -69,7 +69,7 @@ def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_ur
     for racer in racers:
         racer.start()
 
-    won = [ref for told in answers(wins, racers) for ref in told]
+    won = [ref for answer in answers(wins, racers) for ref in answer]
 
     assert [racer.exitcode for racer in racers] == [0] * PROCESSES
     assert sorted(won) == sorted(REFS)
@@ -96,7 +96,7 @@ def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, sh
     for racer in racers:
         racer.start()
 
-    lots = [lot for told in answers(fired, racers) for lot in told]
+    lots = [lot for answer in answers(fired, racers) for lot in answer]
 
     woken = [f"woken@{day}" for day in range(12)]
     assert sorted(lots) == sorted(woken)

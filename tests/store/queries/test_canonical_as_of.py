@@ -37,7 +37,7 @@ def all_now(world, ref):
 
 
 def remove(world, ref):
-    uuids = tuple(each.uuid for each in world.queries.history(ref))
+    uuids = tuple(instance.uuid for instance in world.queries.history(ref))
     if uuids:
         world.handle(c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=True))
 
@@ -113,7 +113,7 @@ def test_a_dataset_of_then_has_the_refs_of_then(world):
 
     found = world.queries.canonical_of_dataset_at("days", then)
 
-    assert [(each.ref, each.state) for each in found] == [
+    assert [(entry.ref, entry.state) for entry in found] == [
         ("days@1", InstanceState.LIVE),
         ("days@2", InstanceState.LIVE),
     ]
@@ -180,12 +180,12 @@ def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story
     seen = {}
     for word, ref in story:
         WORDS[word](world, ref)
-        seen |= {(world.seq, each): all_now(world, each) for each in "abc"}
+        seen |= {(world.seq, item): all_now(world, item) for item in "abc"}
 
-    told = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
+    answer = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     rebuild(world.store)
     told_again = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     world.store.close()
 
-    assert told == seen
+    assert answer == seen
     assert told_again == seen
