@@ -4,7 +4,7 @@
 
 - arrival: N small Parquet files on a local disk, of several numbers of lots; one look of the watcher each, which lists,
   opens every footer, writes a manifest for each lot, and records; without the milliseconds for each lot in which Dagster
-  is told of it afterwards, bounded in each look.
+  gets it afterwards, bounded in each look.
 - nothing new: a look at the same folder afterwards, by the same watcher and by one that remembers nothing.
 - there: the same for a folder with a hundred thousand files of recorded lots.
 - launched: so many lots arrive in one look, and an asset subscribes to them: how many of its partitions the next tick
@@ -112,8 +112,8 @@ def measure(files: int, lots: int) -> None:
         arrived = seconds_of(watcher, files)
         processor = time.process_time() - before
         again = seconds_of(watcher, 0)
-        anew = seconds_of(make(), 0)
-    print(f"| {files:,} | {lots:,} | {arrived:.2f} | {processor:.2f} | {again:.3f} | {anew:.2f} |", flush=True)
+        renewed = seconds_of(make(), 0)
+    print(f"| {files:,} | {lots:,} | {arrived:.2f} | {processor:.2f} | {again:.3f} | {renewed:.2f} |", flush=True)
 
 
 def drop(landing: Path, files: int, lots: int) -> None:

@@ -8,7 +8,7 @@
 - parts: a lot of 64 parts, one of which fails: what Spark's own counters say of the first attempt and of its retry, beside
   an asset without parts that has that part's rows only.
 - publish: a manifest of 8 and of 200 files, against the file system alone: open, write, fsync and link of the same bytes
-  under the same names, in turns; told is what we take beyond that. And its copy under Clusterless's key, which a tick
+  under the same names, in turns; printed is what we take beyond that. And its copy under Clusterless's key, which a tick
   writes.
 - arrivals, launch: what arrives in a landing folder becomes lots, and what subscribes to them is launched
   (`bench.arrivals`, which can do more).
@@ -74,7 +74,7 @@ NOW = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured; told is the median")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each is measured; printed is the median")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
     arguments = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}\n")

@@ -75,7 +75,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--batch", type=int, nargs="*", default=[100, 10, 1])
     parser.add_argument("--url")
-    parser.add_argument("--rounds", type=int, default=3, help="of validate; told is the median")
+    parser.add_argument("--rounds", type=int, default=3, help="of validate; printed is the median")
     parser.add_argument("--hold", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.hold:
@@ -206,7 +206,7 @@ def _adopted(engine: Engine, url: str, judge: Judge) -> float:
 
 
 def hold(url: str, id: OperationId) -> NoReturn:
-    """Take jobs, say so, and live until somebody kills this process."""
+    """Take jobs, say so, and live until another process kills this one."""
     executor = Executor(DistributedOperationManager(opened(url), [Trivial()]))
     taken = executor.take(id, HELD)
     with ExecutorHeartbeat(executor):

@@ -3,7 +3,7 @@
     python -m bench.soak --minutes N --seed S [--every SECONDS] [--coordinator] [--keep]
 
 A home of its own, `databuild dev` as people run it, and a small project on Spark: a chain with dep misses at run time and a
-batched asset. Wants come by the command line all the time, and somebody presses Materialize. Every few seconds one of
+batched asset. Wants come by the command line all the time, and a user presses Materialize. Every few seconds one of
 these dies by SIGKILL, or all of them at once: the run worker, the daemon, the web server, the code server (Dagster's
 proxy of it, or the process that has the code), the Spark server, a `databuild build`. A supervisor as any deployment has
 one starts again what has died.
@@ -82,7 +82,7 @@ def scored(clean: DataFrame, context: BuildContext) -> DataFrame:
 
 @databuild_asset(partitions_def=keys)
 def joined(clean: DataFrame, context: BuildContext) -> DataFrame:
-    # Which neighbour it reads nobody can know before.
+    # Which neighbour it reads cannot be known before.
     neighbour = context.read(f"raw@{(int(context.partition_key) + 75) % 150:03}")
     with witnessed(context):
         return clean.union(neighbour).agg(F.sum("value").alias("total"))
@@ -147,7 +147,7 @@ MAX_BUILDS = 2
 N_KEYS = 150
 #: Nothing that is waited for takes longer, two cores under load included.
 MAX_SECONDS = 240.0
-#: Until all wants have ended after the last kill: a launch that nobody heard of for minutes is among them.
+#: Until all wants have ended after the last kill: a launch that was silent for minutes is among them.
 END_SECONDS = 900.0
 #: How long a service may be missing before the supervisor starts all of them again, and how long all have to come up.
 PATIENCE_SECONDS = 8.0
@@ -182,7 +182,7 @@ EVERYTHING = Kind("everything at once", 1, ())
 
 @dataclass
 class Found:
-    """What is wrong, and what is to be told."""
+    """The violations, and the rows to print."""
 
     violations: list[str] = field(default_factory=list)
     rows: list[tuple[str, str]] = field(default_factory=list)
@@ -198,7 +198,7 @@ def main() -> None:
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if options.seed is None else options.seed
     folder = Path(tempfile.mkdtemp(prefix="databuild-soak-"))
-    # Whoever ends us ends what we have started.
+    # The end of this process ends what it has started.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     soak = Soak(folder, seed, options.every, COORDINATOR if options.coordinator else SETTINGS)
     print(f"Seed {seed}, {options.minutes:g} minutes, in {folder}", flush=True)
@@ -219,7 +219,7 @@ def main() -> None:
 
 
 class Soak:
-    """One home, its processes, and whoever wants, kills and starts again."""
+    """One home, its processes, and the actors that want, kill and start again."""
 
     def __init__(self, folder: Path, seed: int, every_seconds: float, settings: str) -> None:
         self.folder = folder
@@ -321,7 +321,7 @@ class Soak:
             return
         why = "they have ended" if self.dev.poll() is not None else f"one of them is missing for {silent:.0f} s"
         self.say(f"services are started again: {why}")
-        # What a control group would do: whatever is left of the services goes, and what they have launched stays.
+        # What a control group would do: the rest of the services goes, and what they have launched stays.
         for kind in (DEV, *SERVICES):
             self.kill(kind)
         self.dev.wait(MAX_SECONDS)
@@ -413,7 +413,7 @@ class Soak:
                 if what < 0.93:
                     self.start_build([ref, "--rebuild"])
                 else:
-                    # Somebody still wants it, so that it is built anew.
+                    # A want for it is still open, so it is rebuilt.
                     self.want(["taint", ref, "--reason", "to see it built again"], gives_request=False)
             self._closing.wait(choose.uniform(0.5, 2.0))
 
@@ -554,7 +554,7 @@ class Soak:
         ]
         for want in wants:
             if want.state is WantState.CANCELED and want.source != "job run":
-                found.violations.append(f"want {want.id} is Canceled, and nobody canceled it")
+                found.violations.append(f"want {want.id} is Canceled, and it was not canceled")
             if want.state is WantState.EXPIRED:
                 found.violations.append(f"want {want.id} is Expired")
         # Hard failures have no excuse.
@@ -566,7 +566,7 @@ class Soak:
         return self.queries.job_runs(most=1_000_000)
 
     def _check_builds(self, found: Found) -> None:
-        """A ref becomes live once, and once more for every time that somebody has said that it is wrong."""
+        """A ref becomes live once, and once more for every time that it was tainted."""
         tainted: Counter[str] = Counter()
         for event in self._events():
             if isinstance(event.fact, e.TaintCreated):
@@ -635,16 +635,16 @@ class Soak:
         """Dagster shows as materialized what is live, by the instance that is."""
         from dagster import AssetKey, AssetRecordsFilter, DagsterInstance
 
-        untold = []
+        unreported = []
         with DagsterInstance.from_config(str(self.home)) as instance:
             for live in self._live():
                 of_ref = AssetRecordsFilter(AssetKey(asset_of(live.ref)), [partition_key_of(live.ref) or ""])
                 records = instance.fetch_materializations(of_ref, limit=1).records
                 answer = records[0].asset_materialization if records else None
                 if answer is None or live.uuid not in (answer.tags or {}).values():
-                    untold.append(f"{live.ref} is live by {live.uuid}, and Dagster was not told")
-        found.violations += untold
-        found.rows.append(("live and not told to Dagster", str(len(untold))))
+                    unreported.append(f"{live.ref} is live by {live.uuid}, and Dagster did not get it")
+        found.violations += unreported
+        found.rows.append(("live and not reported to Dagster", str(len(unreported))))
 
     def _live(self) -> list[Any]:
         return [

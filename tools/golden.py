@@ -29,11 +29,11 @@ def tell(database: Path) -> None:
     """Run the story with today's code. It must contain every event type and end without a violation."""
     world = World(story.DATASETS, url=f"sqlite:///{database}")
     story.tell(world)
-    untold = {str(cls.__struct_config__.tag) for cls in EVENT_TYPES}.difference(world.log())
+    lacking = {str(cls.__struct_config__.tag) for cls in EVENT_TYPES}.difference(world.log())
     found = world.check()
     world.store.close()
-    if untold or found:
-        raise click.ClickException(f"The story lacks {sorted(untold)}, or ends with violations: {found}.")
+    if lacking or found:
+        raise click.ClickException(f"The story lacks {sorted(lacking)}, or ends with violations: {found}.")
 
 
 @click.command(help=__doc__)

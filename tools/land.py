@@ -43,7 +43,7 @@ class Mishap(NamedTuple):
     goes: Goes
 
 
-#: Flights are sent for every hour, without rows where nobody flies. Weather is sent when there is some.
+#: Flights are sent for every hour, without rows where no flight leaves. Weather is sent when there is some.
 MISHAPS = (
     Mishap(0, 13, "flights", Goes.TWICE),
     Mishap(0, 17, "flights", Goes.NEVER),
@@ -81,7 +81,7 @@ def on_time(folder: Path, days: int) -> Iterator[str]:
                 case Mishap(goes=Goes.TWICE):
                     n_files += _drop(rows, folder / f"{name}.parquet")
                     n_files += _drop(rows, folder / f"{name}_again.parquet")
-    yield f"{n_files} files of {days * 24} hours; {n_quiet} of flights have no rows, for nobody flies at night."
+    yield f"{n_files} files of {days * 24} hours; {n_quiet} of flights have no rows, because no flight leaves at night."
     for mishap in _of(days):
         yield f"  {_name(mishap.what, _hour(mishap))}.parquet: {mishap.goes.value}"
 

@@ -28,9 +28,9 @@ tick_on() {
     printf '$ databuild tick -f lots.py    # until nothing is due\n'
     n=0
     while [ $n -lt $most_ticks ]; do
-        told=$(databuild tick -f lots.py)
-        printf '  %s\n' "$told"
-        [ "$told" != "Nothing is due." ] || return 0
+        answer=$(databuild tick -f lots.py)
+        printf '  %s\n' "$answer"
+        [ "$answer" != "Nothing is due." ] || return 0
         n=$((n + 1))
     done
     echo "After $most_ticks ticks there is still something due." >&2

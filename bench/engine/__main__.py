@@ -3,7 +3,7 @@
     python -m bench.engine [--database sqlite|postgres] [--url URL] [--partitions N …] [--only NAME …] [--keep FOLDER] [--json]
 
 Stores of each size are filled through the engine itself, which takes minutes for a million partitions; with `--keep` they
-are there for the next time; a PostgreSQL server keeps them anyway, as databases called `databuild_bench_…`. Whatever
+are there for the next time; a PostgreSQL server keeps them anyway, as databases called `databuild_bench_…`. All that
 changes a store has a copy of its own. Prints Markdown, for docs/performance.md.
 """
 
@@ -180,7 +180,7 @@ def cascade(bench: Bench) -> Iterator[Measured]:
 
 
 def rebuilding(bench: Bench) -> Iterator[Measured]:
-    """Each in a process of its own, whose memory is told."""
+    """Each in a process of its own, whose memory is printed."""
     found = []
     for _ in range(3):
         with bench.database.copy(bench.singly()) as url:

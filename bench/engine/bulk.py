@@ -71,7 +71,7 @@ def success_that_unblocks(engine: Engine, fresh: Fresh) -> float:
         c.MissDeps(misses=tuple(c.RunMiss(job_run, {ref: (Ref(f"a{ref[1:]}"),)}) for ref, job_run in waiting.items()))
     )
     seconds = seconds_of(engine, success(lease(engine, [Ref(f"a@{key}") for key in keys], want=False)))
-    # Due now, and nobody's business in the next round.
+    # Due now, and out of the way in the next round.
     states = engine.queries.canonical(list(waiting))
     assert all(state.state == "UpForRetry" for state in states.values())
     engine.handle(success(lease(engine, list(waiting), want=False)))
@@ -119,7 +119,7 @@ class Planning:
         self._tick = tick_of(engine, DUE)
         self._datasets = engine.queries.datasets(LOCATION)
         old = [Ref(f"b@{name_of(key)}") for key in range(min(DUE // 2, sizes(partitions).pairs))]
-        engine.handle(c.TaintPartitions(refs=tuple(old), reason="to be built anew"))
+        engine.handle(c.TaintPartitions(refs=tuple(old), reason="to be rebuilt"))
         new = [Ref(f"a@{key}") for key in fresh.keys(DUE - len(old))]
         engine.handle(c.CreateWants(wants=tuple((ref,) for ref in old + new), ttl_seconds=None))
 
@@ -149,7 +149,7 @@ def cascade_seconds(engine: Engine, *, reopens: bool) -> tuple[float, float]:
 
 
 def megabytes() -> float:
-    """The most that this process ever had. Not `ru_maxrss`, in which whoever started it is counted too."""
+    """The most that this process ever had. Not `ru_maxrss`, in which the process that started it is counted too."""
     (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 

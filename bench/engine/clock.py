@@ -1,6 +1,6 @@
 """The clock that everything is measured with: the wall's, or the processor's of this process.
 
-Where others keep the machine busy, whatever takes longer than a turn of the scheduler is interrupted, and what is shorter
+Where others keep the machine busy, a measurement longer than a turn of the scheduler is interrupted, and a shorter one
 is not, so that ratios of the wall's time say little. Nothing here waits for the disk before a checkpoint, so on SQLite both
 clocks tell the same on an idle machine. Where a server does the work, only the wall knows.
 """

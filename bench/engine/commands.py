@@ -1,6 +1,6 @@
 """Seconds of single commands and questions, at several sizes of the store and against the floor.
 
-The floor and every size take turns in short blocks, so that whatever else the machine does meets all of them. Half of
+The floor and every size take turns in short blocks, so that other work of the machine meets all of them. Half of
 the commands are about refs that are new, half about some that lie anywhere among the old ones.
 """
 
@@ -28,7 +28,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.refs import Ref
 
-#: Rounds before it is somebody else's turn, and how many of them warm up and are not counted.
+#: Rounds before it is another size's turn, and how many of them warm up and are not counted.
 BLOCK, WARM_UP = 50, 5
 
 #: Seconds by what was done.

@@ -1,6 +1,6 @@
 """The databases that the bench knows: where a store is filled, how it is copied, and the floor that it is measured against.
 
-Whatever one of them needs of its own stands here, and psycopg is asked for only by those who ask for PostgreSQL.
+The needs of each database are here, and psycopg is asked for only by those who ask for PostgreSQL.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How often a client waits for a server: a proxy between them that counts the turns of the talk.
 
-Whatever the client sends before it hears an answer is one turn, however many packets or statements it is.
+All that the client sends before it gets an answer is one turn, however many packets or statements it is.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ defs = build_definitions([orders, revenue, sales, clicks, airlines, plain, dg.As
 
 
 class Outside:
-    """Files of somebody else, beside the project."""
+    """Files of another program, beside the project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
@@ -272,7 +272,7 @@ def test_a_partition_that_is_being_built_is_refused_naming_the_job_run(outside):
     assert f"orders@{DAYS[0]} is being built by job run {job_run['id']}" in said
 
 
-def test_a_damaged_file_is_told_by_name(outside):
+def test_a_damaged_file_is_named(outside):
     outside.day(DAYS[0], 1.0)
     outside.day(DAYS[1], 1.0).write_bytes(b"PAR1 but not really PAR1")
 
@@ -316,7 +316,7 @@ def test_columns_that_differ_from_what_is_live_are_refused(outside):
     assert f"column 'day' is bigint, not string, unlike orders@{DAYS[2]}" in outside.refused()
 
 
-def test_times_of_nanoseconds_are_told_with_what_to_do(outside):
+def test_times_of_nanoseconds_are_refused_with_what_to_do(outside):
     outside.day(DAYS[0], 1.0, at=pd.to_datetime([DAYS[0]]).as_unit("ns"))
 
     said = outside.refused()
@@ -410,7 +410,7 @@ def test_files_without_rows_are_empty_and_have_their_columns(outside):
     assert outside.project.ask("read", f"orders@{DAYS[0]}") == []
 
 
-def test_a_file_that_goes_or_changes_later_is_told_and_never_read_as_something_else(outside):
+def test_a_file_that_goes_or_changes_later_is_named_and_never_read_as_another(outside):
     """I7, the part that needs the disk."""
     path = outside.day(DAYS[0], 1.0)
     outside.adopt()

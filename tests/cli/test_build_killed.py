@@ -221,7 +221,7 @@ def test_killed_between_two_sinks_the_retry_writes_both_and_leaves_nothing_else(
     kill_at(project, "second sink", "build", LOW, HIGH)
     (first,) = project.home.glob("warehouse/high/data/instance=*/manifest.json")
     assert json.loads(first.read_text())["state"] == "complete"
-    assert project.call("read", HIGH).code == 2, "its event was never recorded, so nobody sees it"
+    assert project.call("read", HIGH).code == 2, "its event was never recorded, so no reader sees it"
 
     assert project.build(LOW, HIGH)["refs"] == {"live": 2, "failed": 0}
     project.ask("gc", "--leftovers", "--yes")

@@ -40,7 +40,7 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     assert f"To continue: databuild build {JANUARY}" in out
     assert "1 job run canceled." in out or "3 job runs canceled." in out
     assert open_job_runs(project) == []
-    assert project.ask("want", "list", "--derivative") == [], "nobody wants what was interrupted"
+    assert project.ask("want", "list", "--derivative") == [], "no want is left for what was interrupted"
     assert project.ask("status")["unwanted"]["refs"][0] == JANUARY
     assert f"databuild build {JANUARY}" in project.call("status").out
     assert project.is_sound()
@@ -85,7 +85,7 @@ main(["build", *sys.argv[1:]])
 
 
 def test_a_process_that_dies_before_its_dagster_run_starts_blocks_nothing(project: Project) -> None:
-    """Rule 6.9: the launch is queued, its Dagster run exists, and nobody will ever start it."""
+    """Rule 6.9: the launch is queued, its Dagster run exists, and no process will ever start it."""
     died = subprocess.run(
         [sys.executable, "-c", DIE_BEFORE_THE_START, DAY],
         cwd=project.folder,

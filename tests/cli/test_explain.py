@@ -12,7 +12,7 @@ DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
 
 
-def test_a_ref_that_nobody_wants(known_project: Project) -> None:
+def test_a_ref_without_a_want_is_explained(known_project: Project) -> None:
     assert known_project.ask("explain", JANUARY) == {
         "ref": JANUARY,
         "state": None,

@@ -1,4 +1,4 @@
-"""`databuild gc`, with and without --leftovers: told first, done when it is said, and gone for good (rule 10.8)."""
+"""`databuild gc`, with and without --leftovers: shown first, done when confirmed, and final (rule 10.8)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def manifest(project: Project, uuid: str) -> dict[str, Any]:
     return found
 
 
-def build_anew(project: Project, ref: str, times: int = 1) -> list[str]:
+def build_again(project: Project, ref: str, times: int = 1) -> list[str]:
     project.build(ref)
     for _ in range(times):
         project.build(ref, "--rebuild")
@@ -85,7 +85,7 @@ def log(project: Project, after: int) -> list[dict[str, Any]]:
 
 
 def test_superseded_instances_are_removed_but_for_the_newest_and_the_youngest(project: Project) -> None:
-    first, second, third = build_anew(project, DAY, times=2)
+    first, second, third = build_again(project, DAY, times=2)
     seq = project.n_events()
 
     assert project.ask("gc")["instances"] == [], "readers saw both not long ago"
@@ -110,7 +110,7 @@ def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Projec
     """Rules 7.4, 3.2: each in one sentence."""
     project.build(DAY)
     then = str(project.n_events())
-    first, _ = build_anew(project, DAY)
+    first, _ = build_again(project, DAY)
     assert project.call("read", DAY, "--as-of", then).code == 0
     project.ask("gc", *ANY_TIME, "--keep", "0", "--yes")
     events = project.n_events()
@@ -130,7 +130,7 @@ def test_removed_data_is_neither_reverted_to_nor_read_as_of_then(project: Projec
 
 def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(project: Project) -> None:
     """Rule 10.8"""
-    (uuid,) = build_anew(project, DAY, times=0)
+    (uuid,) = build_again(project, DAY, times=0)
     everything = (*ANY_TIME, "--keep", "0", "--tainted")
     assert project.ask("gc", *everything)["instances"] == []
     taint_id = project.ask("taint", DAY, "--reason", "names in it")["taint_id"]
@@ -148,10 +148,10 @@ def test_live_data_is_removed_if_tainted_and_asked_for_and_is_built_again(projec
 
 
 def test_an_instance_that_cannot_be_removed_is_named_and_removed_by_the_next(project: Project) -> None:
-    first, _ = build_anew(project, DAY)
+    first, _ = build_again(project, DAY)
     record = folder(project, first) / "manifest.json"
     record.rename(aside := project.folder / "aside.json")
-    record.mkdir()  # Nobody reads a folder as if it were a file.
+    record.mkdir()  # No program reads a folder as if it were a file.
 
     done = project.call("gc", *ANY_TIME, "--keep", "0", "--yes", "--json")
 
@@ -170,7 +170,7 @@ def test_an_instance_that_cannot_be_removed_is_named_and_removed_by_the_next(pro
 
 
 def test_a_file_that_a_dead_process_left_beside_live_data_is_removed(project: Project) -> None:
-    (uuid,) = build_anew(project, DAY, times=0)
+    (uuid,) = build_again(project, DAY, times=0)
     half = folder(project, uuid) / ".manifest.json.0123456789abcdef"
     half.write_text("{")
 
@@ -183,11 +183,11 @@ def test_a_file_that_a_dead_process_left_beside_live_data_is_removed(project: Pr
 
 def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Project) -> None:
     """Another Dagster instance may write to the same warehouse, and know it."""
-    build_anew(project, DAY, times=0)
+    build_again(project, DAY, times=0)
     strange = folder(project, "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f")
     strange.mkdir()
     (strange / "part-0.parquet").write_bytes(b"whose?")
-    assert project.ask("gc", "--leftovers", "--orphans")["leftovers"] == [], "somebody may be about to record it"
+    assert project.ask("gc", "--leftovers", "--orphans")["leftovers"] == [], "another process may be about to record it"
     os.utime(strange / "part-0.parquet", (0, 0))
 
     (answer,) = project.ask("gc", "--leftovers")["leftovers"]
@@ -205,8 +205,8 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
 @pytest.mark.parametrize(
     ("arguments", "kind"),
     [
-        (("gc", "--leftovers", "nobody"), "UnknownAsset"),
-        (("gc", "nobody"), "UnknownAsset"),
+        (("gc", "--leftovers", "unknown"), "UnknownAsset"),
+        (("gc", "unknown"), "UnknownAsset"),
         (("gc", "orders@2024-1-29"), "UnknownPartition"),
         (("gc", "orders@2024-01-31..2024-01-29"), "InvalidSelection"),
         (("gc", "--keep", "-1"), "BadParameter"),

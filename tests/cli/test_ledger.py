@@ -29,8 +29,8 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     assert (again["launches"], again["reused"]) == (0, 1)
     assert project.ask("show", DAY)["canonical"]["uuid"] == uuid
 
-    anew = project.build(DAY, "--rebuild")
-    assert (anew["launches"], anew["reused"]) == (1, 0)
+    rebuilt = project.build(DAY, "--rebuild")
+    assert (rebuilt["launches"], rebuilt["reused"]) == (1, 0)
     rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
     assert rebuilt != uuid
 
@@ -40,7 +40,7 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     assert kinds == {
         first["request_id"]: ("built", "live"),
         again["request_id"]: ("reused", "live"),
-        anew["request_id"]: ("built", "live"),
+        rebuilt["request_id"]: ("built", "live"),
     }
     (entry,) = project.ask("ledger", "list", "--request", again["request_id"])
     assert (entry["ref"], entry["uuid"]) == (DAY, uuid)
@@ -165,13 +165,13 @@ def test_a_host_that_cannot_be_listened_on_is_refused(project: Project) -> None:
 
 
 def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -> None:
-    nobody = known_project.call("ledger", "list", "--request", "nobody", "--json")
+    unknown = known_project.call("ledger", "list", "--request", "nothing", "--json")
     both = known_project.call("ledger", "list", "--request", "a", "--ref", "b")
     mixed = known_project.call("ledger", "metrics", "--prometheus", "--json")
     no_asset = known_project.call("ledger", "list", "--ref", "odrers@2024-01-29", "--json")
     no_day = known_project.call("ledger", "list", "--ref", "orders@2024-02-99", "--json")
 
-    assert (nobody.code, nobody.json["error"]["message"]) == (2, "There is no request 'nobody'.")
+    assert (unknown.code, unknown.json["error"]["message"]) == (2, "There is no request 'nothing'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
     assert mixed.code == 2
     assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)
@@ -214,7 +214,7 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
 
 
 def test_active_builds_and_available_partitions_are_views_of_the_database(project: Project) -> None:
-    """Rules 13: read-only, for whoever speaks SQL."""
+    """Rules 13: read-only, for every SQL client."""
     project.build(DAY)
     project.claim(NEXT_DAY)
 

@@ -104,7 +104,7 @@ def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspa
     assert workspace.is_sound()
 
 
-def test_an_asset_in_two_locations_is_told_and_goes_where_it_is_left(workspace: Project) -> None:
+def test_an_asset_in_two_locations_is_a_warning_and_goes_to_the_one_that_keeps_it(workspace: Project) -> None:
     workspace.build("orders")
     write(workspace, "bank", BANK_WITH_ORDERS)
 

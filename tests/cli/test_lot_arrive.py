@@ -36,7 +36,7 @@ defs = build_definitions([
 
 
 class Landing:
-    """Files of somebody else, beside the project."""
+    """Files of another program, beside the project."""
 
     def __init__(self, project: Project) -> None:
         self.project = project

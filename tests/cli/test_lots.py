@@ -68,7 +68,7 @@ def flights(known_project: Project) -> Project:
     return known_project
 
 
-def test_present_and_absent_lots_are_told_from_a_dataset_back_to_its_sources(project: Project) -> None:
+def test_present_and_absent_lots_are_shown_from_a_dataset_back_to_its_sources(project: Project) -> None:
     project.define(DEFINITIONS)
     assert project.call("build", *(f"flights@{key}" for key in (MIDNIGHT, ONE, TWO)), f"delays@{MIDNIGHT}").code == 1
     project.call("want", "create", f"delays@{TWO}")

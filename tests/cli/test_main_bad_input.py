@@ -91,7 +91,7 @@ def test_bad_usage_is_a_sentence_and_a_way_out(known_project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("time", "why"),
     [
         ("yesterday", "is no time"),
         ("2024-01-29T06:00:00", "does not say in which time zone"),
@@ -101,10 +101,10 @@ def test_bad_usage_is_a_sentence_and_a_way_out(known_project: Project) -> None:
     ],
 )
 def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
-    known_project: Project, told: str, why: str
+    known_project: Project, time: str, why: str
 ) -> None:
     """Rule 5.5"""
-    assert_refused(known_project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", told), told, why)
+    assert_refused(known_project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", time), time, why)
 
 
 @pytest.mark.parametrize("ttl", ["9999999d", "99999999999999d", "9" * 400 + "d"])

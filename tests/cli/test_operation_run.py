@@ -133,7 +133,7 @@ def test_an_operation_takes_partitions_named_by_key_range_or_ref(project: Projec
     assert (answer["total"], answer["rows"]) == (2, 4)
 
 
-def test_failed_jobs_are_told_with_why_and_exit_code_1(project: Project) -> None:
+def test_failed_jobs_are_shown_with_the_reason_and_exit_code_1(project: Project) -> None:
     done = operate(project, "--arg", '{"tue": 3}')
 
     assert done.code == 1
@@ -216,7 +216,7 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
     assert project.ask("operation", "list") == []
 
 
-def test_the_live_table_has_a_row_for_each_partition_that_somebody_has(project: Project) -> None:
+def test_the_live_table_has_a_row_for_each_partition_in_work(project: Project) -> None:
     class Rows(DistributedOperation[Any]):
         type_name = "rows"
 
@@ -302,7 +302,7 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
     assert f"Operation {running} is of newer code" in ticked.out + ticked.err
     assert f"{ended} cannot be read here: Operation {ended} is of newer code" in listed.out
     assert "unreadable; 0 of 0 jobs done" in shown[0].out
-    assert f"{running}: running; 0 of 3 jobs done" in shown[1].out, "and no time, for nobody here can read it"
+    assert f"{running}: running; 0 of 3 jobs done" in shown[1].out, "and no time, because no code here can read it"
 
 
 def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:

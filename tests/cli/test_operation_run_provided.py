@@ -44,7 +44,7 @@ def operate(project: Project, *arguments: str) -> Done:
     return project.call("operation", "run", *arguments, "--local")
 
 
-def test_rules_of_a_file_are_checked_told_and_taint(project: Project) -> None:
+def test_rules_of_a_file_are_checked_and_shown_and_taint(project: Project) -> None:
     """Rules 15: exit 1 when a rule is broken, and stdout is only JSON"""
     shown = operate(project, "validate", "orders", "--rules", "rules.yaml")
     done = operate(project, "validate", "orders", "--rules", "rules.yaml", "--taint", "--json")
@@ -91,7 +91,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
     ("arguments", "sentence"),
     [
         (("validate", "orders"), "give at least one"),
-        (("validate", "orders", "--not-null", "nobody"), "there is no column 'nobody'"),
+        (("validate", "orders", "--not-null", "absent"), "there is no column 'absent'"),
         (("validate", "orders", "--expression", "n >"), "n > cannot be checked"),
         (("validate", "orders", "--expression", "rand() > 0.5"), "its result changes from one run"),
         (("validate", "orders", "--range", "n"), "it has no = between the column and the rest"),
@@ -103,7 +103,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
         (("validate", "orders", "--rules", "torn.yaml"), "torn.yaml cannot be read as rules"),
         (("validate", "orders", "--rules", "other.yaml"), "rule 1 of other.yaml"),
         (("validate", "orders", "--rules", "."), "cannot be read as rules"),
-        (("build_index", "orders", "--column", "nobody"), "Column 'nobody' of orders cannot be indexed"),
+        (("build_index", "orders", "--column", "absent"), "Column 'absent' of orders cannot be indexed"),
         (("compact", "orders", "--target", "large"), "it is no size"),
         (("compact", "orders", "--target", "0"), "it is no size"),
         (("compact", "orders", "--target", "0.1"), "has at least one byte"),
@@ -146,7 +146,7 @@ def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -
     ("where", "sentence"),
     [
         ("n >", "n >"),
-        ("nobody = 1", "there is no column 'nobody'"),
+        ("absent = 1", "there is no column 'absent'"),
         ("", "''"),
         ("rand() > n", "only Spark understands it"),
     ],

@@ -12,12 +12,12 @@ DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
 
 
-def graph_of(told: "dict[str, list[dict[str, object]]]") -> list[tuple[object, ...]]:
-    return [(job["job"], job["ref"], job["after"]) for job in told["jobs"]]
+def graph_of(answer: "dict[str, list[dict[str, object]]]") -> list[tuple[object, ...]]:
+    return [(job["job"], job["ref"], job["after"]) for job in answer["jobs"]]
 
 
-def actions(told: "dict[str, list[dict[str, object]]]") -> dict[object, object]:
-    return {job["ref"]: job["action"] for job in told["jobs"]}
+def actions(answer: "dict[str, list[dict[str, object]]]") -> dict[object, object]:
+    return {job["ref"]: job["action"] for job in answer["jobs"]}
 
 
 def test_a_build_does_what_was_planned_and_the_graph_stays_the_same(project: Project) -> None:
@@ -98,7 +98,7 @@ def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project)
     ]
 
 
-def test_a_failure_blocks_and_is_told_with_its_job_run(project: Project) -> None:
+def test_a_failure_blocks_and_is_shown_with_its_job_run(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
     assert project.call("build", DAYS[1]).code == 1

@@ -1,4 +1,4 @@
-"""A build as somebody at a terminal sees it: what goes on, and how it takes Ctrl-C."""
+"""A build as a person at a terminal sees it: its progress, and Ctrl-C."""
 
 import os
 import pty
@@ -40,7 +40,7 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        # Linux answers with an error once nobody has the other end any more.
+        # Linux answers with an error once the other end is closed.
         with suppress(OSError):
             while chunk := os.read(self._master, 4096):
                 self._seen += chunk
@@ -79,7 +79,7 @@ def building(project: Project) -> Iterator[Terminal]:
         terminal.process.wait(MAX_SECONDS)
 
 
-def test_the_table_is_drawn_anew_while_a_function_runs(project: Project, building: Terminal) -> None:
+def test_the_table_is_redrawn_while_a_function_runs(project: Project, building: Terminal) -> None:
     def seconds() -> set[str]:
         return set(re.findall(r"0 of 1 ref live, (\d+) s", building.text))
 

@@ -55,7 +55,7 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
     (want,) = project.ask("want", "show", want["id"], "--as-of", str(before))
     assert want["state"] == "Successful"
 
-    # Built anew, and back again.
+    # Rebuilt, and back again.
     project.build(MONTH)
     assert uuid(project, MONTH) != first[MONTH]
     refused = project.call("revert", MONTH, "--to", first[MONTH], "--json")
@@ -122,7 +122,7 @@ def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:
 
 
 def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
-    """Rules 4: readers are told what is known, and what is not."""
+    """Rules 4: readers see what is known, and what is not."""
     project.build(DAY)
     path = f"warehouse/orders/data/instance={uuid(project, DAY)}/manifest.json"
     (project.home / path).write_text("{")

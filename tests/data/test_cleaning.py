@@ -101,7 +101,7 @@ class Home:
         return uuid
 
     def arrived(self, ref: str, path: str) -> str:
-        """A file of somebody else's, listed where it lies."""
+        """A file of another program, listed in its place."""
         job_run = self.world.ids()
         uuid = derive_partition_uuid(job_run, ref)
         size_bytes = os.path.getsize(path)
@@ -247,7 +247,7 @@ def test_what_a_kept_manifest_of_another_warehouse_lists_stays(home: Home, tmp_p
     home.world.taint("a")
 
 
-def test_what_somebody_has_come_back_to_since_it_was_planned_stays(home: Home) -> None:
+def test_data_that_was_reverted_to_after_the_plan_stays(home: Home) -> None:
     first, second = home.live("a"), home.live_again("a")
     plan = home.gc()
     home.world.handle(c.RevertCanonical(ref="a", uuid=first))
@@ -273,7 +273,7 @@ def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
     assert home.cleaner.plan_clean().is_empty
 
 
-def test_who_has_the_list_of_files_and_reads_late_is_told_which_one_is_gone(home: Home) -> None:
+def test_a_late_reader_of_a_list_of_files_gets_the_name_of_the_removed_one(home: Home) -> None:
     first = home.live("a")
     held = read_manifest(home.warehouse, "a", first)
     home.live_again("a")
@@ -360,7 +360,7 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("point", ["event", "manifest", "files", "all but the last event"])
-def test_between_any_two_of_its_facts_nobody_reads_it_and_the_next_one_goes_on(home: Home, point: str) -> None:
+def test_between_any_two_of_its_events_no_reader_gets_it_and_the_next_gc_finishes(home: Home, point: str) -> None:
     """What a crash leaves, made by hand: the event alone; the manifest too; the files too."""
     first, _ = home.live("a"), home.live_again("a")
     folder = Path(home.warehouse.instance_dir("a", first))
@@ -378,7 +378,7 @@ def test_between_any_two_of_its_facts_nobody_reads_it_and_the_next_one_goes_on(h
     assert home.cleaner.plan_clean().is_empty
 
 
-# Whatever happens
+# In any order
 
 
 @settings(max_examples=25, deadline=None)
@@ -394,7 +394,7 @@ def test_between_any_two_of_its_facts_nobody_reads_it_and_the_next_one_goes_on(h
         max_size=14,
     )
 )
-def test_whatever_happens_in_any_order_what_is_live_can_be_read(
+def test_live_data_can_be_read_after_any_order_of_commands(
     tmp_path_factory: pytest.TempPathFactory, deeds: list[tuple[str, str, int]]
 ) -> None:
     home = a_home(tmp_path_factory.mktemp("any"))
@@ -473,7 +473,7 @@ def test_in_a_bucket_as_on_a_disk(s3: S3Server, bucket: str, tmp_path: Path) -> 
     home.assert_sound()
 
 
-def test_a_bucket_that_does_not_answer_is_told_and_the_next_one_goes_on(s3: S3Server, bucket: str) -> None:
+def test_a_bucket_that_does_not_answer_is_named_and_the_next_gc_finishes(s3: S3Server, bucket: str) -> None:
     home = Home(World([dataset(name) for name in ASSETS]), Warehouse(f"s3://{bucket}/warehouse"))
     first = home.live("a")
     home.live_again("a")

@@ -122,7 +122,7 @@ def test_of_what_a_dead_process_had_begun_nothing_is_left_once_it_is_lost(site: 
 
 
 def test_a_clean_up_that_was_itself_killed_is_gone_on_with(site: Any) -> None:
-    """The staging folder goes last, so that whoever ticks next knows of it."""
+    """The staging folder goes last, so that the next tick knows of it."""
     _, begun = claimed_by_a_dead_process(site)
     site.build()
     warehouse = Warehouse(warehouse_of(site.instance))

@@ -1,4 +1,4 @@
-"""Storage that nobody's manifest lists is found, and what is somebody's is not (rule 10.8)."""
+"""Storage that no manifest lists is found, and listed files are not (rule 10.8)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["database", "make_world", "pytest_generate_tests", "world"]
 #: What a database holds is proved in the store.
 DATABASES = ("sqlite",)
 
-NOBODY = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+UNKNOWN = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
 
 class Place:
@@ -115,14 +115,14 @@ def test_a_removed_manifest_lists_nothing_any_more(place):
     assert list(place.found()) == [f"a/data/instance={place.world.uuid('a')}/part-0.parquet"]
 
 
-@pytest.mark.parametrize("asset", ["a", "nobody/knows"])
+@pytest.mark.parametrize("asset", ["a", "not/registered"])
 def test_the_folder_of_an_instance_that_is_not_recorded_is_found_once_it_is_old(place, asset):
-    folder = Path(place.warehouse.instance_dir(asset, NOBODY))
+    folder = Path(place.warehouse.instance_dir(asset, UNKNOWN))
     folder.mkdir(parents=True)
     (folder / "part-0.parquet").write_bytes(b"abc")
 
     assert place.found(later=0) == {}, "its event may be about to come"
-    assert place.found() == {f"{asset}/data/instance={NOBODY}": "no such instance is recorded"}
+    assert place.found() == {f"{asset}/data/instance={UNKNOWN}": "no such instance is recorded"}
 
 
 def test_an_instance_in_the_folder_of_another_asset_is_found(place):
@@ -170,7 +170,7 @@ def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_no
 
 
 def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
-    """Rule 10.6: somebody else's files, which a manifest of ours names by their whole path."""
+    """Rule 10.6: files of another program, which a manifest of ours names by their whole path."""
     from databuild_dagster.warehouse.manifest import UriType
 
     outside = tmp_path / "outside.parquet"
@@ -231,12 +231,12 @@ def test_in_an_object_store_too(world, bucket, s3):
     write_manifest(place.warehouse, manifest)
     world.fail("a")
     folder = place.warehouse.instance_dir("a", uuid)
-    for path in (f"{folder}/part-9.parquet", place.warehouse.manifest_path("a", NOBODY)):
+    for path in (f"{folder}/part-9.parquet", place.warehouse.manifest_path("a", UNKNOWN)):
         place.warehouse.storage.create_only(path, b"abc")
 
     found = unlisted_storage(world.queries, place.warehouse, time.time() + 2 * YOUNG_SECONDS)
 
     assert {item.path: item.why for item in found} == {
         f"{folder}/part-9.parquet": "its manifest does not list it",
-        place.warehouse.instance_dir("a", NOBODY): "no such instance is recorded",
+        place.warehouse.instance_dir("a", UNKNOWN): "no such instance is recorded",
     }

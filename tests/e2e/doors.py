@@ -1,8 +1,8 @@
 """A deployment with an asset for each door of Dagster, and the doors as people, programs and daemons open them.
 
-Every asset has the same partitions, named after what is true of them when somebody asks: `live` is live, `failed`
+Every asset has the same partitions, named after their state at the time of a request: `live` is live, `failed`
 has failed, `held` is being built by another Dagster run, and of `missing` nothing is there. What an asset's function
-does is told by files in the project's folder, and each call of it leaves one behind.
+does is set by files in the project's folder, and each call of it leaves one behind.
 """
 
 import json
@@ -174,8 +174,8 @@ def materialize(ref):
     assets = [by_name[name] for name in names.split(",")]
     with dg.DagsterInstance.get() as instance:
         done = dg.materialize(assets, instance=instance, partition_key=key, raise_on_error=False)
-    told = {"ref": ref, "run_id": done.run_id, "success": done.success}
-    os.write(1, (json.dumps(told) + "\\n").encode())
+    answer = {"ref": ref, "run_id": done.run_id, "success": done.success}
+    os.write(1, (json.dumps(answer) + "\\n").encode())
 
 
 children = []
@@ -291,12 +291,12 @@ class Deployment(Dagster):
         return {entry.ref: entry for entry in self.ledger.of_requester(requester)}
 
     def wait_for_joiner(self, ref: str) -> str:
-        """Whoever waits for another's build of a ref."""
+        """The requesters that wait for another's build of a ref."""
 
         def joiners() -> list[str]:
             return [entry.requester for entry in self.ledger.of_ref(ref) if entry.kind is Answer.JOIN]
 
-        self.wait_until(lambda: bool(joiners()), f"somebody waits for {ref}")
+        self.wait_until(lambda: bool(joiners()), f"a requester waits for {ref}")
         return joiners()[0]
 
     def newest_requester(self, ref: str) -> str:

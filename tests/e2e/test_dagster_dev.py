@@ -156,7 +156,7 @@ class Runs:
 
 
 class Browser:
-    """One page of a browser, as somebody uses it."""
+    """One page of a browser, as a person uses it."""
 
     def __init__(self, page: Page, shop: Shop, pictures: Path) -> None:
         self.page = page
@@ -218,7 +218,7 @@ def browser(page: Page, shop: Shop, folder: Path) -> Browser:
 
 @pytest.fixture(scope="module")
 def over_at(shop: Shop) -> float:
-    """A day of stock is live, and nobody wants it any more from the time returned."""
+    """A day of stock is live, and no want for it is open from the time returned."""
     return shop.dagster.build_and_want_no_more("stock@2024-01-01")
 
 

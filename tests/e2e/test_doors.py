@@ -353,7 +353,7 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
 
 
 def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
-    """Ours is built once; a plain asset has no lease, and is made as often as somebody asks."""
+    """Ours is built once; a plain asset has no lease, and is made as often as a user asks."""
     first = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
     second = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
 
@@ -365,7 +365,7 @@ def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
 
 
 def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
-    """Nobody can ask for it; what was built of it stays (rules 4.2, 5.7)."""
+    """It cannot be asked for; what was built of it stays (rules 4.2, 5.7)."""
     assert doors.add_partition("passing", "gone") == "AddDynamicPartitionSuccess"
     assert doors.wait_for_run(doors.press_materialize("vanishing", key="gone")).status == "SUCCESS"
     built = doors.uuids("vanishing@gone")
@@ -548,7 +548,7 @@ def _once_it_waits_the_other_build_goes_on(doors: Deployment, asset: str) -> Non
 
 
 def _each_run_succeeds_and_one_was_denied(doors: Deployment, runs: Mapping[str, str]) -> None:
-    """What nobody may open is no failure of who asks (rule 8.1)."""
+    """A ref that no request may open is no failure of the requester (rule 8.1)."""
     ended = {key: doors.wait_for_run(run_id) for key, run_id in runs.items()}
     assert {key: run.status for key, run in ended.items()} == dict.fromkeys(runs, "SUCCESS")
     assert [key for key, run in ended.items() if run.tags.get(OUTCOME_TAG) == "denied"] == [FAILED]
@@ -562,7 +562,7 @@ def _a_person_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) 
 
 
 def _a_program_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:
-    """Nobody but a person opens what has failed (rule 8.1)."""
+    """Only a person opens a failed ref (rule 8.1)."""
     answers = {LIVE: REUSED, FAILED: REFUSED, HELD: JOINED, MISSING: BUILT}
     _got(doors, asset, requesters, {key: answers[key] for key in requesters})
 

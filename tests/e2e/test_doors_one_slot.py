@@ -1,4 +1,4 @@
-"""Dagster's own queue with one slot: whoever waits in it is never what the build that it waits for waits for (rules 8.2, 8.3)."""
+"""Dagster's own queue with one slot: a run that waits in it never blocks the build that it waits for (rules 8.2, 8.3)."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
 
 
 def test_a_run_that_waits_for_what_waits_for_its_slot_makes_way(doors: Deployment) -> None:
-    """Materialize twice what needs an input that nobody has built: the launch of the input is queued behind the second."""
+    """Materialize twice what needs an input that was never built: the launch of the input is queued behind the second."""
     up, down = f"job_first@{MISSING}", f"job_second@{MISSING}"
     assert MAX_SECONDS < DEFAULT_DELEGATION_TIMEOUT_SECONDS
 

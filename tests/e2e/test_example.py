@@ -82,7 +82,7 @@ def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(examp
     example.ask("tick")
     assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
     assert example.ask("log", "check") == {"ok": True, "violations": []}
-    # A deep check walks the storage too, and names what nobody lists.
+    # A deep check walks the storage too, and names what no manifest lists.
     answer = example.ask("log", "check", "--deep", code=1)["violations"]
     assert str(stray) in str(answer)
     assert all("nothing reads this" in str(entry) and Path(file).parent.name in str(entry) for entry in answer)
@@ -103,7 +103,7 @@ def test_the_year_is_336_776_flights_and_a_day_without_weather_is_empty(example:
     assert example.ask("show", "weather@2013-12-31")["state"] == "Live"
     assert example.ask("read", "weather@2013-12-31") == []
     assert {row["origin"] for row in example.ask("read", "airport_daily@2013-12-25")} == {"EWR", "JFK", "LGA"}
-    # Nobody wanted the multi-asset's other output.
+    # The multi-asset's other output had no want.
     assert example.ask("show", "by_destination@2013-07-01")["state"] is None
 
 

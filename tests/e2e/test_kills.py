@@ -52,7 +52,7 @@ def wait_for_go(context):
         if (HERE / f"go-{ref}").exists():
             return
         threading.Event().wait(0.05)
-    raise TimeoutError(f"nobody said go to {ref}")
+    raise TimeoutError(f"no test said go to {ref}")
 
 
 @databuild_asset(partitions_def=parts)

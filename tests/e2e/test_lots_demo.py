@@ -44,13 +44,13 @@ class Demo:
         assert done.code == 0, done
         return done.json
 
-    def told(self, number: int) -> str:
+    def output(self, number: int) -> str:
         """What stands under one of its steps."""
         return re.split(r"^\d\. ", self.out, flags=re.MULTILINE)[number]
 
     def said(self, what: str, goes: str) -> list[str]:
         """Lots of the files that the sender says so of."""
-        named = re.findall(rf"{what}_(\d{{8}})T(\d\d)00\.parquet: {goes}", self.told(1))
+        named = re.findall(rf"{what}_(\d{{8}})T(\d\d)00\.parquet: {goes}", self.output(1))
         return [f"{day}PT1H0{hour}" for day, hour in named]
 
 
@@ -76,7 +76,7 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
     assert [(item["lot"], item["cause"]) for item in flights["absent"]] == [(lot, "never arrived") for lot in never]
     assert [item["lot"] for item in days["absent"]] == ["20130208P1D000"]
     assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: nothing has arrived")
-    assert "20130208PT1H017  1  never arrived" in demo.told(5)
+    assert "20130208PT1H017  1  never arrived" in demo.output(5)
 
 
 def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_empty(demo: Demo) -> None:
@@ -104,7 +104,7 @@ def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo:
     """Rules 10.5, 10.6"""
     (half,) = demo.said("flights", "half of its rows come late")
     assert half == "20130209PT1H015"
-    before, after = (sum(map(int, re.findall(r"^[A-Z]{3} +(\d+)", demo.told(step), re.MULTILINE))) for step in (6, 8))
+    before, after = (sum(map(int, re.findall(r"^[A-Z]{3} +(\d+)", demo.output(step), re.MULTILINE))) for step in (6, 8))
 
     hours = demo.ask("history", "landed_flights@2013-02-09-15:00")
     days = demo.ask("history", "daily_summary@2013-02-09")

@@ -69,7 +69,7 @@ def test_what_is_built_into_a_bucket_is_shown_read_and_checked(project: Project,
     assert "which is gone" in violation["detail"]
 
 
-def test_a_bucket_that_does_not_exist_is_told_in_one_sentence(project: Project, s3: S3Server, bucket: str) -> None:
+def test_a_bucket_that_does_not_exist_is_named_in_one_sentence(project: Project, s3: S3Server, bucket: str) -> None:
     s3.drop_bucket(bucket)
 
     done = project.run("build", "orders@2024-01-30")

@@ -1,5 +1,5 @@
 """`validate` over the days of the example, whose run workers are killed one after another: the report is that of a run
-which nobody has disturbed (rules 9.5, 9.6, 9.8).
+that was not disturbed (rules 9.5, 9.6, 9.8).
 
 The n-th worker lives for n seconds once it has jobs, so that they die at different places, and the last one comes to the end.
 """
@@ -108,7 +108,7 @@ def test_with_workers_killed_the_report_is_that_of_an_undisturbed_run(dagster: D
     killed = kill_workers(dagster, disturbed)
     dagster.wait_until(lambda: has_ended(dagster, disturbed), "the disturbed one has ended")
 
-    assert killed, "nobody was killed"
+    assert killed, "no process was killed"
     found = report_of(dagster, disturbed)
     assert found == report_of(dagster, undisturbed)
     assert (found["ok"], found["partitions"]) == (False, len(DAYS)), "there are flights without a plane's number"

@@ -1,4 +1,4 @@
-"""Arcs: what becomes live wakes who subscribes, once for each instance, whoever dies wherever (rule 10.5)."""
+"""Arcs: a live instance wakes its subscribers once, also when a process dies at any point (rule 10.5)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def launched(here):
     return [(order.job, order.partition_keys) for order in here.launcher.orders]
 
 
-def anew(world, ref, **options):
+def rebuilt(world, ref, **options):
     """Another instance of a live ref; its uuid."""
     world.taint(ref)
     return world.succeed(ref, **options)
@@ -116,7 +116,7 @@ def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
     assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
 
 
-def test_a_lot_that_two_sources_wake_in_one_tick_is_told_once(make_world):
+def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(make_world):
     """Two firings, each with a want of its own, are of one ref."""
     world = make_world(
         dataset("flights", keys=DAYS),
@@ -186,7 +186,7 @@ def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
 
 
 def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world):
-    """Rules 5.7, 11.1: whoever ticks first follows every arc."""
+    """Rules 5.7, 11.1: the first location that ticks follows every arc."""
     world = make_world(dataset("files"))
     there = dataset("clean", "files", subscribe=["files"], location="there")
     world.catalog.datasets["clean"] = there
@@ -201,7 +201,7 @@ def test_an_arc_of_another_location_is_fired_here_and_launched_there(make_world)
 
 
 def test_what_is_no_partition_of_the_arc_is_not_wanted(make_world):
-    """Rule 5.7: days that nobody reports on."""
+    """Rule 5.7: days without a report."""
     world = make_world(dataset("days", keys=DAYS), dataset("odd", "days", keys=["1", "3"], subscribe=["days"]))
     for day in DAYS:
         world.arrive(f"days@{day}", f"file:///{day}")
@@ -348,7 +348,7 @@ def test_late_data_leaves_a_live_lot_stale(chain):
     assert chain.queries.stale([chain.uuid("clean@1")]) == {chain.uuid("clean@1")}
 
 
-def test_an_arc_that_follows_late_data_builds_its_lot_anew_once(late):
+def test_an_arc_that_follows_late_data_rebuilds_its_lot_once(late):
     """Rule 10.5"""
     late.live("files@1", "names")
     late.fire()
@@ -367,7 +367,7 @@ def test_an_arc_that_follows_late_data_builds_its_lot_anew_once(late):
     assert late.queries.stale([late.uuid("clean@1")]) == set()
 
 
-def test_two_late_instances_at_once_build_the_lot_anew_once(late):
+def test_two_late_instances_at_once_rebuild_the_lot_once(late):
     """Rule 10.5: each is known to have woken it; the one that readers see has it built."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
@@ -385,7 +385,7 @@ def test_two_late_instances_at_once_build_the_lot_anew_once(late):
 
 
 def test_a_lot_that_was_built_from_the_new_instance_already_is_left_alone(late):
-    """Rule 10.5: somebody else wanted it before the orchestrator looked."""
+    """Rule 10.5: another user wanted it before the orchestrator looked."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
 
@@ -427,13 +427,13 @@ def test_what_does_not_wake_the_arc_is_not_followed_late(late):
     late.succeed("clean@1", inputs=["files@1", "names"])
     late.fire()
 
-    anew(late, "names")
+    rebuilt(late, "names")
 
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE
 
 
-def test_a_source_that_somebody_went_back_from_is_not_late(late):
+def test_a_source_that_was_reverted_is_not_late(late):
     """Rule 7.4: readers see the instance that the lot was built from."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])

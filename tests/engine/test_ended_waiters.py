@@ -45,7 +45,7 @@ def ledger(world, requester):
 
 
 def begin(world, here, ref):
-    """Somebody's Dagster run builds it, as far as Dagster knows."""
+    """A Dagster run of another user builds it, as far as Dagster knows."""
     world.claim(ref, dagster_run_id=f"builder of {ref}")
     launch = world.queries.open_launches()[-1]
     here.launcher.has(launch.launch_id, RUNNING)
@@ -92,7 +92,7 @@ def test_a_process_that_begins_to_tick_finds_who_waited_before(world, here):
     assert here.tick().given_up == ["R"]
 
 
-def test_wants_are_not_asked_about_and_nobody_is_when_nobody_waits(world, here):
+def test_wants_cost_no_question_and_no_waiter_costs_none(world, here):
     """Rule 11.3: an idle tick asks Dagster for nothing."""
     begin(world, here, "a")
     request = world.want_view(world.want("a")).request_id

@@ -34,8 +34,8 @@ def test_a_repeated_command_gives_all_its_events_those_that_followed_included(wo
     assert second.events == first.events
 
 
-def test_a_repeat_is_told_even_when_the_command_would_be_refused_by_now(world):
-    """Rule 3.3: whoever did not hear the answer asks again."""
+def test_a_repeated_command_gets_its_first_answer_even_if_it_would_be_refused_now(world):
+    """Rule 3.3: a client that lost the answer asks again."""
     job_run = world.job_run("a")
     command = c.FailJobRuns(failures=(c.RunFailure(job_run, "it raised"),))
     first = world.handle(command, command_id="fail")

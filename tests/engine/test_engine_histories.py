@@ -1,4 +1,4 @@
-"""Hypothesis lets loose whatever can happen, in any order; the invariants hold after every step (rules 12)."""
+"""Hypothesis makes every kind of event, in any order; the invariants hold after each step (rules 12)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Histories(RuleBasedStateMachine):
         self.do(c.CreateWants(wants=tuple((ref,) for ref in refs)))
 
     @rule(refs=some_refs)
-    def want_anew(self, refs):
+    def want_a_rebuild(self, refs):
         self.do(c.CreateWants(wants=tuple((ref,) for ref in refs), rebuild=True))
 
     @rule(at=which, terminate=st.booleans())
@@ -230,7 +230,7 @@ class Histories(RuleBasedStateMachine):
     # What job runs do
 
     def running(self, at):
-        """A running job run; where there is none, somebody wants something and it is launched."""
+        """A running job run; where there is none, a want is recorded and launched."""
         if not self.job_runs(JobRunState.RUNNING):
             refs = (REFS[at % len(REFS)], REFS[(at + 1 + at // 7) % len(REFS)])
             self.want_each(tuple(dict.fromkeys(refs)))
@@ -364,15 +364,15 @@ class Histories(RuleBasedStateMachine):
             before = after
 
     @invariant()
-    def nobody_waits_for_what_nobody_builds(self):
-        """Rule 6.4: whatever is waited for is leased, or due now or after its backoff, or a source; or its wants are past their TTL."""
+    def every_wait_is_for_a_ref_that_is_built(self):
+        """Rule 6.4: each ref that is waited for is leased, or due now or after its backoff, or a source; or its wants are past their TTL."""
         waiting = [ref for ref in REFS if self.world.state(ref) is InstanceState.UPSTREAM_BUILDING]
         for ref in waiting:
             for missing in self.world.queries.missing_of(self.world.uuid(ref)):
                 assert self.world.state(missing) not in (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
                 wanted = max((want.expires_at or float("inf") for want in self.world.open_wants(ref)), default=0.0)
                 if wanted > max(self.world.clock.now, self.world.queries.head().at):
-                    assert self.world.open_wants(missing), f"{ref} waits for {missing}, which nobody wants"
+                    assert self.world.open_wants(missing), f"{ref} waits for {missing}, which has no open want"
 
     def teardown(self):
         assert self.world.apart() == []
@@ -471,7 +471,7 @@ troubles = st.lists(
 @settings(max_examples=400 if LONG else 40)
 @given(graph=graphs(), trouble=troubles, wanted=st.sets(st.integers(0, 6), min_size=1), data=st.data())
 def test_every_open_want_ends_in_an_acyclic_graph_whose_jobs_end(graph, trouble, wanted, data):
-    """I11: with whatever trouble on the way, as long as it ends."""
+    """I11: with any trouble on the way, as long as it ends."""
     datasets, hidden = graph
     world = World(datasets)
     executor = Executor(world, hidden, trouble)

@@ -1,4 +1,4 @@
-"""A follower reads the log once, a bounded stretch at a time, and whoever dies loses nothing (rules 11.1, 11.3)."""
+"""A follower reads the log once, a bounded stretch at a time, and a process that dies loses nothing (rules 11.1, 11.3)."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def test_a_laptop_that_was_suspended_loses_nothing():
     assert judge.verdict(launch(), before, None, after + LEASE_SECONDS) is not None
 
 
-def test_a_clock_that_goes_back_starts_the_judge_anew():
+def test_a_clock_that_goes_back_resets_the_judge():
     """Rule 6.9"""
     now = START + 1000
     judge = awake_since_long(now)
@@ -215,7 +215,7 @@ def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends
     assert "no process has begun" in judge.verdict(launch(holder=None), None, starting, now + 1)
 
 
-def test_a_judge_that_has_just_begun_gives_whoever_is_to_begin_a_lease():
+def test_a_new_judge_gives_a_launch_that_is_about_to_start_a_lease():
     """Rule 6.9: all may have been suspended together."""
     judge = Judge(gone=lambda holder: False)
     judge.look(START)

@@ -72,7 +72,7 @@ def unwanted(world: World, *refs: str) -> None:
 WAYS: dict[str, tuple[Callable[[World], object], bool]] = {
     "live": (lambda w: None, False),
     "tainted, and due": (lambda w: w.taint("b"), True),
-    "tainted, and nobody wants it": (lambda w: (w.taint("b"), unwanted(w, "b")), False),
+    "tainted, and without a want": (lambda w: (w.taint("b"), unwanted(w, "b")), False),
     "buffered": (lambda w: (w.taint("b"), w.buffer("b")), True),
     "running": (lambda w: (w.taint("b"), w.start("b")), True),
     "waiting for what is running": (lambda w: (w.taint("b"), w.miss("b", "c"), w.start("c")), True),
@@ -95,7 +95,7 @@ WAYS: dict[str, tuple[Callable[[World], object], bool]] = {
         lambda w: (w.taint("b"), w.fail("b", kind="transient"), w.clock.turn(600)),
         True,
     ),
-    "up for retry, and nobody wants it": (
+    "up for retry, and without a want": (
         lambda w: (w.taint("b"), w.fail("b", kind="transient"), unwanted(w, "b")),
         False,
     ),
@@ -158,7 +158,7 @@ def test_another_code_version_forgets_what_was_learned(world):
 
 
 def test_an_asset_without_a_code_version_remembers(make_world):
-    """Rule 6.3: nobody said that its code changed."""
+    """Rule 6.3: no registration said that its code changed."""
     world = make_world(dataset("a", code_version=None), dataset("b"))
     here = Orchestrator(world)
     world.want("a")
@@ -273,7 +273,7 @@ def test_a_learned_input_that_is_out_already_holds_back_however_urgent(world):
 
 
 def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(world):
-    """Rule 11.1: else the refs looked at could all wait for refs that nobody comes to look at."""
+    """Rule 11.1: else the refs looked at could all wait for refs that no tick looks at."""
     world.taint("b")
     assert world.due() == ["a", "b"]
 
@@ -328,7 +328,7 @@ NAMES = ["n0", "n1", "n2", "n3", "n4"]
 
 @st.composite
 def stories(draw):
-    """Declared inputs; who may need whom besides, anew after each taint; and what is tainted on the way."""
+    """Declared inputs; who may need whom besides, redrawn after each taint; and what is tainted on the way."""
     declared = {
         name: draw(st.lists(st.sampled_from(NAMES[:at]), max_size=1)) if at else [] for at, name in enumerate(NAMES)
     }

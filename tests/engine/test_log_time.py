@@ -238,7 +238,7 @@ def test_another_machine_goes_on_from_the_last_tick(world, orchestrator, jump):
     assert there.now() == pytest.approx(world.engine.now(), abs=10)
 
 
-def test_a_clock_that_is_behind_is_told_once(world, orchestrator, jump, caplog):
+def test_a_clock_that_is_behind_is_logged_once(world, orchestrator, jump, caplog):
     forget_warned(world.store.url)
     jump()
 

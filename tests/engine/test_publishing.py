@@ -9,7 +9,7 @@ from databuild_dagster.model.events import OutputFact, RunSuccess
 from tests.support.world import COMPLETE, EMPTY
 
 
-def told(world):
+def published(world):
     return [
         (publication.ref, publication.uuid, publication.state)
         for publication in publications(world.queries, 0, world.seq)
@@ -27,13 +27,13 @@ def test_what_was_built_and_what_arrived_is_published_once(world):
         ("days@2", world.uuid("days@2"), "empty"),
         ("b", world.uuid("b"), "complete"),
     ]
-    assert told(world) == expected
+    assert published(world) == expected
     first, second, third = publications(world.queries, 0, world.seq)
     assert (first.dataset, first.manifest, third.manifest) == ("a", COMPLETE.uri, None)
     assert second.dataset == "days"
     taint_id = world.taint("a")
     world.untaint(taint_id)
-    assert told(world) == expected, "what is live again was published before"
+    assert published(world) == expected, "what is live again was published before"
 
 
 def test_what_failed_or_missed_is_not_published(world):
@@ -41,10 +41,10 @@ def test_what_failed_or_missed_is_not_published(world):
     world.miss("a", "b")
     world.fail("b")
 
-    assert told(world) == []
+    assert published(world) == []
 
 
-def test_an_instance_that_its_event_has_tainted_as_well_was_live_to_nobody(world):
+def test_an_instance_that_its_own_event_tainted_was_live_to_no_reader(world):
     """Rule 7.3: a downstream taint met it while it was being built."""
     world.live("a")
     read = world.uuid("a")
@@ -55,10 +55,10 @@ def test_an_instance_that_its_event_has_tainted_as_well_was_live_to_nobody(world
         c.SucceedJobRuns(runs=(RunSuccess(job_run, (OutputFact(ref="b", inputs={"a": read}, manifest=COMPLETE),)),))
     )
 
-    assert [ref for ref, *_ in told(world)] == ["a"]
+    assert [ref for ref, *_ in published(world)] == ["a"]
 
 
-def test_a_long_log_is_read_in_stretches_and_what_is_behind_a_seq_is_not_told_again(world, monkeypatch):
+def test_a_long_log_is_read_in_stretches_and_no_event_twice(world, monkeypatch):
     """Rule 10.3: who keeps the last seq misses none and has none twice."""
     for ref in "abcde":
         world.live(ref)

@@ -264,7 +264,7 @@ def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph
     assert len(graph.queries.history("raw@1")) == 1
 
 
-def test_somebody_elses_buffered_launch_is_left_to_it_for_a_minute(graph):
+def test_a_buffered_launch_of_another_process_is_left_to_it_for_a_minute(graph):
     """Rule 6.9"""
     first, second = (
         Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)),
@@ -290,7 +290,7 @@ def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
     assert second.tick().launched == [first.launcher.last.launch_id]
 
 
-def test_a_launch_that_somebody_canceled_in_part_is_ordered_again_for_the_rest(graph):
+def test_a_launch_that_was_canceled_in_part_is_ordered_again_for_the_rest(graph):
     """Rules 6.10, 11.1"""
     here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
     wants = {day: graph.want(f"raw@{day}") for day in DAYS}
@@ -304,7 +304,7 @@ def test_a_launch_that_somebody_canceled_in_part_is_ordered_again_for_the_rest(g
 
 
 def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
-    """Rule 6.9: and Dagster is told."""
+    """Rule 6.9: and Dagster gets the event."""
     here = Orchestrator(graph)
     graph.want("names")
     here.tick()
@@ -383,7 +383,7 @@ def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, st
     assert len(report.launched) == 1
 
 
-def test_another_locations_silent_launch_is_lost_by_whoever_sees_it(graph):
+def test_a_silent_launch_of_another_location_is_lost_at_the_next_tick_of_any(graph):
     """Rule 6.9: its own orchestrator may be gone too."""
     here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
     graph.want("names")
@@ -549,7 +549,7 @@ def test_a_plain_run_that_succeeded_without_materializing_anything_fails_the_ref
 
 
 def test_a_canceled_plain_run_is_not_retried(mixed):
-    """Rules 6.10, 6.11: somebody canceled it in Dagster; the standing rule wants it again for `ours`, or nothing would."""
+    """Rules 6.10, 6.11: a user canceled it in Dagster; the standing rule wants it again for `ours`, or nothing would."""
     here = Orchestrator(mixed)
     want = mixed.want("plain", ttl=None)
     launch_id = plain_launch(mixed, here)
@@ -561,7 +561,7 @@ def test_a_canceled_plain_run_is_not_retried(mixed):
     assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.CANCELED
 
 
-def test_a_plain_run_that_somebody_deleted_is_lost(mixed):
+def test_a_deleted_plain_run_is_lost(mixed):
     """Rule 6.9: otherwise its ref would be leased for ever."""
     here = Orchestrator(mixed)
     launch_id = plain_launch(mixed, here)
@@ -574,7 +574,7 @@ def test_a_plain_run_that_somebody_deleted_is_lost(mixed):
 
 
 def test_a_tainted_plain_partition_is_not_live_again_by_its_old_materialization(mixed):
-    """Rules 6.11, 7.1: it has to be materialized anew, also when the first attempt to do so was canceled."""
+    """Rules 6.11, 7.1: it has to be materialized again, also when the first attempt to do so was canceled."""
     here = Orchestrator(mixed)
     here.foreign.materialize("source", "dagster event 1")
     here.foreign.materialize("plain", "dagster event 2")
@@ -690,7 +690,7 @@ def test_two_orchestrators_build_each_ref_once(graph):
     "status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED]
 )
 def test_two_orchestrators_follow_the_same_plain_run_in_peace(mixed, status):
-    """Rule 11.1: whoever comes second finds it done."""
+    """Rule 11.1: the second tick finds it done."""
     launcher, foreign = Meddling(), HandForeign()
     first = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="first")
     second = Orchestrator(mixed, launcher=launcher, foreign=foreign, name="second")
@@ -792,13 +792,13 @@ def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respecte
     here.foreign.materialize("plain", "dagster event 1")
     mixed.want("plain")
 
-    def an_id_after_somebody_claimed():
+    def an_id_after_another_claim():
         """The arrival's id is made when all was looked at, and nothing is recorded yet."""
         mixed.engine.new_id = mixed.ids
         mixed.claim("plain")
         return mixed.ids()
 
-    mixed.engine.new_id = an_id_after_somebody_claimed
+    mixed.engine.new_id = an_id_after_another_claim
     here.tick()
 
     assert mixed.state("plain") is _I.BUILDING

@@ -187,9 +187,9 @@ def test_what_is_overdue_is_recorded_by_one_of_several_orchestrators(world):
     assert (expiring, late, world.seq) == ([want], [want], before)
 
 
-def test_a_want_that_nobody_knows_is_refused(world):
-    with pytest.raises(NotFound, match="'nobody'"):
-        world.handle(c.ExpireWants(want_ids=("nobody",)))
+def test_an_unknown_want_is_refused(world):
+    with pytest.raises(NotFound, match="'unknown'"):
+        world.handle(c.ExpireWants(want_ids=("unknown",)))
 
 
 def test_a_clock_that_was_set_back_expires_nothing_early_and_forgets_nothing(world):

@@ -36,7 +36,7 @@ def test_the_wants_that_were_open_when_it_came_are_named_with_who_recorded_them(
     assert askers(world, "a") == [("user:kate", ("a",), "the board's report"), ("schedule nightly", ("a",), "")]
 
 
-def test_behind_what_was_found_missing_stands_whoever_wanted_what_needs_it(world):
+def test_a_missing_input_was_asked_for_by_the_wants_of_what_needs_it(world):
     """Rule 6.4: through as many levels as there are."""
     want(world, "a", "user:kate", "the board's report")
     world.miss("a", "b")
@@ -63,7 +63,7 @@ def test_each_instance_has_its_own_askers(world):
     assert [[item.want_id for item in of_one] for of_one in found.values()] == [[kate, finn], [kate]]
 
 
-def test_what_came_from_outside_unasked_was_asked_for_by_nobody(world):
+def test_an_arrival_without_a_want_was_asked_for_by_no_user(world):
     world.arrive("d", "somewhere")
 
     assert askers(world, "d") == []
@@ -74,7 +74,7 @@ def test_a_person_is_called_as_the_system_calls_them(monkeypatch):
     assert this_user() == "user:kate"
 
 
-def test_a_process_of_nobody_is_a_user_without_a_name(monkeypatch):
+def test_a_process_without_a_user_is_a_user_without_a_name(monkeypatch):
     """As in a container that was started with a number of its own."""
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)

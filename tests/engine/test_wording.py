@@ -11,7 +11,7 @@ DATABASES = ("sqlite",)
 
 
 @pytest.mark.parametrize(
-    ("at", "told"),
+    ("at", "words"),
     [
         (0.0, "1970-01-01T00:00:00Z"),
         (FIRST_TIME, "1-01-01T00:00:00Z"),
@@ -24,8 +24,8 @@ DATABASES = ("sqlite",)
         (float("nan"), "at no time"),
     ],
 )
-def test_every_time_can_be_told(at, told):
+def test_every_time_can_be_written(at, words):
     """Rule 3.5: what one old want says must not keep the others from being listed."""
-    assert wording.when(at).lstrip("0") == told
-    assert wording.exactly(at).lstrip("0") == told
-    assert has_date(at) is told.endswith("Z")
+    assert wording.when(at).lstrip("0") == words
+    assert wording.exactly(at).lstrip("0") == words
+    assert has_date(at) is words.endswith("Z")

@@ -92,7 +92,7 @@ def test_the_units_divide_the_day() -> None:
     assert all(unit.per_day * unit.seconds == DAY_SECONDS for unit in UNITS.values())
 
 
-# What holds whatever the moment
+# What holds at any time
 
 
 @given(moments, units)

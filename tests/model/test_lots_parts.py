@@ -25,7 +25,7 @@ def test_no_two_bins_differ_by_more_than_the_largest_file(files: dict[str, int],
 
 
 @given(sizes, st.integers(1, 12), st.randoms())
-def test_the_same_files_are_dealt_out_in_the_same_way_in_whatever_order_they_come(
+def test_the_same_files_are_divided_in_the_same_way_in_any_order(
     files: dict[str, int], n_bins: int, random: object
 ) -> None:
     shuffled = list(files.items())

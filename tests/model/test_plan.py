@@ -1,4 +1,4 @@
-"""The job graph of a request: complete, each job and key once, the same whatever there is (rule 8.6)."""
+"""The job graph of a request: complete, each job and key once, the same for any state of the store (rule 8.6)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_outputs_that_need_each_other_are_on_levels_of_their_own():
     assert [(job.produces, job.after) for job in graph.jobs] == [(("a",), ()), (("b", "c"), (0,))]
 
 
-def test_nobody_asks_a_source_for_its_inputs():
+def test_a_source_is_not_asked_for_its_inputs():
     """Rule 10.6"""
     specs = [dataset("far"), dataset("feed", "far", kind=DatasetKind.SOURCE), dataset("out", "feed")]
 
@@ -296,7 +296,7 @@ def happen(world: ModelWorld, what: str, ref: str) -> None:
         max_size=12,
     )
 )
-def test_the_same_request_gives_the_same_graph_whatever_the_store_holds(happenings):
+def test_the_same_request_gives_the_same_graph_for_any_content_of_the_store(happenings):
     """Rule 8.6"""
     world = ModelWorld(GRAPH)
     try:

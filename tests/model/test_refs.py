@@ -42,7 +42,7 @@ def test_a_ref_is_the_same_after_being_written_and_parsed(asset, partition_key):
 
 
 @given(st.text(max_size=40))
-def test_whatever_text_is_accepted_is_written_as_it_was(text):
+def test_an_accepted_text_is_written_as_it_was(text):
     """Rule 2.1: parsing is strict, so nothing is quietly normalized."""
     try:
         ref = PartitionRef.parse(text)

@@ -1,4 +1,4 @@
-"""`make simulate`: as many seeds as one has time for, on all processors; a failing one is made small and told."""
+"""`make simulate`: as many seeds as one has time for, on all processors; a failing one is made small and printed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
-from .shrinking import shrunk, told
+from .shrinking import described, shrunk
 from .simulate import Failure, Result, simulate_seeds
 from .stepped import Deck
 
 #: Seeds that one process takes at a time.
 SEEDS_PER_TURN = 20
-#: Failures that are told in full; the others are only named.
-MOST_TOLD = 3
+#: Failures that are printed in full; the others are only named.
+MOST_SHOWN = 3
 
 
 def main() -> int:
@@ -61,9 +61,9 @@ def _report(results: list[Result], seconds: float) -> None:
 
 def _tell(failures: list[Failure]) -> None:
     deck = Deck()
-    for failure in failures[:MOST_TOLD]:
-        print(f"\n{told(shrunk(failure, deck), failure)}")
-    if others := [str(failure.scenario.seed) for failure in failures[MOST_TOLD:]]:
+    for failure in failures[:MOST_SHOWN]:
+        print(f"\n{described(shrunk(failure, deck), failure)}")
+    if others := [str(failure.scenario.seed) for failure in failures[MOST_SHOWN:]]:
         print(f"\nSeeds that failed too: {', '.join(others)}")
     deck.close()
 

@@ -54,7 +54,7 @@ def deliver(me: Member, delivery: Delivery) -> None:
 
 
 def supply(landing: Landing, ref: str, canonical: Canonical, when: str) -> None:
-    """What has to come in the end, and other files if somebody said that these are wrong."""
+    """What has to come in the end, and other files if these were tainted."""
     lot = landing.files.get(ref, {})
     said_wrong = landing.manifests.get(canonical.uuid or "", {}).items() & lot.items()
     if canonical.state is not InstanceState.LIVE and (not lot or said_wrong):
@@ -139,7 +139,12 @@ def unrecorded(world: World) -> list[str]:
         ref
         for ref, files in world.landing.files.items()
         if not set(files.values())
-        <= {rows for at, listed, _ in _told(world.onlooker.log, world.landing) if at == ref for rows in listed.values()}
+        <= {
+            rows
+            for at, listed, _ in _reports(world.onlooker.log, world.landing)
+            if at == ref
+            for rows in listed.values()
+        }
     ]
 
 
@@ -148,7 +153,7 @@ def check_landed(world: World) -> None:
     for ref in unrecorded(world):
         raise Broken("arrival", f"{ref} lacks a file of {_mark(world.landing.files[ref])}")
     seen: dict[str, dict[str, str]] = {}
-    for ref, listed, has_come in _told(world.onlooker.log, world.landing):
+    for ref, listed, has_come in _reports(world.onlooker.log, world.landing):
         if len(set(listed.values())) < len(listed):
             raise Broken("arrival", f"{ref} has the same rows twice: {_mark(listed)}")
         if has_come and ref in seen and set(listed.values()) <= set(seen[ref].values()):
@@ -161,7 +166,7 @@ def check_landed(world: World) -> None:
             raise Broken("arrival", f"readers of {ref} see {_mark(has)}, and {_mark(there)} lies there")
 
 
-def _told(log: Iterable[Event], landing: Landing) -> Iterator[tuple[str, dict[str, str], bool]]:
+def _reports(log: Iterable[Event], landing: Landing) -> Iterator[tuple[str, dict[str, str], bool]]:
     """What readers were given of lots, in the order of the log: ref, files, and whether it has come or was gone back to."""
     for event in log:
         match event.fact:

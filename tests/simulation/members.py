@@ -43,9 +43,9 @@ DELEGATION_TIMEOUT_SECONDS = 20.0
 #: After how long Dagster sees that a run's process is gone: before a lease is judged twice, or after everybody else.
 NOTICED_SECONDS = 60.0
 NOTICED_LAST_SECONDS = 600.0
-#: How often somebody looks for something to cancel, or to take back.
+#: How often a user looks for something to cancel, or to take back.
 PATIENCE = 8
-#: How often one Dagster run asks anew for what became free.
+#: How often one Dagster run asks again for what became free.
 MAX_CLAIMS = 20
 
 
@@ -181,14 +181,14 @@ class Dagster:
             run.status = DagsterRunStatus.FAILED
 
     def start_by_hand(self, deed: Deed) -> None:
-        """Somebody's own Dagster run, as from the UI, a schedule or a backfill."""
+        """A user's own Dagster run, as from the UI, a schedule or a backfill."""
         run = self._new_run(deed.name, None)
         asking = Asking(
             run.id,
             [],
             by_person=deed.what == "by a person",
             by_coordinator=deed.what == "by the coordinator",
-            anew=deed.what == "to rebuild",
+            rebuild=deed.what == "to rebuild",
         )
         self._host(run, asking, after=deed.after)
 
@@ -239,7 +239,7 @@ class Dagster:
         process.at_end.append(lambda crashed: self._noticed(run, crashed, after=NOTICED_SECONDS))
 
     def _noticed(self, run: DagsterRun, crashed: bool, *, after: float) -> None:
-        """Dagster's own monitoring: nobody else would miss a run that never began, or that only waits."""
+        """Dagster's own monitoring: nothing else would notice a run that never began, or that only waits."""
         if crashed:
             run.fails_at = self._world.scheduler.now + after
 
@@ -260,7 +260,7 @@ class Asking:
     refs: list[str]
     by_person: bool = False
     by_coordinator: bool = False
-    anew: bool = False
+    rebuild: bool = False
 
 
 @dataclass
@@ -283,7 +283,7 @@ class Step:
         spec = me.queries.dataset(asset_of(self.asking.refs[0]))
         assert spec is not None
         self._code_version = spec.code_version
-        self._rebuild_before = me.engine.now() if asking.anew else None
+        self._rebuild_before = me.engine.now() if asking.rebuild else None
         self._beats: set[str] = set()
 
     def execute(self, launch_id: str | None) -> None:
@@ -395,7 +395,7 @@ class Step:
             self._report(c.SucceedJobRuns(runs=(success,)))
 
     def _report(self, command: c.Command) -> None:
-        """What the engine does not take any more never happened; but what was adopted is as good as told."""
+        """What the engine does not take any more never happened; but an adoption counts as done."""
         try:
             self.me.engine.handle(command)
         except (StaleJobRun, JobRunEnded) as stale:
@@ -411,7 +411,7 @@ class Step:
         while waiting:
             free, now = [], self.me.engine.now()
             for ref, canonical in self.me.queries.canonical(list(waiting)).items():
-                # What backs off is tried again later, by whoever is first then.
+                # What backs off is tried again later, by the first process then.
                 if canonical.state in LEASED or (canonical.retry_at or 0.0) > now:
                     waiting[ref] = canonical.job_run or waiting[ref]
                     continue
@@ -475,7 +475,7 @@ def _needs(world: World, ref: str) -> list[str]:
 
 @dataclass
 class _Memory:
-    """What somebody remembers when their command line is killed: they press the up key, and it has the same id."""
+    """What a user remembers when the command line is killed: they press the up key, and it has the same id."""
 
     command: c.Command | None = None
     command_id: str = ""
@@ -547,7 +547,7 @@ def _wants(me: Member, wants: tuple[tuple[str, ...], ...]) -> c.Command:
     return c.CreateWants(wants=wants, priority=me.rng.randint(0, 2), ttl_seconds=ttl, sla_seconds=sla)
 
 
-def _want_anew(me: Member, deed: Deed) -> c.Command:
+def _want_a_rebuild(me: Member, deed: Deed) -> c.Command:
     wants = tuple((ref,) for ref in _some(me, deed))
     return c.CreateWants(wants=wants, ttl_seconds=None, rebuild=me.rng.random() < 0.7, fresh=True)
 
@@ -615,7 +615,7 @@ def _retry(me: Member, deed: Deed) -> c.Command | None:
 
 
 def _take_data_away(me: Member, deed: Deed) -> c.Command | None:
-    """What was begun before, by whoever has died since, is finished first."""
+    """What a process that has died since had begun is finished first."""
     if left := Removals(me.engine.store).unfinished():
         return c.FinishRemovals(uuids=tuple(instance.uuid for instance in left))
     ref = me.rng.choice(me.world.scenario.refs)
@@ -643,7 +643,7 @@ def _data_arrives(me: Member, deed: Deed) -> c.Command:
 _COMMANDS: dict[str, Callable[[Member, Deed], c.Command | None]] = {
     "want": _want,
     "want several": _want_several,
-    "want anew": _want_anew,
+    "want a rebuild": _want_a_rebuild,
     "deploy": _deploy,
     "cancel a want": _cancel_a_want,
     "taint": _taint,

@@ -98,7 +98,7 @@ def _with_guard(seed: int) -> Failure | None:
 
 @contextmanager
 def _without_fencing() -> Iterator[None]:
-    """Every report is taken, whatever the state of its job run, and the tables of moves allow it."""
+    """Every report is taken, in any state of its job run, and the tables of moves allow it."""
 
     def believed(deciding: Deciding, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
         return deciding.job_runs(job_run_ids)

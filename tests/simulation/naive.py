@@ -1,4 +1,4 @@
-"""Rules 4 to 6 for a handful of commands, as somebody would write it down who has no database and no hurry.
+"""Rules 4 to 6 for a handful of commands, written down without a database and without hurry.
 
 Refs are names that may only miss names before their own, so nothing waits for itself; every want lives for ever and is
 as urgent as any other. Nothing is kept that could be counted, and everything is looked at until nothing changes.
@@ -196,7 +196,7 @@ class Naive:
         return _W.IDLE
 
     def _release(self) -> bool:
-        """Rule 6.4: a lease that nobody wants ends."""
+        """Rule 6.4: a lease without an open want ends."""
         unwanted = [
             row for ref, row in self.refs.items() if row.state is _I.UPSTREAM_BUILDING and not self._is_wanted(ref)
         ]

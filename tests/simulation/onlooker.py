@@ -1,4 +1,4 @@
-"""Who watches every commit and believes nobody: leases and starts counted anew from the log, in the plainest way.
+"""An observer of every commit, which trusts no process: leases and starts counted from the log, in the plainest way.
 
 Independent of the fold on purpose: who holds a lease is read off the events themselves.
 """

@@ -23,7 +23,7 @@ from .world import Member, World
 HEARTBEAT_SECONDS = 10.0
 #: Executors of one operation at a time.
 MOST_EXECUTORS = 2
-#: How often somebody looks for something to do, or an executor for jobs.
+#: How often an executor looks for something to do, or an executor for jobs.
 PATIENCE = 8
 
 
@@ -40,7 +40,7 @@ class _InTheStorm(DistributedOperation[Any]):
         if me.happens("its operation's job takes very long", mishaps.slow):
             me.pause(me.rng.uniform(30.0, 90.0))
         if self.resumable or me.rng.random() < 0.3:
-            # A volatile job may be careless: whatever it wrote, its word is not taken.
+            # A volatile job may be careless: its word is not taken for anything that it wrote.
             context.check()
         there.add(context.token)
         me.world.scheduler.step("after its job wrote a half")
@@ -65,7 +65,7 @@ class _InTheStorm(DistributedOperation[Any]):
 
 
 class Validate(_InTheStorm):
-    """One at a time; may fail; begins anew."""
+    """One at a time; may fail; starts from nothing."""
 
     type_name = "validate"
 
@@ -144,7 +144,7 @@ def _cancel(me: Member, manager: DistributedOperationManager) -> bool:
         return False
     id = me.rng.choice(running)
     try:
-        me.tell(f"canceled {id}: {manager.cancel(id, 'somebody said so')}")
+        me.tell(f"canceled {id}: {manager.cancel(id, 'a user said so')}")
     except Conflict:
         return False
     return True

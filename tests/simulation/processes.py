@@ -45,7 +45,7 @@ class Trouble:
     delay: float = 0.0
     #: The whole process stands still, longer than a lease: a suspended laptop.
     freeze: float = 0.0
-    #: Somebody sets its clock.
+    #: A user sets its clock.
     jump: float = 0.0
     skew_seconds: float = 0.0
 
@@ -133,14 +133,14 @@ class Scheduler:
         self.park()
 
     def park(self) -> None:
-        """Until somebody wakes this thread."""
+        """Until another thread wakes this one."""
         self._hub.switch()
 
     def wake(self, thread: Thread) -> None:
         self._enqueue(self.now, thread)
 
     def happens(self, what: str, probability: float) -> bool:
-        """Whether an incident befalls the current process now. Told, and left out when it is muted."""
+        """Whether an incident befalls the current process now. Recorded, and left out when it is muted."""
         process = self.current
         assert process is not None
         if process.rng.random() >= probability or self.is_calm:
@@ -267,7 +267,7 @@ class Scheduler:
             tell(crashed)
 
     def end(self) -> None:
-        """Nobody goes on, and nobody starts any more."""
+        """No process goes on, and none starts any more."""
         self.is_over = True
         for process in list(self.processes.values()):
             self.kill(process)

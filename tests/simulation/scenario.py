@@ -24,7 +24,7 @@ KEYS = ("1", "2")
 USERS = (
     *["want"] * 6,
     *["want several"] * 2,
-    *["want anew"] * 2,
+    *["want a rebuild"] * 2,
     "deploy",
     "cancel a want",
     *["taint"] * 3,
@@ -43,7 +43,7 @@ DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
 
 @dataclass(frozen=True)
 class Deed:
-    """Something that one user, or one Dagster run of somebody's, does; its number stays when others are left out."""
+    """Something that one user, or one Dagster run of a user's, does; its number stays when others are left out."""
 
     number: int
     what: str

@@ -80,7 +80,7 @@ def _without_some(items: Sequence[T]) -> Iterator[tuple[T, ...]]:
         size //= 2
 
 
-def told(failure: Failure, before: Failure | None = None) -> str:
+def described(failure: Failure, before: Failure | None = None) -> str:
     """The story of a failure, to be read by a person."""
     scenario = failure.scenario
     lines = [f"Seed {scenario.seed} fails: {failure.detail}", ""]

@@ -48,7 +48,7 @@ def simulate(scenario: Scenario, deck: Deck) -> Result:
     except Broken as broken:
         failure = _failure(world, broken.kind, str(broken))
     except Exception as error:
-        # Nobody expects anything but refusals: a process that dies of an error is a finding like any other.
+        # Only refusals are expected: a process that dies of an error is a finding like any other.
         detail = "".join(traceback.format_exception(error, limit=-3)).rstrip()
         failure = _failure(world, type(error).__name__, detail)
     finally:

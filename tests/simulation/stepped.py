@@ -99,7 +99,7 @@ class Deck:
         self._free: list[SteppedStore] = []
         #: Not a process: it sets up, looks on, and judges.
         self.onlooker = Store(self._url)
-        #: The log folded anew, event by event, as a reader of the log would.
+        #: The log folded a second time, event by event, as a reader of the log would.
         self.reader = Store("sqlite://")
         for store in (self.onlooker, self.reader):
             # Only so that the file can be emptied between two seeds; that the log refuses it is tested elsewhere.
@@ -176,7 +176,7 @@ class SteppedEngine(Engine):
         self._wording = wording
 
     def handle(self, command: c.Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
-        """The actor is the process, whatever the caller says: that is what the onlooker wants to know."""
+        """The actor is the process, and not the one that the caller names: the onlooker needs that."""
         try:
             outcome = super().handle(command, command_id=command_id, actor=self._process.name)
         except (Refused, NotFound) as refused:

@@ -1,4 +1,4 @@
-"""Storms over one store, a few hundred in CI: whatever happens, what rules 12 says holds when they are over.
+"""Storms over one store, a few hundred in CI: what rules 12 says holds when they are over.
 
 `make simulate SEEDS=10000` has more of the same.
 """
@@ -16,7 +16,7 @@ from databuild_dagster.model import commands as c
 from tests.simulation import members, mutations
 from tests.simulation.processes import Trouble
 from tests.simulation.scenario import Mishaps, scenario_of
-from tests.simulation.shrinking import shrunk, told
+from tests.simulation.shrinking import described, shrunk
 from tests.simulation.simulate import simulate, simulate_seed
 from tests.simulation.stepped import Deck
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS = 400, 40, 25.0
 
 
-def test_whatever_happens_every_want_ends_and_nothing_is_built_twice(deck):
+def test_every_want_ends_and_nothing_is_built_twice_in_any_storm(deck):
     """Rules 12, I11 included; 3.3, 4.4, 6.3-6.10, 8.1-8.4, 11.1."""
     until = time.monotonic() + MOST_SECONDS
     n_seeds = n_incidents = 0
@@ -35,7 +35,7 @@ def test_whatever_happens_every_want_ends_and_nothing_is_built_twice(deck):
             break
         result = simulate_seed(seed, deck)
         if result.failure is not None:
-            pytest.fail(told(shrunk(result.failure, deck), result.failure), pytrace=False)
+            pytest.fail(described(shrunk(result.failure, deck), result.failure), pytrace=False)
         n_seeds, n_incidents = n_seeds + 1, n_incidents + result.n_incidents
 
     print(f"{n_seeds} seeds, {n_incidents} incidents")
@@ -77,7 +77,7 @@ def test_everything_that_can_befall_a_process_does(deck, kind):
 
 
 def test_a_failing_story_is_made_small_enough_to_read(deck):
-    """Of all that was done and that befell somebody, what is left is who came too late, and why. Some stories stay long."""
+    """Of all deeds and incidents, the late process and the reason are left. Some stories stay long."""
     with mutations.named("fencing is switched off").patched():
         failures = (simulate_seed(seed, deck).failure for seed in range(1000))
         large = list(islice((failure for failure in failures if failure is not None and _size(failure) >= 8), 3))
@@ -87,13 +87,13 @@ def test_a_failing_story_is_made_small_enough_to_read(deck):
     assert all(small.kind == pair.kind and _size(small) < _size(pair) for small, pair in pairs)
     small, first = min(pairs, key=lambda pair: _size(pair[0]))
     assert _size(small) <= _size(first) / 2
-    story = told(small, first)
+    story = described(small, first)
     assert "WantCreated" in story
     assert f"make simulate FIRST={first.scenario.seed} SEEDS=1" in story
 
 
 def _size(failure):
-    """What was done, and what befell somebody."""
+    """The deeds, and the incidents."""
     return len(failure.scenario.deeds) + len(failure.incidents)
 
 
@@ -105,7 +105,7 @@ def test_clocks_that_leap_by_hours_and_are_set_right_hold_nothing_up(deck):
         leaping = replace(scenario, trouble=replace(scenario.trouble, jump=0.02))
         result = simulate(leaping, deck)
         if result.failure is not None:
-            pytest.fail(told(shrunk(result.failure, deck), result.failure), pytrace=False)
+            pytest.fail(described(shrunk(result.failure, deck), result.failure), pytrace=False)
         n_incidents += result.n_incidents
 
     assert n_incidents > 25

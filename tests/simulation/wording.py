@@ -17,7 +17,7 @@ def said(command: object, refs_of: RefsOf) -> str:
     match command:
         case c.CreateWants(wants=wants, ttl_seconds=ttl, rebuild=rebuild):
             until = "" if ttl is None else f", within {ttl:.0f} s"
-            return f"{name}({'; '.join(map(_some, wants))}{until}{', anew' if rebuild else ''})"
+            return f"{name}({'; '.join(map(_some, wants))}{until}{', rebuild' if rebuild else ''})"
         case c.BufferLaunch(runs=runs) | c.ClaimRefs(runs=runs):
             return f"{name}({'; '.join(_some(run.refs) for run in runs)})"
         case c.BufferMissed(misses=misses) | c.MissDeps(misses=misses):

@@ -91,7 +91,7 @@ class World:
         self.machine_of: dict[str, str] = {}
         #: What jobs of operations have written: (operation, partition) to the tokens under which it lies there.
         self.lake: dict[tuple[str, str], set[str]] = {}
-        #: Who started an operation, to how its completion code was told that it ended; and operations, to who started them.
+        #: Who started an operation, to the outcome that its completion code got; and operations, to who started them.
         self.completing: dict[str, bool] = {}
         self.names: dict[str, str] = {}
         self.n_executors = 0
@@ -136,7 +136,7 @@ class World:
         return self.onlooker.refs.get(job_run_id, (job_run_id,))
 
     def committed(self) -> None:
-        """Somebody committed: the log goes on, folds, and no lease is given twice."""
+        """After each commit: the log continues, folds, and no lease is given twice."""
         events = self.deck.events_after(len(self.onlooker.log))
         for event in events:
             self.onlooker.see_refs(event)
@@ -167,7 +167,7 @@ class World:
         self.check()
 
     def _supply(self) -> None:
-        """What comes from outside comes in the end, and again if somebody said that it is wrong."""
+        """What comes from outside comes in the end, and again if it was tainted."""
         refs = [ref for spec in self.scenario.sources for ref in self.scenario.refs_of(spec)]
         for ref, canonical in self.queries.canonical(refs).items():
             if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
@@ -176,7 +176,7 @@ class World:
             supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")
 
     def is_at_rest(self) -> bool:
-        """Only orchestrators are there, they have nothing to do, and nobody is said to wait."""
+        """Only orchestrators are there, they have nothing to do, and no requester waits."""
         busy = any(not name.startswith(("orchestrator", WATCHER)) for name in self.scheduler.processes)
         is_idle = not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
         return is_idle and not (self._unfired() or unrecorded(self) or self._operating())
@@ -192,18 +192,18 @@ class World:
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
         operations = [f"{key} of an operation" for key in self._operating()[:5]]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
-        landed = [f"{ref} has files that nobody recorded" for ref in unrecorded(self)]
+        landed = [f"{ref} has files that were not recorded" for ref in unrecorded(self)]
         answer = [*wants, *launches, *others, *waiting, *unfired, *landed, *operations]
         return f"{'; '.join(answer)}, with {states}"
 
     def _operating(self) -> list[str]:
-        """Keys of operations that run, or that nobody has cleaned up after (rule 9.6)."""
+        """Keys of operations that run, or that were not cleaned up after (rule 9.6)."""
         meta = MetaQueries(self.deck.onlooker)
         under = [entry.key for entry in meta.prefix("distOp.").entries if not entry.key.endswith(".nextInstanceId")]
         return under + [entry.key for entry in meta.prefix("distOpUnclean.").entries]
 
     def _check_operations(self) -> None:
-        """What succeeded lies there, written by who was believed; and the completion code was told the truth."""
+        """What succeeded lies there, written by who was believed; and the completion code got the true outcome."""
         for entry in MetaQueries(self.deck.onlooker).prefix("distOpHistory.").entries:
             name = entry.key.removeprefix("distOpHistory.")
             ended = ended_of(OperationId.parse(name), entry.value or b"")

@@ -25,7 +25,7 @@ def compact(spark, warehouse):
 
 
 def test_small_files_become_one_with_the_same_rows_and_columns(spark, warehouse, write, compact):
-    """Rule 9.8: whatever the types"""
+    """Rule 9.8: for all types"""
     frame = (
         spark.range(0, 20, 1, 10)
         .crossJoin(spark.sql(EVERYTHING))

@@ -199,7 +199,7 @@ def test_what_is_no_frame_and_what_spark_cannot_hold_is_refused(write):
         write(pd.DataFrame({"x": [1, "a"]}))
 
 
-def test_a_missing_column_is_told_with_those_that_there_are(spark, warehouse, write):
+def test_a_missing_column_is_named_with_the_existing_ones(spark, warehouse, write):
     manifest = write(spark.sql("select 1 as carrier"))
 
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
@@ -209,7 +209,7 @@ def test_a_missing_column_is_told_with_those_that_there_are(spark, warehouse, wr
     assert not is_transient(caught.value)
 
 
-def test_a_listed_file_that_is_gone_is_told_by_name(spark, warehouse, write):
+def test_a_listed_file_that_is_gone_is_named(spark, warehouse, write):
     manifest = write(spark.range(3), coalesce=1)
     (gone,) = Path(warehouse.instance_dir("flights", manifest.instance_uuid)).glob("part-*.parquet")
     gone.unlink()
@@ -221,7 +221,7 @@ def test_a_listed_file_that_is_gone_is_told_by_name(spark, warehouse, write):
     assert "not there" in explain_failure(caught.value)
 
 
-def test_an_error_in_a_python_function_is_told_by_its_own_words(spark):
+def test_an_error_in_a_python_function_keeps_its_own_words(spark):
     @F.udf("int")
     def fails(number):
         raise ValueError(f"bad number {number}")
@@ -233,7 +233,7 @@ def test_an_error_in_a_python_function_is_told_by_its_own_words(spark):
     assert not is_transient(caught.value)
 
 
-def test_an_error_that_is_not_sparks_is_told_by_its_first_line():
+def test_an_error_that_is_not_sparks_is_shown_by_its_first_line():
     assert explain_failure(ValueError("no such day\nmore")) == "ValueError: no such day"
     assert not is_transient(ConnectionRefusedError("Connection refused"))
 

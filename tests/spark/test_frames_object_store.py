@@ -72,7 +72,7 @@ def test_two_attempts_never_use_one_file_name(write):
     assert one.files[0].uri != other.files[0].uri
 
 
-def test_a_listed_object_that_is_gone_is_told_before_spark_starts(spark, s3, bucket, warehouse, write):
+def test_a_listed_object_that_is_gone_is_named_before_spark_starts(spark, s3, bucket, warehouse, write):
     manifest = write(spark.range(3), coalesce=1)
     key = f"{warehouse.instance_dir('flights', manifest.instance_uuid)}/{manifest.files[0].uri}"
     s3.client().delete_object(Bucket=bucket, Key=key.removeprefix(f"s3://{bucket}/"))
@@ -82,7 +82,7 @@ def test_a_listed_object_that_is_gone_is_told_before_spark_starts(spark, s3, buc
         read_instances(spark, warehouse, [manifest])
 
 
-def test_a_bucket_that_disappears_while_spark_writes_is_told_and_blames_no_data(spark, s3, bucket, warehouse, write):
+def test_a_bucket_that_disappears_while_spark_writes_is_named_and_no_data_blamed(spark, s3, bucket, warehouse, write):
     write(spark.range(1))
     s3.drop_bucket(bucket)
 

@@ -138,6 +138,6 @@ def test_a_manifest_with_part_of_a_path_is_not_taken(warehouse, theirs, uri):
         (pa.float16(), "Spark has no such type"),
     ],
 )
-def test_a_column_that_spark_could_not_read_is_told(data_type, why):
+def test_a_column_that_spark_cannot_read_is_named(data_type, why):
     with pytest.raises(UnreadableColumn, match=f"Column 'c' is .*, and {why}"):
         columns_of(pa.schema([pa.field("n", pa.int64()), pa.field("c", data_type)]))

@@ -1,4 +1,4 @@
-"""Figures of real files; and whatever a reader asks, passing files over changes no answer (rule 9.8)."""
+"""Figures of real files; for every filter, skipped files change no answer (rule 9.8)."""
 
 import os
 from contextlib import suppress
@@ -133,7 +133,7 @@ def test_passing_files_over_changes_no_answer(spark, warehouse, indexed, where):
     try:
         expected = sorted(map(str, whole.where(where).collect()))
     except PySparkException:
-        # 'NaN' as a decimal, or the like: whoever asks so hears of it, unless no row is looked at.
+        # 'NaN' as a decimal, or the like: the reader gets an error, unless no row is looked at.
         return
     (kept,), files = narrowed(warehouse, [indexed], parsed_filter(where))
 
@@ -195,7 +195,7 @@ def test_instances_are_looked_at_together_and_older_ones_may_have_fewer_columns(
     assert of_newer.columns["s"].max == "x"
 
 
-def test_files_of_one_name_in_several_instances_are_told_apart(spark, warehouse, write):
+def test_files_of_one_name_in_several_instances_are_distinguished(spark, warehouse, write):
     """Rule 9.8: as the instances of a batch have them, which one Spark job wrote"""
     one, other = write(spark.sql("SELECT 1 AS i"), "flights@1"), write(spark.sql("SELECT 2 AS i"), "flights@2")
     of_other = warehouse.instance_dir("flights", other.instance_uuid)
@@ -220,7 +220,7 @@ def test_a_float_is_the_double_that_spark_compares(spark, warehouse, write):
         assert kept == manifest, where
 
 
-def test_times_are_kept_in_utc_whatever_hours_the_session_s_zone_leaves_out(spark, warehouse, write):
+def test_times_are_kept_in_utc_for_any_gap_of_the_session_zone(spark, warehouse, write):
     """Rule 9.8: an hour that New York does not have"""
     manifest = write(spark.sql("SELECT TIMESTAMP '2013-03-10 02:30:00Z' AS at"))
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
@@ -253,4 +253,4 @@ def test_what_has_no_order_is_not_indexed(spark, write):
     with pytest.raises(CannotIndex, match="no order"):
         indexable([manifest], ["a"])
     with pytest.raises(CannotIndex, match="there is none"):
-        indexable([manifest], ["nobody"])
+        indexable([manifest], ["absent"])

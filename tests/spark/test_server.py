@@ -104,7 +104,7 @@ def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(new_
     assert use_server(SparkSettings(home=new_home)).pid == mine
 
 
-def test_a_server_that_ends_as_it_starts_is_told_with_its_last_complaint(tmp_path, monkeypatch):
+def test_a_server_that_ends_at_its_start_is_reported_with_its_last_error(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", complaining_spark(tmp_path / "spark", "java.lang.Error: no heap"))
 
     with pytest.raises(ServerFailed, match=r"java\.lang\.Error: no heap.*server\.log"):
@@ -160,7 +160,7 @@ def test_a_session_whose_server_is_lost_says_so_soon_and_may_be_tried_again(spar
     relay.kill()
 
     began = time.monotonic()
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever PySpark makes of it
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - PySpark decides the class
         orphan.range(3).count()
     assert time.monotonic() - began < 120, "PySpark by itself tries for ten minutes"
     assert is_transient(caught.value)
@@ -288,7 +288,7 @@ def test_what_is_stopped_as_it_begins_leaves_no_job_behind(spark, n_tasks):
     )
 
 
-def test_a_port_where_nobody_listens_is_told_at_once():
+def test_a_port_without_a_listener_is_refused_at_once():
     began = time.monotonic()
 
     with pytest.raises(SparkUnreachable, match=r"No Spark server answers at localhost:1 .*databuild spark stop"):
@@ -353,7 +353,7 @@ def test_a_process_that_only_has_the_same_id_is_left_alone(tmp_path, a_stranger)
     assert a_stranger.poll() is None
 
 
-def test_a_server_nobody_uses_gives_way_and_one_in_use_does_not(tmp_path, a_stranger):
+def test_an_unused_server_is_replaced_and_one_in_use_is_not(tmp_path, a_stranger):
     used = record_of(tmp_path, "used", a_stranger)
     idle = subprocess.Popen(["sleep", "600"])
     record_of(tmp_path, "idle", idle)

@@ -48,7 +48,7 @@ of_one_run = open_session(replace(settings, run_config={"spark.sql.shuffle.parti
 assert [session.conf.get("spark.sql.shuffle.partitions") for session in (of_one_run, spark)] == ["3", "8"]
 assert spark_ui_url(spark).startswith("http://127.0.0.1:")
 
-# By tag, from another thread, and nobody else's.
+# By tag, from another thread, and no other's.
 failures = []
 def work(tag):
     with tag_operations(spark, tag):

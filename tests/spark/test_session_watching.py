@@ -40,7 +40,7 @@ class Work:
         assert not self._thread.is_alive()
 
 
-def test_progress_is_told_by_tag_and_anyone_with_the_address_can_stop_the_session(spark, home):
+def test_progress_is_reported_by_tag_and_the_address_is_enough_to_stop_the_session(spark, home):
     answer, heard = [], threading.Event()
 
     def on_progress(tag, done, total):
@@ -57,7 +57,7 @@ def test_progress_is_told_by_tag_and_anyone_with_the_address_can_stop_the_sessio
     assert "interrupted" in explain_failure(work.failures[0])
     assert {tag for tag, _, _ in answer} == {"job-run-7"}
     assert all(0 <= done <= total and total > 0 for _, done, total in answer)
-    # The session goes on, and so does progress not: nobody listens any more.
+    # The session goes on, and so does progress not: its listener has gone.
     assert spark.range(3).count() == 3
 
 
@@ -84,9 +84,9 @@ def test_the_address_of_a_session_holds_no_token(spark):
 
 
 def test_an_unknown_session_is_stopped_quietly_and_an_unknown_server_is_unreachable(spark, home):
-    nobodys = session_address(spark).rpartition("=")[0] + "=6c16e0d6-ed3c-484f-88c1-d7e7e9ce11f3"
+    unused = session_address(spark).rpartition("=")[0] + "=6c16e0d6-ed3c-484f-88c1-d7e7e9ce11f3"
 
-    assert interrupt_orphans(SparkSettings(home=home), nobodys) == ()
+    assert interrupt_orphans(SparkSettings(home=home), unused) == ()
     with pytest.raises(SparkUnreachable):
         interrupt_orphans(SparkSettings(home=home), "sc://localhost:1/;user_id=;session_id=x")
 

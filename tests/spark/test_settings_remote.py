@@ -1,4 +1,4 @@
-"""Which urls name a Spark, and what is said of those that do not, or where nobody answers."""
+"""Which urls name a Spark, and the errors of those that do not, or that do not answer."""
 
 import os
 from dataclasses import replace
@@ -95,7 +95,7 @@ def test_what_is_no_setting_of_spark_is_refused():
         SparkSettings(config={"shuffle.partitions": "8"}).check()
 
 
-def test_a_cluster_elsewhere_is_not_told_to_find_its_driver_on_its_own_loopback():
+def test_a_cluster_elsewhere_gets_no_loopback_address_of_its_driver():
     here = SparkSettings(mode="remote", url="spark://127.0.0.1:7077")
     elsewhere = replace(here, url="spark://spark.example:7077")
 

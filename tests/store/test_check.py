@@ -1,4 +1,4 @@
-"""`check` finds what must not be, and says of what, wherever somebody put it (rules 3.4, 12)."""
+"""`check` finds every planted fault and names the entity (rules 3.4, 12)."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def entity(world, label):
 
 
 def unguard(world, work):
-    """As somebody would who wants to change the log."""
+    """Drop the triggers, as a person does who wants to change the log."""
     of_table = "" if world.store.database.dialect == "sqlite" else " ON databuild_events"
     for verb in ("update", "delete"):
         work.connection.execute(f"DROP TRIGGER databuild_events_no_{verb}{of_table}")
@@ -206,7 +206,7 @@ def test_what_breaks_no_rule_but_is_not_what_the_log_says_is_found_by_folding_it
         ),
     ],
 )
-def test_a_log_that_somebody_tampered_with_is_found_out(world, damage, detail):
+def test_a_changed_log_is_a_violation(world, damage, detail):
     """Rules 3.1, I5: the triggers keep honest tools away; check finds what the others did."""
     with world.store.writing() as work:
         unguard(world, work)

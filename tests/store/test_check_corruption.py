@@ -1,4 +1,4 @@
-"""Whatever is changed behind the engine's back is found by `check` and named (rules 3.4, 12).
+"""`check` finds and names every change that was not made by the engine (rules 3.4, 12).
 
 What to change is computed from the schema and from the log, so that a new table, column or field of an event is asked
 about without being listed. What cannot be found is listed, and `docs/concepts.md` says so to those who rely on it.
@@ -28,7 +28,7 @@ from databuild_dagster.store.store import Store, open_store
 from tests.support import story
 from tests.support.world import World
 
-#: What is damaged is a file, which is copied for each test. On a server a test would have to tell the whole story anew, so there
+#: What is damaged is a file, which is copied for each test. On a server a test would have to repeat the whole story, so there
 #: every table is damaged at once, and not every column.
 DATABASES = ("sqlite",)
 
@@ -42,9 +42,9 @@ GUARDS = ("no_update", "no_delete", "only_next")
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory) -> Path:
-    """A database in which everything has happened, and which nobody has open."""
-    path = tmp_path_factory.mktemp("told") / "build.db"
+def story_file(tmp_path_factory) -> Path:
+    """A database in which everything has happened, and which no process has open."""
+    path = tmp_path_factory.mktemp("story_file") / "build.db"
     world = World(story.DATASETS, url=f"sqlite:///{path}")
     story.tell(world)
     assert world.check() == []
@@ -53,13 +53,13 @@ def told(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def path(told, tmp_path) -> Path:
+def path(story_file, tmp_path) -> Path:
     """A copy of it, to be damaged."""
-    return Path(shutil.copy(told, tmp_path / "build.db"))
+    return Path(shutil.copy(story_file, tmp_path / "build.db"))
 
 
 def opened(path: Path) -> closing[sqlite3.Connection]:
-    """As whoever does not use our engine opens it."""
+    """Open the database without the engine."""
     return closing(sqlite3.connect(path, isolation_level=None))
 
 
@@ -96,8 +96,8 @@ def entities(found: list[Violation]) -> set[str]:
 # The tables
 
 
-def test_the_story_has_a_row_in_every_table_and_a_value_in_every_column(told):
-    with opened(told) as connection:
+def test_the_story_has_a_row_in_every_table_and_a_value_in_every_column(story_file):
+    with opened(story_file) as connection:
         empty = [
             f"{table}.{column}"
             for table, column in COLUMNS
@@ -107,7 +107,7 @@ def test_the_story_has_a_row_in_every_table_and_a_value_in_every_column(told):
     assert empty == []
 
 
-def test_what_nobody_touched_is_found_to_be_sound(path):
+def test_an_unchanged_database_is_sound(path):
     assert found_in(path, deep=True) == []
 
 
@@ -214,7 +214,7 @@ def is_text(column: sa.Column) -> bool:
          "seq {over}", "the seq before it is missing"),
     ],
 )  # fmt: skip
-def test_a_log_that_somebody_changed_is_found(path, statement, entity, detail):
+def test_a_log_changed_by_hand_is_found(path, statement, entity, detail):
     """Rules 3.1, I5: by seq and type, with the reason, and without a traceback."""
     with opened(path) as connection:
         (last,) = connection.execute(f"SELECT max(seq) FROM {EVENTS}").fetchone()
@@ -245,14 +245,14 @@ def test_two_events_that_changed_places_are_found(path):
 
 @pytest.mark.parametrize("column", ["actor", "command_id"])
 def test_who_gave_a_command_of_one_event_is_known_from_the_log_alone(path, column):
-    """Rule 3.1: told here, and in docs/concepts.md, so that nobody relies on more than there is."""
+    """Rule 3.1: written here and in docs/concepts.md, so that no user relies on more."""
     with opened(path) as connection:
         (seq,) = connection.execute(
             f"""SELECT seq FROM {EVENTS} e WHERE type = 'JobRunStarted' AND command_id NOT LIKE '%#%' AND NOT EXISTS
             (SELECT 1 FROM {EVENTS} n WHERE n.seq = e.seq + 1 AND n.command_id LIKE e.command_id || '#%')"""
         ).fetchone()
 
-    damage(path, f"UPDATE {EVENTS} SET {column} = 'somebody else' WHERE seq = ?", seq)
+    damage(path, f"UPDATE {EVENTS} SET {column} = 'another user' WHERE seq = ?", seq)
 
     assert found_in(path, deep=True) == []
 
@@ -314,7 +314,7 @@ def turned(said: object) -> object:
 
 
 @pytest.mark.long
-def test_whatever_an_event_says_is_vouched_for_by_the_tables_but_for_a_short_list(path):
+def test_every_field_of_an_event_shows_in_the_tables_but_for_a_short_list(path):
     """Rules 3.1, I5: each field of each type of event, changed where it is first said."""
     with opened(path) as connection:
         rows = connection.execute(f"SELECT seq, type, payload FROM {EVENTS} ORDER BY seq").fetchall()
@@ -439,17 +439,17 @@ def test_a_page_that_the_disk_lost_is_found_and_named(path, table):
 
 
 @pytest.mark.parametrize("table", ["databuild_refs", "databuild_datasets"])
-def test_the_command_line_prints_what_a_damaged_store_can_still_tell(told, tmp_path, monkeypatch, table):
+def test_the_command_line_prints_what_a_damaged_store_can_still_tell(story_file, tmp_path, monkeypatch, table):
     """Rules 3.4, 15: also when it cannot tell which files there should be."""
-    path = Path(shutil.copy(told, tmp_path / "databuild.db"))
+    path = Path(shutil.copy(story_file, tmp_path / "databuild.db"))
     scribble(path, *page_of(path, table))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     monkeypatch.delenv("DATABUILD_DB_URL", raising=False)
 
     done = CliRunner().invoke(cli, ["log", "check", "--deep", "--json"])
 
-    told_of = {violation["entity"] for violation in json.loads(done.stdout)["violations"]}
-    assert (done.exit_code, table in told_of) == (1, True), done.output
+    reported = {violation["entity"] for violation in json.loads(done.stdout)["violations"]}
+    assert (done.exit_code, table in reported) == (1, True), done.output
 
 
 @pytest.mark.parametrize("table", ["databuild_refs", "databuild_history"])
@@ -508,7 +508,7 @@ def served(database, shared_url) -> Iterator[tuple[Store, sa.Connection]]:
 
 @pytest.mark.databases("postgres")
 @pytest.mark.parametrize("how", ["lost", "changed"])
-def test_a_server_whose_tables_were_all_damaged_is_told_of_each_and_repaired(served, how):
+def test_a_server_with_damage_in_all_tables_is_reported_and_repaired(served, how):
     """Rules 3.4, 12, I5"""
     store, server = served
     for table in schema.PROJECTIONS:
@@ -541,7 +541,7 @@ def test_a_server_whose_tables_were_all_damaged_is_told_of_each_and_repaired(ser
     ],
 )
 def test_a_log_on_a_server_that_was_changed_is_found_by_its_event(served, statement, entity, detail):
-    """Rules 3.1, 3.4: by whoever may switch its guards off."""
+    """Rules 3.1, 3.4: by a user who may switch its guards off."""
     store, server = served
     server.exec_driver_sql(f"ALTER TABLE {EVENTS} DISABLE TRIGGER USER")
     assert server.exec_driver_sql(statement.format(events=EVENTS)).rowcount == 1

@@ -97,7 +97,7 @@ def test_a_ref_that_is_claimed_again_has_one_entry(world):
 
 @pytest.mark.parametrize("expired", [False, True])
 def test_what_a_claim_left_unbuilt_is_given_up_when_its_want_has_ended(world, expired):
-    """Rules 8.1, 8.3: nobody builds it for its sake any more, so it waits for nothing."""
+    """Rules 8.1, 8.3: no job run builds it for this request any longer, so it waits for nothing."""
     world.claim("a", dagster_run_id="R")
     world.lose("a")
     assert only(world, "R").outcome.value == "waiting"
@@ -190,7 +190,7 @@ def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
     assert outcomes(world, taken_back.request_id) == {"b": "given up"}
 
 
-def test_who_asked_for_a_ref_is_not_told_of_the_other_refs_of_their_wants(world):
+def test_a_request_for_a_ref_does_not_see_the_other_refs_of_its_wants(world):
     """Rule 8.1"""
     world.want("a", "b")
 

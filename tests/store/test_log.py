@@ -32,7 +32,7 @@ def on_disk(make_world, shared_url):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE databuild_events SET actor = 'somebody else'",
+        "UPDATE databuild_events SET actor = 'another user'",
         "UPDATE databuild_events SET payload = '{}' WHERE seq = 1",
         "DELETE FROM databuild_events",
         "DELETE FROM databuild_events WHERE seq = 1",
@@ -42,7 +42,7 @@ def on_disk(make_world, shared_url):
     ],
 )
 def test_the_database_itself_refuses_to_change_the_log(on_disk, database, statement):
-    """Rule 3.1: whoever opens it, with whatever tool."""
+    """Rule 3.1: for every user and every tool."""
     before = on_disk.queries.raw_events(0, 1000)
     if database == "postgres" and "OR REPLACE" in statement:
         statement = statement.replace(" OR REPLACE", "") + " ON CONFLICT (seq) DO UPDATE SET actor = 'me'"

@@ -76,7 +76,7 @@ def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
     assert tables(eventful.store) == before
 
 
-def test_a_rebuild_repairs_what_somebody_broke(eventful):
+def test_a_rebuild_repairs_damaged_tables(eventful):
     """Rule 3.4: the log is the authority."""
     before = tables(eventful.store)
     with eventful.store.writing() as work:

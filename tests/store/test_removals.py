@@ -78,7 +78,7 @@ def test_what_a_taint_of_others_covers_stays_tainted_when_that_is_taken_back(wor
     assert world.check() == []
 
 
-def test_nobody_goes_back_to_what_was_removed(world):
+def test_no_revert_goes_back_to_removed_data(world):
     """Rule 7.4"""
     first, _ = built_twice(world, "a")
     remove(world, first)
@@ -90,8 +90,8 @@ def test_nobody_goes_back_to_what_was_removed(world):
     assert world.seq == before
 
 
-def test_what_somebody_has_gone_back_to_meanwhile_stays(world):
-    """Decided in the transaction, whatever was planned."""
+def test_data_that_was_reverted_to_meanwhile_stays(world):
+    """Decided in the transaction, and not by the plan."""
     first, second = built_twice(world, "a")
     world.handle(c.RevertCanonical(ref="a", uuid=first))
 
@@ -159,7 +159,7 @@ def test_what_attempts_left_goes_but_for_what_the_next_one_may_go_on_from(world)
     assert world.state("a") is FAILED
 
 
-def test_an_attempt_whose_ref_nobody_wants_any_more_leaves_nothing(world):
+def test_an_attempt_whose_ref_has_no_open_want_leaves_nothing(world):
     want = world.want("a")
     world.fail("a", kind="transient")
     world.cancel_want(want)
@@ -167,7 +167,7 @@ def test_an_attempt_whose_ref_nobody_wants_any_more_leaves_nothing(world):
     assert remove(world, world.uuid("a"))
 
 
-def test_what_came_from_outside_belongs_to_somebody_else(world):
+def test_data_from_outside_belongs_to_another_program(world):
     """Rule 10.6: its files are listed where they lie."""
     world.arrive("a", "file:///1")
     first = world.uuid("a")
@@ -178,7 +178,7 @@ def test_what_came_from_outside_belongs_to_somebody_else(world):
     assert Removals(world.store).assets() == ["a", "b", "c"]
 
 
-def test_a_dataset_is_told_by_its_refs_that_have_more_than_one_instance_or_a_tainted_one(world):
+def test_a_dataset_lists_its_refs_with_several_instances_or_a_tainted_one(world):
     first, second = built_twice(world, "a")
     world.live("b", "c")
     world.taint("b")
@@ -206,7 +206,7 @@ def test_what_is_unknown_or_named_twice_is_refused(world, command):
     reason = {"reason": "enough"} if command is c.RemoveManifests else {}
 
     with pytest.raises(NotFound):
-        world.handle(command(uuids=("nobody",), **reason))
+        world.handle(command(uuids=("unknown",), **reason))
     with pytest.raises(DuplicateRef):
         world.handle(command(uuids=(uuid, uuid), **reason))
 

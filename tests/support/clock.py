@@ -9,7 +9,7 @@ NOON = 1_700_000_000.0
 
 
 class Clock:
-    """A clock that only moves when somebody turns it."""
+    """A clock that only moves when a test turns it."""
 
     def __init__(self, now: float = NOON) -> None:
         self.now = now

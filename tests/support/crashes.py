@@ -19,11 +19,11 @@ def on_each_statement(store, call):
     for name in ("execute", "executemany"):
         run = getattr(psycopg.Cursor, name)
 
-        def told(cursor, sql, *rest, run=run, **more):
+        def counted(cursor, sql, *rest, run=run, **more):
             call(sql)
             return run(cursor, sql, *rest, **more)
 
-        setattr(psycopg.Cursor, name, told)
+        setattr(psycopg.Cursor, name, counted)
 
 
 def killed_at(world, statement, act):

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 LOOPBACK = "127.0.0.1"
 
-#: Below those that the system gives to whoever asks for any: one of them could be another's before its server listens.
+#: Below those that the system gives to a process that asks for any: one of them could be another's before its server listens.
 FIRST, LAST = 20_000, 32_000
 
 #: Not the generator of `random`, which pytest-randomly resets for each test: a repeated run would try the same ports.

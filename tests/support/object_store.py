@@ -50,7 +50,7 @@ class S3Server:
         return name
 
     def drop_bucket(self, name: str) -> None:
-        """With all that is in it, as somebody does on a bad day."""
+        """With all that is in it, as a person does by mistake."""
         for key in self.keys(name):
             self.client().delete_object(Bucket=name, Key=key)
         self.client().delete_bucket(Bucket=name)

@@ -169,7 +169,7 @@ class Operations:
 
 
 class Marks:
-    """Who has which job, and how it ended, counted anew from the log in the plainest way."""
+    """Who has which job, and how it ended, counted from the log in the plainest way."""
 
     def __init__(self) -> None:
         self._leases: dict[str, str] = {}
@@ -177,7 +177,7 @@ class Marks:
         self.tokens: dict[str, str] = {}
 
     def see(self, event: Event) -> str | None:
-        """What is wrong: the word of somebody who did not have the job then was taken, or a second one."""
+        """Faults: a report of an executor without the job was accepted, or a second report."""
         if not isinstance(event.fact, MetaInvoked):
             return None
         for key, value in event.fact.puts.items():
@@ -186,7 +186,7 @@ class Marks:
                 continue
             if name == "executor":
                 lease = lease_of(value)
-                self._leases[job] = "nobody" if lease.released else lease.token
+                self._leases[job] = "released" if lease.released else lease.token
             elif name == "state":
                 token = mark_of(value).token
                 if token != self._leases.get(job):

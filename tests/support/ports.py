@@ -1,4 +1,4 @@
-"""Doubles of the engine's ports: a Dagster that starts what it is told to, and ends it when the test says so."""
+"""Doubles of the engine's ports: a Dagster that starts what the engine orders, and ends it when the test says so."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HandLauncher:
         self.runs[launch_id] = self.runs[launch_id]._replace(status=status)
 
     def forget(self, launch_id: str) -> None:
-        """Somebody deleted the Dagster run."""
+        """A user deleted the Dagster run."""
         del self.runs[launch_id]
 
     @property

@@ -147,7 +147,7 @@ def _found_missing(world: World, ref: str, missing: str) -> None:
 
 
 def _failures(world: World) -> None:
-    """Tried again and given up, lost, canceled by a person and because nobody wants it, and repaired."""
+    """Tried again and given up, lost, canceled by a person and for lack of a want, and repaired."""
     world.miss("e", "d")
     world.fail("d", kind="transient", error="executor lost")
     world.clock.turn(AN_HOUR)
@@ -178,7 +178,7 @@ def _taints(world: World) -> None:
     world.handle(c.RevertCanonical(ref="left", uuid=first, reason="the first was right"))
     world.handle(c.TaintPartitions(uuids=(world.uuid("right"),), reason="this very one"))
     world.start("m")
-    world.handle(c.TaintPartitions(refs=("c",), reason="and whatever comes of it", downstream=True))
+    world.handle(c.TaintPartitions(refs=("c",), reason="with all that was built from it", downstream=True))
     world.succeed("m", inputs=["c"])
     world.handle(c.CreateWants(wants=(("c",),), rebuild=True, comment="once more, “please”"))
     _turn(world)
@@ -257,7 +257,7 @@ def _registrations(world: World) -> None:
 
 
 def _still_going_on(world: World) -> None:
-    """What is queued, runs, waits and has failed at the end; somebody waits for each."""
+    """Job runs that are queued, run, wait and have failed at the end; each has a requester that waits."""
     world.taint("a", "right", "h")
     world.want("a", "right", priority=5, sla=AN_HOUR)
     world.miss("right", "a")

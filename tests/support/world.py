@@ -31,7 +31,7 @@ EMPTY = ManifestFact(state="empty", uri="file:///data")
 
 
 class _Worlds:
-    """Where worlds are made that are not told where: the fixture `database` says so."""
+    """The place of worlds that name none: the fixture `database` sets it."""
 
     @staticmethod
     def in_memory() -> str:
@@ -113,7 +113,7 @@ class World:
     # Building
 
     def buffer(self, *refs: str, together: bool = False) -> str:
-        """Lease refs as the orchestrator does, wanting what nobody wants yet; the launch id. `together`: as one job run."""
+        """Lease refs as the orchestrator does, wanting what has no want yet; the launch id. `together`: as one job run."""
         for ref in refs:
             if not self.open_wants(ref):
                 self.want(ref)
@@ -253,7 +253,7 @@ class World:
         return [str(row[2]) for row in self.queries.raw_events(after_seq, 1_000_000)]
 
     def broken(self) -> list[Violation]:
-        """What the invariants find, without folding the log anew."""
+        """What the invariants find, without a fold of the log."""
         with self.store.reading() as connection:
             return violations(connection)
 

@@ -1,4 +1,4 @@
-"""What a filter cannot match, told from figures alone (rule 9.8)."""
+"""Files that a filter cannot match, decided from figures alone (rule 9.8)."""
 
 import pytest
 
@@ -96,7 +96,7 @@ def test_a_file_in_which_no_row_can_match_is_passed_over(where):
         "big = 9007199254740992e0",
         "text = 'x'",
         "void is null",
-        "nobody = 1",
+        "absent = 1",
         "t.n = 9",
         "s = 'a\\u0041'",
         "s = 'B' 'Z'",

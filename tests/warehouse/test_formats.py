@@ -70,7 +70,7 @@ def test_a_fingerprint_changes_with_the_rows_and_not_with_the_time(file_format, 
 
 
 @pytest.mark.parametrize("contents", [b"", b"PAR1 but not really PAR1", b"ORC"])
-def test_what_is_no_such_file_is_told_by_its_path(file_format, tmp_path, contents):
+def test_a_file_of_another_format_is_named_by_its_path(file_format, tmp_path, contents):
     path = tmp_path / f"part-0{file_format.suffix}"
     path.write_bytes(contents)
 

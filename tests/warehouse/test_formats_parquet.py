@@ -83,7 +83,7 @@ def test_a_look_at_a_few_rows_reads_no_more(tmp_path):
     assert table.to_pydict() == {"n": [0, 0, 1]}
 
 
-def test_what_is_no_parquet_is_told_by_name(tmp_path):
+def test_a_file_that_is_no_parquet_is_named(tmp_path):
     (tmp_path / "part-0.parquet").write_bytes(b"PAR1 but not really PAR1")
 
     with pytest.raises(NotParquet, match=r"part-0.parquet is no readable Parquet file"):

@@ -113,7 +113,7 @@ def test_two_staging_folders_of_one_instance_are_two(tmp_path):
         ("EIO", "input/output error"),
     ],
 )
-def test_a_disk_that_refuses_is_told_in_one_sentence_with_what_to_do(number, words):
+def test_a_refusal_of_the_disk_is_one_sentence_with_what_to_do(number, words):
     import errno
 
     code = getattr(errno, number)

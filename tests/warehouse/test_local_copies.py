@@ -47,7 +47,7 @@ def test_what_was_not_used_for_longest_goes_first_until_the_rest_fits(cache):
     assert (old.exists(), older.exists(), oldest.exists()) == (True, False, False)
 
 
-def test_what_may_be_being_read_stays_whatever_the_bound(cache):
+def test_a_copy_that_may_be_in_use_stays_under_any_bound(cache):
     read = a_copy("s3://b/a/data/instance=1/part", used_hours_ago=1)
 
     local_copies.prune(0, time.time())

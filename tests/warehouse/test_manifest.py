@@ -78,7 +78,7 @@ def write_in_processes(root):
     found = dict(outcomes.get(timeout=120) for _ in writers)
     for writer in writers:
         writer.join(240)
-        assert writer.exitcode == 0, "a writer did not end within 240 s of what it told"
+        assert writer.exitcode == 0, "a writer did not end within 240 s after its report"
     return [found[number] for number in range(PROCESSES)]
 
 
@@ -132,7 +132,7 @@ def test_writing_the_same_again_changes_nothing(warehouse):
     assert [path.name for path in Path(warehouse.instance_dir("raw/flights", UUID)).iterdir()] == ["manifest.json"]
 
 
-def test_of_two_writers_one_wins_and_the_other_is_told(warehouse):
+def test_of_two_writers_one_wins_and_the_other_is_refused(warehouse):
     together = Barrier(2)
 
     def write(attempt):
@@ -164,7 +164,7 @@ def test_a_truncated_manifest_is_damaged(warehouse, kept_bytes):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
-def test_a_manifest_of_a_newer_version_asks_for_an_upgrade_whatever_its_shape(warehouse):
+def test_a_manifest_of_a_newer_version_asks_for_an_upgrade_in_any_shape(warehouse):
     write_manifest(warehouse, manifest_of())
     damage(warehouse, lambda _: b'{"schema_version": 2, "files": "elsewhere"}')
 
@@ -224,7 +224,7 @@ def test_a_listed_name_that_leads_elsewhere_is_missing_and_is_not_read(warehouse
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         b'{"schema_version": 1}',
         b'{"schema_version": "1"}',
@@ -234,9 +234,9 @@ def test_a_listed_name_that_leads_elsewhere_is_missing_and_is_not_read(warehouse
         b'{"schema_version": 1, "state": "half"}',
     ],
 )
-def test_what_is_no_manifest_is_damaged(warehouse, told):
+def test_what_is_no_manifest_is_damaged(warehouse, text):
     write_manifest(warehouse, manifest_of())
-    damage(warehouse, lambda _: told)
+    damage(warehouse, lambda _: text)
 
     with pytest.raises(ManifestDamaged, match="cannot be read"):
         read_manifest(warehouse, "raw/flights", UUID)

@@ -116,7 +116,7 @@ def test_the_files_are_there_before_the_manifest(s3, warehouse):
     assert [path.rpartition(".")[2] for path in puts[-3:]] == ["parquet", "parquet", "json"]
 
 
-def test_of_two_writers_of_one_manifest_one_wins_and_the_other_is_told(warehouse):
+def test_of_two_writers_of_one_manifest_one_wins_and_the_other_is_refused(warehouse):
     together = Barrier(8)
 
     def write_attempt(attempt):
@@ -280,7 +280,7 @@ def test_what_is_gone_or_has_another_size_is_found_by_a_deep_check(s3, bucket, w
 
 
 @pytest.mark.parametrize(("body", "words"), [(None, "it is not there"), (b"PAR1", "it has 4 bytes instead of")])
-def test_a_reader_is_told_which_listed_file_is_lost(s3, bucket, warehouse, body, words):
+def test_a_reader_gets_the_name_of_a_lost_file(s3, bucket, warehouse, body, words):
     manifest = write(warehouse, numbers(1), numbers(2))
     key = f"{warehouse.instance_dir('raw/flights', UUID)}/{manifest.files[1].uri}".removeprefix(f"s3://{bucket}/")
     s3.client().delete_object(Bucket=bucket, Key=key)
@@ -363,7 +363,7 @@ EVERYTHING = [do_stage, do_upload, do_write_manifest, do_read_manifest, do_fetch
 
 
 @pytest.mark.parametrize("do", EVERYTHING)
-def test_a_bucket_that_disappears_is_told_whatever_is_done(s3, bucket, warehouse, do):
+def test_a_bucket_that_disappears_is_named_by_every_action(s3, bucket, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
     if do is do_stage:
@@ -377,7 +377,7 @@ def test_a_bucket_that_disappears_is_told_whatever_is_done(s3, bucket, warehouse
 
 
 @pytest.mark.parametrize("do", EVERYTHING)
-def test_who_may_not_is_told_whatever_is_tried(s3, warehouse, do):
+def test_missing_rights_are_named_by_every_action(s3, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
     if do is do_stage:
@@ -389,7 +389,7 @@ def test_who_may_not_is_told_whatever_is_tried(s3, warehouse, do):
 
 
 @pytest.mark.parametrize("do", EVERYTHING)
-def test_a_store_that_does_not_answer_is_told_whatever_is_asked(bucket, warehouse, monkeypatch, do):
+def test_a_store_that_does_not_answer_is_named_by_every_question(bucket, warehouse, monkeypatch, do):
     # Port 9 is closed: nothing is bound to it without rights that no test has.
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     forget_connections()

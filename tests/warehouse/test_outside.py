@@ -43,7 +43,7 @@ def warehouse(request, tmp_path):
 
 @pytest.fixture
 def put(root, tmp_path) -> Callable[..., str]:
-    """Write a file of some numbers, as somebody else does."""
+    """Write a file of some numbers, as another program does."""
     file_system, _ = fsspec.core.url_to_fs(root)
 
     def put(name: str, *numbers: int, contents: bytes | None = None) -> str:
@@ -99,7 +99,7 @@ def test_a_file_is_described_where_it_lies(root, put):
     assert file.entry.checksum.startswith("footer-sha256:")
 
 
-def test_what_is_no_data_is_told_by_its_path(root, put):
+def test_a_file_that_is_no_data_is_named_by_its_path(root, put):
     path = put("a.parquet", contents=b"PAR1 but not really PAR1")
 
     (found,) = describe_each(find_files(f"{root}/*"))

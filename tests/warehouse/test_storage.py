@@ -111,7 +111,7 @@ def test_a_url_whose_library_is_not_installed_says_what_to_install():
     assert answer.stderr.strip().endswith("pip install 'databuild-dagster[s3]'")
 
 
-def test_a_protocol_that_nobody_knows_is_refused():
+def test_an_unknown_protocol_is_refused():
     with pytest.raises(InvalidWarehouse, match="nope"):
         Warehouse("nope://bucket/prefix").new_staging_dir("x")
 
@@ -128,7 +128,7 @@ def test_a_store_that_cannot_write_create_only_is_refused_before_anything_is_wri
         Warehouse("data://bucket/prefix").new_staging_dir("x")
 
 
-def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_told(tmp_path):
+def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_named(tmp_path):
     warehouse = Warehouse(str(tmp_path / "warehouse"))
     staging = warehouse.new_staging_dir(UUID)
     disk.make_dirs(staging)
@@ -139,7 +139,7 @@ def test_a_local_warehouse_that_disappears_between_writing_and_publishing_is_tol
         publish_files(staging, warehouse.instance_dir("a", UUID), [FileEntry("part-0.parquet", 3, 1, "sha256:00")])
 
 
-def test_a_local_warehouse_that_has_disappeared_is_told_to_readers(tmp_path):
+def test_a_local_warehouse_that_has_disappeared_is_named_to_readers(tmp_path):
     with pytest.raises(ManifestMissing, match="or it was built in another warehouse"):
         read_manifest(Warehouse(str(tmp_path / "gone")), "a", UUID)
 

@@ -178,7 +178,7 @@ def test_interruption_has_a_name_and_beta_warnings_can_be_silenced() -> None:
         pass
 
 
-def test_asset_events_of_a_run_can_be_told_from_outside_of_it(instance: dg.DagsterInstance) -> None:
+def test_asset_events_of_a_run_can_be_recorded_from_outside_of_it(instance: dg.DagsterInstance) -> None:
     made = instance.add_run(dg.DagsterRun("job"))
     key = dg.AssetKey("a")
     observed = private.AssetObservationData(dg.AssetObservation(key, partition="x"))

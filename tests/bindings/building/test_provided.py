@@ -572,7 +572,7 @@ def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_st
     """Rule 9.8"""
     import databuild_dagster.bindings.building.provided.compact as module
 
-    def while_somebody(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
+    def while_another_writes(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
         written = compact_instance(spark, warehouse, manifest, folder, **options)
         if manifest.ref == "orders@tue":
             if happens == "rebuilt":
@@ -581,7 +581,7 @@ def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_st
                 site.engine.handle(TaintPartitions(refs=("orders@tue",), reason="wrong"))
         return written
 
-    monkeypatch.setattr(module, "compact_instance", while_somebody)
+    monkeypatch.setattr(module, "compact_instance", while_another_writes)
 
     view = compact(site).end()
 

@@ -455,7 +455,7 @@ def test_other_columns_are_refused_by_name_unless_the_boundary_allows_them(place
     assert sorted(place.lots()) == ["05", "06", "07", "08"]
 
 
-def test_names_without_a_time_and_times_without_a_partition_are_told(place):
+def test_names_without_a_time_and_times_without_a_partition_are_named(place):
     for name in ("latest", "20130230T0500", "20140101T0500", "20130101T2500"):
         place.drop(f"flights_{name}.parquet", 1.0)
 

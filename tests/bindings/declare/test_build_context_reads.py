@@ -105,7 +105,7 @@ def test_a_rebuild_is_one_call_whether_its_inputs_are_live_or_tainted_too(planes
     assert not inputs_of(site, "plane_history@N1") & read
 
 
-def test_a_tainted_input_that_nobody_wants_is_asked_for_by_the_function_again(planes: Any) -> None:
+def test_a_tainted_input_without_a_want_is_asked_for_by_the_function_again(planes: Any) -> None:
     """Rule 6.3: a learned input is never the cause of a recorded miss; the function itself has to name it again."""
     site, calls = planes
     site.build("plane_history@N1")

@@ -142,7 +142,7 @@ def test_a_check_that_raises_closes_the_gate_and_says_so(deploy: Any, batched: b
     assert json.loads(manifest_of(site, first).read_text())["state"] == "partial"
 
 
-def test_a_check_that_answers_nothing_is_told_what_to_answer(deploy: Any) -> None:
+def test_a_check_without_an_answer_is_refused_with_what_to_return(deploy: Any) -> None:
     def silent(rows: pd.DataFrame) -> None:
         rows.count()
 

@@ -700,7 +700,7 @@ def test_an_asset_in_parts_that_is_called_is_its_plain_function(calls: Calls) ->
     assert counted(pd.DataFrame({"k": [1, 2, 3]})).n.tolist() == [3]
 
 
-def test_code_without_a_version_is_told_apart_by_itself() -> None:
+def test_code_without_a_version_is_distinguished_by_its_text() -> None:
     """Rule 10.4: parts of other code are not kept"""
 
     def one(frame: Any) -> Any:

@@ -32,7 +32,7 @@ def site(deploy: Any) -> Any:
     return deploy(numbers)
 
 
-def built_and_not_told(site: Any, holder: str) -> dg.DagsterRun:
+def built_and_not_reported(site: Any, holder: str) -> dg.DagsterRun:
     """A launch that has reported its success to our log, and Dagster of nothing but its start."""
     launch_id, job_run = site.engine.new_id(), site.engine.new_id()
     run = site.instance.create_run_for_job(
@@ -69,7 +69,7 @@ def status(site: Any, run: dg.DagsterRun) -> dg.DagsterRunStatus:
 
 
 def test_the_builds_of_a_dead_process_are_shown_and_its_dagster_run_ends(site: Any) -> None:
-    run = built_and_not_told(site, dead_process())
+    run = built_and_not_reported(site, dead_process())
     assert site.materialized("numbers") == []
 
     site.build()
@@ -80,7 +80,7 @@ def test_the_builds_of_a_dead_process_are_shown_and_its_dagster_run_ends(site: A
 
 
 def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site: Any) -> None:
-    run = built_and_not_told(site, dead_process())
+    run = built_and_not_reported(site, dead_process())
     site.instance.report_run_failed(run)
 
     site.build()
@@ -90,7 +90,7 @@ def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site
 
 
 def test_a_live_process_reports_its_builds_itself(site: Any) -> None:
-    run = built_and_not_told(site, this_process())
+    run = built_and_not_reported(site, this_process())
 
     site.build()
 

@@ -302,7 +302,7 @@ def test_what_failed_and_was_tainted_holds_nothing_even_if_asked_for(site: Site,
         read("orders@2024-01-29", allow_tainted=True, format="pandas", home=home)
 
 
-def test_a_missing_ref_is_told_from_one_that_cannot_be(site: Site, home: str) -> None:
+def test_a_missing_ref_differs_from_an_impossible_one(site: Site, home: str) -> None:
     with pytest.raises(NotLive, match=r"orders@2024-01-29 is missing, .*`databuild build orders@2024-01-29`"):
         read("orders@2024-01-29", format="pandas", home=home)
     with pytest.raises(UnknownPartition, match="orders@2024-01-32"):
@@ -439,7 +439,7 @@ print({{"dagster", "grpc"}} & set(sys.modules) or "neither")
 
 @pytest.mark.long
 @pytest.mark.extended
-def test_a_process_with_a_jvm_of_its_own_is_told_to_give_its_session(site: Site, home: str, tmp_path: Path) -> None:
+def test_a_process_with_a_jvm_of_its_own_is_asked_to_pass_its_session(site: Site, home: str, tmp_path: Path) -> None:
     site.build("orders@2024-01-29")
     code = f"""
 from databuild_dagster import read, table

@@ -97,7 +97,9 @@ def escaping(path: Path) -> None:
         (changed(instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"), "it is that of instance 5e0002a1"),
     ],
 )
-def test_a_reader_is_told_and_gets_nothing(site: Site, spoil: Callable[[Path], None], words: str) -> None:
+def test_a_reader_of_a_damaged_manifest_is_refused_and_gets_nothing(
+    site: Site, spoil: Callable[[Path], None], words: str
+) -> None:
     spoil(manifest_path(site))
 
     with pytest.raises(DatabuildError, match=words) as refusal:

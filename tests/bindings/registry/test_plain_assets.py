@@ -114,7 +114,7 @@ def test_plain_assets_and_checks_read_ours_as_one_frame(deploy: Any) -> None:
     assert site.steps["numbers_positive"] == "success"
 
 
-def test_a_plain_asset_that_reads_what_is_not_live_is_told_what_to_do(deploy: Any) -> None:
+def test_a_plain_asset_that_reads_a_missing_ref_is_refused_with_what_to_do(deploy: Any) -> None:
     @dg.asset(partitions_def=daily)
     def report(numbers: pd.DataFrame) -> None: ...
 

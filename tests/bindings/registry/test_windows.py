@@ -74,7 +74,7 @@ def test_intervals_follow_each_other_across_chunks_and_are_half_open(partitions,
 
 
 @pytest.mark.parametrize("made", [Windows, windows_of], ids=["by Dagster", "by a watcher"])
-def test_those_that_have_ended_are_told_in_order_and_so_many_at_most(made):
+def test_ended_windows_are_listed_in_order_and_up_to_a_bound(made):
     windows = made(DEFINITIONS["hours"])
     start = windows.start
 

@@ -1,4 +1,4 @@
-"""Operations from start to end, and whatever may happen in between (rules 9.2-9.7)."""
+"""Operations from start to end, and every trouble in between (rules 9.2-9.7)."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_incompatible_operations_are_refused_and_others_run_beside_each_other(op
         assert outcome(operations, id) is OperationState.SUCCESS
 
 
-def test_of_two_who_start_at_once_one_is_told_and_writes_nothing(operations, monkeypatch):
+def test_of_two_simultaneous_starts_one_is_refused_and_writes_nothing(operations, monkeypatch):
     """Rule 9.3: both have read the same."""
     manager = operations.manager
     invoke = manager.meta.invoke_all
@@ -259,12 +259,12 @@ def test_a_job_that_asks_to_be_tried_again_is_also_where_it_may_fail(world):
     operations.run_all(id)
 
     assert tries == [1, 2]
-    assert len(operations.lake.cleaned) == 1, "a volatile job begins anew"
+    assert len(operations.lake.cleaned) == 1, "a volatile job starts from nothing"
     assert outcome(operations, id) is OperationState.SUCCESS
 
 
-def test_why_a_job_is_tried_again_is_told_and_kept_until_it_ends(world):
-    """Rule 9.5: by whoever runs it, and to whoever looks"""
+def test_the_reason_of_a_retry_is_reported_and_kept_until_the_job_ends(world):
+    """Rule 9.5: by the executor that runs it, to every reader"""
 
     def down_twice(context):
         if context.partition == "2" and context.attempt < 3:
@@ -378,13 +378,15 @@ def test_the_jobs_of_an_executor_that_is_gone_are_adopted(operations, how):
     assert {partition for _, partition in heir.jobs} == set(DAYS)
     operations.run_all(id, heir)
 
-    assert set(operations.lake.cleaned) == set(lost.items()), "a volatile job begins anew, and what lay there is gone"
+    assert set(operations.lake.cleaned) == set(lost.items()), (
+        "a volatile job starts from nothing, and its earlier output is gone"
+    )
     assert outcome(operations, id) is OperationState.SUCCESS
     assert all(len(tokens) == 1 for tokens in operations.lake.written.values())
 
 
 def test_a_coordinator_releases_the_jobs_of_an_executor_that_is_gone(operations):
-    """Rule 9.5: who comes next takes them at once; who had them is not believed from then on, though nobody has them yet."""
+    """Rule 9.5: who comes next takes them at once; who had them is not believed from then on, although no executor has them yet."""
     id = operations.manager.start("write", "days", {})
     silent, coordinator = operations.executor("silent"), operations.coordinator()
     for job in silent.take(id, 10):
@@ -519,7 +521,7 @@ def test_an_executor_that_ends_in_good_order_gives_its_jobs_back(operations):
 
 
 def test_what_an_executor_took_without_hearing_of_it_it_takes_again(operations, monkeypatch):
-    """The answer was lost, and its heartbeat goes on: nobody else would ever have it."""
+    """The answer was lost, and its heartbeat goes on: no other executor would ever get it."""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     invoke = executor.meta.invoke_all
@@ -577,13 +579,13 @@ def test_a_coordinator_that_is_gone_is_replaced(operations):
     while executor.step(keeps, 10):
         pass
 
-    assert heir.coordinate().completed == {}, "somebody else is coordinator"
+    assert heir.coordinate().completed == {}, "another process is coordinator"
     operations.dead.add("dead")
     assert heir.coordinate().completed == {keeps: OperationState.SUCCESS}
 
 
 def test_a_coordinator_that_comes_late_leaves_no_key_behind(operations):
-    """Found by the simulation: what it had read was that nobody leads, and by then all was over."""
+    """Found by the simulation: it had read that there is no coordinator, and by then all was over."""
     id = operations.manager.start("write", "days", {})
     executor, late = operations.executor(), operations.coordinator("late")
     while executor.step(id, 10):
@@ -655,8 +657,8 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
     assert coordinator.coordinate().completed == {id: OperationState.SUCCESS}
 
 
-def test_why_a_completion_does_not_end_is_told_to_whoever_looks(operations, monkeypatch):
-    """Rule 9.6: and whoever takes over counts on"""
+def test_the_reason_of_an_unfinished_completion_is_shown(operations, monkeypatch):
+    """Rule 9.6: and the next coordinator continues the count"""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     while executor.step(id, 10):
@@ -703,7 +705,7 @@ def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
     operations.manager.cancel(bad)
 
 
-def test_jobs_that_nobody_here_can_clean_up_after_hide_no_others(operations, monkeypatch):
+def test_jobs_without_code_to_clean_up_hide_no_others(operations, monkeypatch):
     """Rule 9.6: the code of their type is gone"""
     monkeypatch.setattr(completing, "MAX_CLEANED", 2)
     unknown, known = operations.manager.start("alone", "days", {}), operations.manager.start("write", "whole", {})
@@ -806,7 +808,7 @@ def test_an_operation_whose_code_is_gone_waits_and_can_be_canceled(operations):
 
     assert without.coordinator().coordinate().cleaned == 0
     coordinator = operations.coordinator()
-    assert coordinator.coordinate().cleaned == 1, "whoever has the code cleans up"
+    assert coordinator.coordinate().cleaned == 1, "the process that has the code cleans up"
     assert operations.lake.cleaned == [(job.context.partition, job.context.token)]
 
 
@@ -826,7 +828,7 @@ def test_an_operation_that_newer_code_started_waits_and_can_be_canceled(operatio
 
 
 @pytest.mark.parametrize("key", ["arg", "partitions", "job"])
-def test_records_of_another_shape_are_told_and_the_operation_can_be_canceled(operations, key):
+def test_records_of_another_shape_are_reported_and_the_operation_can_be_canceled(operations, key):
     id = operations.manager.start("write", "days", {})
     place = {"arg": id.arg, "partitions": id.partitions, "job": id.job("1").executor}[key]
     operations.meta.invoke_all([do(Put(place, b'{"format":7}'))])
@@ -837,7 +839,7 @@ def test_records_of_another_shape_are_told_and_the_operation_can_be_canceled(ope
 
 
 @pytest.mark.parametrize("value", [b'{"format":7,"how":"well"}', b"torn"])
-def test_an_entry_of_the_history_that_cannot_be_read_is_listed_as_such_and_stops_nobody(operations, value):
+def test_an_unreadable_entry_of_the_history_is_listed_as_such_and_blocks_nothing(operations, value):
     """Bad input of issue 7: of newer code, nothing is lost"""
     old = operations.manager.start("write", "days", {})
     operations.manager.cancel(old)
@@ -861,7 +863,7 @@ def test_a_name_in_the_history_that_only_newer_code_gives_is_passed_over(operati
 
 
 @pytest.mark.parametrize("what", ["note", "history", "name"])
-def test_a_note_of_an_unclean_job_that_cannot_be_read_stays_and_stops_nobody(operations, what):
+def test_an_unreadable_note_of_an_unclean_job_stays_and_blocks_nothing(operations, what):
     """Bad input of issue 7: newer code has ended it, and cleans up"""
     old = operations.manager.start("write", "days", {}, partitions=["1"])
     operations.executor("dead").take(old, 1)
@@ -984,7 +986,7 @@ def test_a_look_costs_what_has_changed_and_not_what_is_done(make_world):
     assert coordinator.tracker.n_applied == before > idle
 
 
-def test_a_tracker_whose_past_was_forgotten_reads_anew(operations):
+def test_a_tracker_whose_past_was_compacted_reads_everything(operations):
     id = operations.manager.start("write", "days", {})
     executor, coordinator = operations.executor(), operations.coordinator()
     coordinator.coordinate()

@@ -1,7 +1,7 @@
 """kill -9 between any two statements of any step of an operation, then others go on: the same end (rules 9.3-9.7).
 
 Each step is killed at its first statement, at its second, and so on until it survives; every time in an operation of its
-own, which somebody else then brings to its end.
+own, which another process then finishes.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ def victim(operations):
 
 
 def all_run(operations, id):
-    executor = operations.executor("somebody")
+    executor = operations.executor("another")
     while executor.step(id, 10):
         pass
 
 
 def begun(operations, id):
-    """Somebody has all jobs, has written, and is dead."""
+    """Another executor has all jobs, has written, and is dead."""
     dead = operations.executor("before")
     for job in dead.take(id, 10):
         dead.run(job)
@@ -92,7 +92,7 @@ STEPS = {
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_whoever_is_killed_wherever_the_end_is_the_same(shared_url, tmp_path, name):
+def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path, name):
     """Rule 9.6: losing any process at any line leaves a state from which the rest goes on."""
     step = STEPS[name]
     world = World([dataset("days", keys=DAYS)], url=shared_url)
@@ -110,7 +110,7 @@ def test_whoever_is_killed_wherever_the_end_is_the_same(shared_url, tmp_path, na
         was_killed = killed_at(world, statement, lambda _, operations=operations, id=id: step.act(operations, id))
 
         world.ids.following += 1000
-        operations.dead |= {"victim", "before", "somebody"}
+        operations.dead |= {"victim", "before", "another"}
         go_on(operations, id, step, is_start=name == "start")
         if not was_killed:
             break

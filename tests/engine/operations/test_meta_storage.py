@@ -110,7 +110,7 @@ def test_statements_of_one_invoke_are_answered_one_by_one_under_one_revision(met
 
 
 def test_a_prefix_and_a_range_are_of_bytes(meta):
-    """Whatever language the database was made in."""
+    """In any language of the database."""
     for key in ("a.1", "a.10", "a.2", "a/", "B", "ä", "a.1.x"):
         meta.put(key, b"")
 
@@ -158,7 +158,7 @@ def test_a_watch_of_one_key_hears_of_no_other(meta):
     assert watch.poll() == ()
 
 
-def test_a_watch_that_is_far_behind_is_told_bit_by_bit(meta, monkeypatch):
+def test_a_watch_that_is_far_behind_gets_the_changes_in_pages(meta, monkeypatch):
     revisions = [put(meta, a=b"%d" % number) for number in range(7)]
     queries = meta.queries
 
@@ -187,7 +187,7 @@ _RANGES = [("a", "b"), ("a.1", "a.1\x01"), ("", "z")]
 
 @pytest.mark.timeout(300)
 @given(steps=_STEPS)
-def test_whatever_happens_a_watch_tells_each_revision_once_and_in_order(database, steps):
+def test_a_watch_reports_each_revision_once_and_in_order_after_any_commands(database, steps):
     """Rule 9.1: none lost, none twice, resumable; compaction leaves what named watchers have not seen."""
     world = World([dataset("a")])
     meta = MetaStorage(world.engine)
@@ -257,7 +257,7 @@ def _changed(state, before, ops):
 
 def test_compaction_leaves_what_a_running_watcher_has_not_seen(meta):
     """Rule 9.1"""
-    watch = meta.watch("a", name="somebody")
+    watch = meta.watch("a", name="another")
     revisions = [put(meta, a=b"%d" % number) for number in range(3)]
 
     compacted = meta.compact(meta.engine.queries.head().seq)
@@ -267,7 +267,7 @@ def test_compaction_leaves_what_a_running_watcher_has_not_seen(meta):
 
 
 def test_a_watcher_that_is_gone_holds_nothing_back_for_long(meta):
-    watch = meta.watch("a", name="somebody")
+    watch = meta.watch("a", name="another")
     put(meta, a=b"1")
     meta.engine.clock.turn(WATCH_LEASE_SECONDS + 1)
 
@@ -279,7 +279,7 @@ def test_a_watcher_that_is_gone_holds_nothing_back_for_long(meta):
 
 
 def test_a_watcher_that_closes_holds_nothing_back(meta):
-    watch = meta.watch("a", name="somebody")
+    watch = meta.watch("a", name="another")
     put(meta, a=b"1")
     watch.close()
 
@@ -287,7 +287,7 @@ def test_a_watcher_that_closes_holds_nothing_back(meta):
 
 
 def test_a_watcher_that_asks_now_and_then_is_never_cut_off(meta):
-    watch = meta.watch("a", name="somebody")
+    watch = meta.watch("a", name="another")
     for _ in range(4):
         meta.engine.clock.turn(WATCH_LEASE_SECONDS * 0.6)
         revision = put(meta, a=b"1")
@@ -324,7 +324,7 @@ def test_nothing_is_compacted_that_has_not_happened(meta):
     assert meta.compact(10**9) == meta.engine.queries.head().seq - 1
 
 
-def test_what_somebody_else_put_among_the_watchers_holds_nothing_back(meta):
+def test_a_foreign_key_among_the_watchers_blocks_nothing(meta):
     meta.put(WATCHERS + "x", b"what?")
 
     assert meta.compact(head := meta.engine.queries.head().seq) == head

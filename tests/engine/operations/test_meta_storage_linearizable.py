@@ -2,7 +2,7 @@
 
 Every answer carries its revision, so the sequence need not be searched for, as Wing and Gong do: invokes stand in the
 order of their revisions, a read behind the invoke whose revision it names. What is left to check is that a plain dict,
-asked in that order, gives the same answers, and that nobody who began after another had ended stands before it.
+asked in that order, gives the same answers, and that no client that began after another had ended comes before it.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ def ticked(world):
 # One ref, one cause
 
 
-def test_nobody_wants_it(world):
+def test_a_ref_without_a_want_is_explained_so(world):
     assert causes(world, "a") == [("a", "never built; no open want names it")]
 
 
-def test_nobody_wants_it_any_more(world):
+def test_a_ref_whose_wants_have_ended_is_explained_so(world):
     want = world.want("a")
     world.cancel_want(want)
 
@@ -261,7 +261,7 @@ def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
 
 
 def test_a_command_that_ticks_in_between_keeps_the_orchestrators_limits(make_world):
-    """Rule 11.1: the next tick is the orchestrator's, whatever `databuild build` was limited to."""
+    """Rule 11.1: the next tick is the orchestrator's, with any limits of `databuild build`."""
     world = make_world(dataset("a"), dataset("b"))
     orchestrator = Orchestrator(world)
     orchestrator.tick(interval_seconds=30, open_launches=1)
@@ -347,7 +347,7 @@ def test_what_it_waits_for_is_being_built(make_world):
     assert answer[1][1].startswith("its lease is held by job run")
 
 
-def test_it_misses_inputs_that_nobody_looked_at_yet(make_world):
+def test_it_misses_inputs_that_no_tick_looked_at_yet(make_world):
     world = make_world(dataset("a"), dataset("x"), dataset("b", "a", "x"))
     world.start("x")
     world.want("b")
@@ -375,7 +375,7 @@ def test_its_last_call_asked_for_what_is_being_built(world):
 
 
 def test_a_ring_of_waits_ends(world):
-    """Learned inputs may lead round: both are told once."""
+    """Learned inputs may form a cycle: both are named once."""
     world.miss("a", "b")
     world.miss("b", "c")
     world.start("c")
@@ -385,7 +385,7 @@ def test_a_ring_of_waits_ends(world):
     assert refs == ["a", "b", "c"]
 
 
-def test_the_worst_is_told_first_and_of_many_only_some(make_world):
+def test_the_worst_cause_is_first_and_of_many_only_some_are_shown(make_world):
     keys = [str(key) for key in range(MAX_FOLLOWED + 5)]
     world = make_world(dataset("days", keys=keys), dataset("sum", ("days", "all")))
     world.miss("sum", *(f"days@{key}" for key in keys))
@@ -397,7 +397,7 @@ def test_the_worst_is_told_first_and_of_many_only_some(make_world):
     assert answer[0][1].startswith("waits for days@0, days@1, days@10 and 12 more")
     assert answer[1] == ("sum", "and 5 more that it needs: 3 never built, 1 to be tried again, 1 being built")
     assert len(answer) >= 2 + MAX_FOLLOWED
-    assert "days@3" not in [ref for ref, _ in answer], "what is on its way is told last"
+    assert "days@3" not in [ref for ref, _ in answer], "what is on its way comes last"
 
 
 def test_an_answer_is_bounded(make_world):

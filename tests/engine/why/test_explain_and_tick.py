@@ -49,7 +49,7 @@ def orchestrator_of(world: World) -> Orchestrator:
     return orchestrator
 
 
-def told(world: World, words: str) -> set[str]:
+def refs_with(world: World, words: str) -> set[str]:
     """The refs of which these words are said."""
     return {ref for ref in REFS if any(c.ref == ref and words in c.why for c in explain(world.engine, ref).causes)}
 
@@ -69,7 +69,7 @@ def test_the_next_tick_launches_exactly_what_explain_says(seed, n_steps, concurr
     note_tick(world.engine, HERE, TickLimits(launches=launches, open_launches=open_launches), 5.0)
     # A tick of a command first records the dep misses: what they want may be more urgent.
     orchestrator.tick(launches=0)
-    announced = told(world, ": the next tick launches it")
+    announced = refs_with(world, ": the next tick launches it")
     leased = {ref for ref in REFS if world.state(ref) in LEASED}
 
     orchestrator.tick(launches=launches, open_launches=open_launches)
@@ -84,7 +84,7 @@ def test_the_next_tick_records_the_misses_that_explain_says(seed, n_steps, concu
     world = a_world(seed, n_steps, concurrency)
     orchestrator = orchestrator_of(world)
     due = set(world.due())
-    announced = told(world, "which the next tick wants for it")
+    announced = refs_with(world, "which the next tick wants for it")
 
     report = orchestrator.tick()
 

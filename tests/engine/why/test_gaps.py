@@ -63,7 +63,7 @@ def test_complete_and_empty_lots_are_there_and_the_others_are_named(days):
     assert [item.lot for item in found.absent] == ["20240228P1D000"]
 
 
-def test_a_lot_counts_once_whatever_its_attempts(days):
+def test_a_lot_counts_once_for_any_number_of_attempts(days):
     days.live("a@2024-02-27")
     days.taint("a@2024-02-27")
     days.live("a@2024-02-27")
@@ -237,7 +237,7 @@ def chain(world: World, asset: str) -> tuple[dict[str, GapReport], tuple[str, ..
     return {item.asset: item for item in reports}, without
 
 
-def test_a_chain_reports_sources_first_and_finds_the_culprit_of_what_nobody_wanted(days):
+def test_a_chain_reports_sources_first_and_finds_the_cause_of_unwanted_lots(days):
     days.arrive("raw@2024-02-27", "file:///landed")
     days.live("a@2024-02-27", "b@2024-02-27", "c@2024-02-27")
 
@@ -250,7 +250,7 @@ def test_a_chain_reports_sources_first_and_finds_the_culprit_of_what_nobody_want
     ]
 
 
-def test_a_chain_ends_at_what_nobody_asked_for_though_its_inputs_are_there(days):
+def test_a_chain_ends_at_an_unwanted_lot_although_its_inputs_are_live(days):
     for day in DAYS:
         days.arrive(f"raw@{day}", "file:///landed")
     days.live(*(f"a@{day}" for day in DAYS))

@@ -62,7 +62,7 @@ def test_what_is_live_is_reused(graph):
     )
 
 
-def test_what_is_tainted_is_built_and_who_said_so_is_told(graph):
+def test_a_tainted_ref_is_built_and_the_plan_names_who_tainted_it(graph):
     graph.live("names")
     graph.taint("names", reason="it looks\nwrong")
 
@@ -214,7 +214,7 @@ def test_annotating_changes_nothing_and_leaves_the_graph_as_it_is(graph):
 
 
 def run_to_the_end(world, *refs):
-    """Want refs and build whatever the orchestrator launches; how many launches there were."""
+    """Want refs and build what the orchestrator launches; the number of launches."""
     here = Orchestrator(world)
     for ref in refs:
         world.want(ref)
@@ -289,7 +289,7 @@ def histories(draw):
 
 
 @given(histories())
-def test_what_is_printed_is_what_is_executed_whatever_there_is(history):
+def test_the_printed_plan_is_the_executed_one_in_any_state(history):
     """Rule 8.6: exactly what is to be built is built, in exactly so many launches, and then all is live."""
     specs, there, tainted, refs = history
     world = World(specs)

@@ -1,4 +1,4 @@
-"""Whether what somebody waits for stands still, and for want of which launches (rule 8.3; decision 0023)."""
+"""Whether a ref that a Dagster run waits for stands still, and for lack of which launches (rule 8.3; decision 0023)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_telling_the_same_again_is_nothing(world):
     assert world.seq == before
 
 
-def test_only_what_changed_is_told(world):
+def test_only_changed_datasets_are_recorded(world):
     """Rule 5.7"""
     changed = dataset("a", "b")
 
@@ -86,8 +86,8 @@ def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of
         register(world, *world.specs)
 
 
-def test_a_source_stands_back_behind_whoever_can_build_it(world):
-    """Rule 5.7, decision 0011: whichever was told first."""
+def test_a_source_yields_to_the_location_that_can_build_it(world):
+    """Rule 5.7, decision 0011: in either order of registration."""
     declared = dataset("z", kind=DatasetKind.SOURCE, location="there")
     register(world, declared, location="there")
     built = dataset("z")
@@ -101,7 +101,7 @@ def test_a_source_stands_back_behind_whoever_can_build_it(world):
 
 
 def test_a_location_of_which_nothing_is_left_is_taken_for_another_of_the_same_name(world):
-    """Decision 0011; told to be empty, it is."""
+    """Decision 0011: a location registered without datasets has none."""
     before = world.seq
 
     with pytest.raises(LocationTaken, match=f"{HERE!r} has registered a, b, c, d, e and 3 more"):

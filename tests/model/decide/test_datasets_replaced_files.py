@@ -1,4 +1,4 @@
-"""An instance whose rows were written anew in other files takes the place of the first, and nothing else changes (rule 9.8)."""
+"""An instance whose rows were rewritten in other files takes the place of the first, and nothing else changes (rule 9.8)."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_fold_of_the_log_knows_which_files_were_replaced(chain):
 
 
 def test_of_what_was_looked_at_only_what_readers_still_see_is_tainted(chain):
-    """Rule 9.8: whoever has looked at an instance says nothing of the one that took its place"""
+    """Rule 9.8: a look at an instance says nothing of the one that took its place"""
     table, report = chain.uuid("table"), chain.uuid("report")
     chain.taint("report")
     chain.succeed("report", inputs=["table"])
@@ -177,4 +177,4 @@ def test_of_what_was_looked_at_only_what_readers_still_see_is_tainted(chain):
     assert chain.handle(c.TaintPartitions(seen=(table, report), reason="rows offend")).events == ()
     assert chain.seq == seq
     with pytest.raises(NotFound):
-        chain.handle(c.TaintPartitions(seen=("nobody",), reason="rows offend"))
+        chain.handle(c.TaintPartitions(seen=("unknown",), reason="rows offend"))

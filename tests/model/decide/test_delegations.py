@@ -60,7 +60,7 @@ def test_all_available_delegates_each_ref_to_its_own_build_and_skips_the_job(wor
 
 
 def test_an_active_build_is_joined_for_its_ref_alone_and_followed_to_its_end(world):
-    """Seed scenario 3, rules 8.2, 8.3: what is live is delegated to its own builder, never to whoever builds another."""
+    """Seed scenario 3, rules 8.2, 8.3: what is live is delegated to its own builder, never to the builder of another ref."""
     x = world.succeed("x")
     builder = world.job_run("y")
     before = world.seq
@@ -89,7 +89,7 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
     assert {entry(world, item, "a").uuid for item in ("A", first, second)} == {uuid}
 
 
-def test_who_asked_twice_has_joined_nobody(world):
+def test_a_request_that_asks_twice_joins_no_other_build(world):
     """Rule 8.1: the second want of a request is no request of its own."""
     for _ in range(2):
         world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
@@ -160,7 +160,7 @@ def test_a_refusal_says_what_failed(world):
     assert entry(world, "A", "a").reason == "a is Failed: no such file"
 
 
-def test_who_waits_no_longer_is_told_apart_from_whom_the_build_failed(world):
+def test_a_requester_that_gave_up_differs_from_one_whose_build_failed(world):
     """Rule 8.3: the delegation timeout."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
@@ -190,7 +190,7 @@ def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_i
 
 
 def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_for_it(world):
-    """Rules 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and nobody took it back."""
+    """Rules 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and was not taken back."""
     world.want("a")
     world.job_run("a")
     world.claim("a", dagster_run_id="A", by_person=False)
@@ -275,7 +275,7 @@ def test_one_step_that_gives_up_does_not_give_up_for_another(world):
 
 
 def test_a_want_for_what_is_there_or_being_built_is_in_the_ledger_too(world):
-    """Rule 8.1: whoever asks."""
+    """Rule 8.1: for every kind of requester."""
     a = world.succeed("a")
     builder = world.job_run("b")
 
@@ -302,7 +302,7 @@ def test_a_want_that_is_taken_back_waits_no_longer(world):
 
 
 def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
-    """Rules 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and nobody may be left who builds the rest."""
+    """Rules 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and no builder may be left for the rest."""
     world.job_run("b")
     world.job_run("a")
     failing = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
@@ -314,7 +314,7 @@ def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
     assert ledger(world, failed) == {"a": ("refused", "refused"), "b": ("joined", "given up")}
 
 
-def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
+def test_derivative_wants_have_no_requester_and_are_not_in_the_ledger(world):
     """Rule 6.4: who needs them is."""
     world.job_run("b")
     world.miss("a", "b")
@@ -325,8 +325,8 @@ def test_derivative_wants_ask_for_nobody_and_are_not_in_the_ledger(world):
 # Asking without building
 
 
-def test_who_may_not_build_is_only_told_what_would_be_built(world):
-    """Rule 8.4: nothing is recorded, so that whoever asks again decides anew."""
+def test_a_requester_that_may_not_build_gets_the_list_of_what_would_be_built(world):
+    """Rule 8.4: nothing is recorded, so that the next request is decided by itself."""
     world.live("a")
     before = world.seq
 

@@ -71,7 +71,7 @@ def test_outputs_that_are_live_or_being_built_do_not_hold_back_what_is_not(world
     assert JobRunState.SKIPPED not in {run.state for run in world.queries.job_runs()}
 
 
-def test_a_failed_ref_is_refused_with_its_failure_to_whoever_is_no_person(world):
+def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world):
     """Rule 8.1: schedules, sensors, automation and backfills."""
     world.fail("a", error="division by zero")
     world.miss("b", "c")

@@ -1,4 +1,4 @@
-"""How job runs end, and what a late worker is told (rules 6.8-6.10, 10.3)."""
+"""How job runs end, and the answer to a late worker (rules 6.8-6.10, 10.3)."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
 
 
 @pytest.mark.parametrize("opening", ["live", "tainted"])
-def test_attempts_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
+def test_attempts_are_counted_from_zero_once_the_ref_was_live_or_tainted(world, opening):
     """Rule 6.8"""
     world.want("a", ttl=None)
     for _ in range(MAX_ATTEMPTS - 1):

@@ -65,7 +65,7 @@ def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
     assert world.uuid("a") == before
 
 
-def test_a_ref_that_nobody_wants_is_left_out_of_a_launch(world):
+def test_a_ref_without_an_open_want_is_left_out_of_a_launch(world):
     """Rule 5.4: schedulable is not enough."""
     world.want("b")
 

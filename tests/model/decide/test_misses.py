@@ -126,7 +126,7 @@ def test_a_longer_want_makes_what_it_waits_for_live_as_long(world):
     assert world.due() == ["c"]
 
 
-def test_a_derivative_want_that_nobody_needs_any_more_is_canceled_transitively(world):
+def test_a_derivative_want_that_is_not_needed_any_longer_is_canceled_transitively(world):
     """Rule 6.4: and the leases of what waited for it are released."""
     want = world.want("a")
     world.miss("a", "b")
@@ -139,7 +139,7 @@ def test_a_derivative_want_that_nobody_needs_any_more_is_canceled_transitively(w
     assert world.due() == []
 
 
-def test_a_queued_job_run_of_what_nobody_needs_any_more_is_canceled_too(world):
+def test_a_queued_job_run_for_refs_that_are_not_needed_any_longer_is_canceled(world):
     """Rules 6.4, 6.10"""
     want = world.want("a")
     world.miss("a", "b")
@@ -164,7 +164,7 @@ def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
 
 
 def test_what_others_are_waited_for_is_not_wanted_any_more_once_one_has_failed(world):
-    """Rule 6.4: `a` can never be built now, so nobody needs `c`."""
+    """Rule 6.4: `a` can never be built now, so `c` is not needed."""
     world.want("a")
     world.miss("a", "b", "c")
 
@@ -198,7 +198,7 @@ def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-def test_a_job_run_that_nobody_wants_any_more_misses_in_peace(world):
+def test_a_job_run_without_an_open_want_reports_its_miss_without_effect(world):
     """Rules 4.3, 6.4: no want, no waiting."""
     want = world.want("a")
     world.start("a")
@@ -286,7 +286,7 @@ def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
 
 
 def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too(world):
-    """Rules 6.3, 6.6: the report named it, and it counts whatever it was when the report came."""
+    """Rules 6.3, 6.6: the report named it, and it counts in any state at the time of the report."""
     world.live("b")
     world.miss("a", "b", "c")
 
@@ -553,7 +553,7 @@ def test_a_ref_that_misses_too_often_in_a_row_fails(world):
 
 
 @pytest.mark.parametrize("opening", ["live", "tainted"])
-def test_misses_are_counted_anew_once_the_ref_was_live_or_tainted(world, opening):
+def test_misses_are_counted_from_zero_once_the_ref_was_live_or_tainted(world, opening):
     """Rule 6.7"""
     misses(world, MAX_MISSES)
     if opening == "live":
@@ -659,7 +659,7 @@ def test_only_what_is_still_missing_is_recorded(world):
     assert world.queries.missing_of(world.uuid("a")) == ("c",)
 
 
-def test_a_miss_of_what_somebody_else_took_meanwhile_is_nothing(world):
+def test_a_miss_on_a_ref_that_another_job_run_leased_meanwhile_changes_nothing(world):
     """Rule 4.4"""
     world.want("a")
     command = missed(world, "a", "b")

@@ -147,7 +147,7 @@ def test_taking_a_downstream_taint_back_takes_it_from_all(world):
     assert world.state("c") is LIVE
 
 
-@pytest.mark.parametrize(("uuid", "error"), [("nobody", NotFound), ("failed", InvalidRequest)])
+@pytest.mark.parametrize(("uuid", "error"), [("unknown", NotFound), ("failed", InvalidRequest)])
 def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
     """Rule 7.3"""
     world.fail("a")
@@ -221,7 +221,7 @@ def test_a_build_that_began_after_the_replacement_keeps_no_downstream_taint(worl
 # Reverting
 
 
-def test_readers_see_an_earlier_instance_again_and_could_be_told_what_they_saw_meanwhile(world):
+def test_readers_see_the_earlier_instance_again_and_the_log_has_the_one_between(world):
     """Rules 7.4, 3.2"""
     first = world.succeed("a")
     world.taint("a")
@@ -303,13 +303,13 @@ def test_a_revert_is_refused_while_a_job_run_holds_the_lease_naming_it(world):
 
 
 @pytest.mark.parametrize("case", ["never live", "another ref's", "unknown", "canonical"])
-def test_a_revert_to_what_nobody_should_read_is_refused(world, case):
+def test_a_revert_to_an_unreadable_instance_is_refused(world, case):
     """Rule 7.4"""
     world.fail("a")
     failed = world.uuid("a")
     world.taint("a")
     world.live("a", "b")
-    uuid = {"never live": failed, "another ref's": world.uuid("b"), "unknown": "nobody", "canonical": world.uuid("a")}
+    uuid = {"never live": failed, "another ref's": world.uuid("b"), "unknown": "unknown", "canonical": world.uuid("a")}
     before = world.seq
 
     with pytest.raises((CannotRevert, NotFound)):
@@ -406,7 +406,7 @@ def test_what_has_not_failed_is_not_retried(world, ref):
     assert world.seq == before
 
 
-# Whatever the lineage
+# For every lineage
 
 
 @given(data=st.data())

@@ -226,7 +226,7 @@ def test_a_want_without_ttl_reopens_at_any_time(world):
     assert world.want_state(want) is WantState.IDLE
 
 
-def test_a_reopened_want_ends_when_the_ref_is_built_anew_and_opens_again(world):
+def test_a_reopened_want_ends_when_the_ref_is_rebuilt_and_opens_again(world):
     """Rule 5.3"""
     want = world.want("a")
     world.live("a")
@@ -253,7 +253,7 @@ def test_a_reopened_want_that_then_fails_stays_failed(world):
 
 
 @pytest.mark.parametrize("ending", ["failed", "upstream failed", "canceled"])
-def test_wants_that_ended_stay_ended_whatever_becomes_of_their_refs(world, ending):
+def test_wants_that_ended_stay_ended_in_every_later_state_of_their_refs(world, ending):
     """Rules 5.3, I10"""
     want = world.want("a")
     match ending:
@@ -396,7 +396,7 @@ def test_a_source_can_be_wanted_and_waits_for_its_lot(make_world):
 # Canceling (rule 6.10).
 
 
-def test_canceling_a_want_cancels_the_queued_job_run_that_nobody_else_wants(world):
+def test_canceling_a_want_cancels_the_queued_job_run_that_no_other_want_needs(world):
     """Rule 6.10"""
     want = world.want("a")
     world.buffer("a")
@@ -433,7 +433,7 @@ def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
     assert world.state("a") is InstanceState.UP_FOR_RETRY
 
 
-def test_termination_spares_a_job_run_that_somebody_else_wants(world):
+def test_termination_spares_a_job_run_that_another_want_needs(world):
     """Rule 6.10"""
     mine = world.want("a")
     theirs = world.want("a")

@@ -1,4 +1,4 @@
-"""The seed's scenarios, told from beginning to end (DataBuild, "Testing Strategy"; rules 5-7)."""
+"""The seed's scenarios from beginning to end (DataBuild, "Testing Strategy"; rules 5-7)."""
 
 from __future__ import annotations
 

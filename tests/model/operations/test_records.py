@@ -20,6 +20,6 @@ def test_run_ops_are_triples():
 
 
 @pytest.mark.parametrize("value", [b'{"format":2,"what":"ever"}', b"[]", b"1"])
-def test_a_record_of_newer_code_is_told_and_not_guessed_at(value):
+def test_a_record_of_newer_code_is_refused_and_not_guessed_at(value):
     with pytest.raises(NewerOperation, match="newer code"):
         arg_of(OperationId("d", "t", None, 1), value)

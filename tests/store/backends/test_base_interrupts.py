@@ -1,4 +1,4 @@
-"""Ctrl-C, or Dagster ending a run, raises in the middle of whatever the main thread does; the state stays usable.
+"""Ctrl-C, or Dagster ending a run, raises in the middle of the main thread's work; the state stays usable.
 
 Unlike kill -9, it leaves a process that goes on: with the same connection, and with other threads that wait for the lock.
 """

@@ -85,8 +85,8 @@ def test_a_command_within_a_command_is_refused_and_the_outer_one_is_whole(small)
         work.connection.execute("DELETE FROM databuild_refs")
 
 
-def test_an_error_that_somebody_swallows_is_no_success(small):
-    """Rule 3.3: PostgreSQL ends a transaction that has failed by a rollback, whatever it is asked."""
+def test_a_swallowed_error_is_no_success(small):
+    """Rule 3.3: PostgreSQL ends a transaction that has failed by a rollback, for any later statement."""
     before = small.seq
 
     with pytest.raises(StoreUnusable), small.store.writing() as work, contextlib.suppress(psycopg.Error):
@@ -158,7 +158,7 @@ def test_a_role_with_other_defaults_writes_as_everybody_does(small):
     elsewhere.store.close()
 
 
-def test_who_looks_while_tables_are_made_anew_sees_all_or_waits(small):
+def test_a_reader_during_a_rebuild_of_the_tables_sees_all_or_waits(small):
     """Rule 3.4"""
     small.live("a", "b")
     elsewhere = open_store(small.store.url)
@@ -198,7 +198,7 @@ def test_one_damaged_column_does_not_make_everything_unreadable(small):
     assert check(small.store) == []
 
 
-def test_an_interrupt_as_a_transaction_is_undone_holds_nobody_up(small, monkeypatch):
+def test_an_interrupt_as_a_transaction_is_undone_blocks_no_other(small, monkeypatch):
     """Rule 3.3: a second Ctrl-C."""
     monkeypatch.setattr(PostgresConnection, "undo", interrupted)
 
@@ -277,7 +277,7 @@ def test_a_schema_where_nothing_may_be_made_is_said_so():
         open_store(postgres_server().url("not_there"))
 
 
-def test_who_has_no_psycopg_is_told_what_to_install():
+def test_a_missing_psycopg_is_refused_with_what_to_install():
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
         "from databuild_dagster.store.store import open_store\n"

@@ -148,7 +148,7 @@ def test_a_place_where_no_database_can_be_is_said_in_one_sentence(tmp_path, wher
 
 @pytest.mark.parametrize("where", ["/proc/nowhere/build.db", "/proc/nowhere/below/build.db", "/proc/build.db"])
 def test_a_read_only_file_system_is_said_in_one_sentence(where):
-    """Rule 3.5: nobody, not even root, makes a folder in /proc."""
+    """Rule 3.5: no user, not even root, makes a folder in /proc."""
     with pytest.raises(StoreUnusable, match="cannot be used"):
         open_store(f"sqlite:///{where}")
 
@@ -191,7 +191,7 @@ def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
 
 
 def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
-    """Rule 3.5: sqlite is told that there are no more pages, which is what it sees when the disk is full."""
+    """Rule 3.5: SQLite gets the limit that no page is left, which is what it sees when the disk is full."""
     on_disk.live("a")
     before = on_disk.seq
     connection = on_disk.store._connection()

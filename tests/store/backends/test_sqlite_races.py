@@ -42,12 +42,12 @@ def race(url, at, how, wins):
     wins.put(won)
 
 
-def answers(told, racers):
+def answers(reports, racers):
     """What each racer put into the queue; the racers have ended."""
     try:
-        found = [told.get(timeout=MAX_SECONDS) for _ in racers]
+        found = [reports.get(timeout=MAX_SECONDS) for _ in racers]
     except queue.Empty:
-        pytest.fail(f"not every racer told within {MAX_SECONDS} s of the last one what it had won")
+        pytest.fail(f"not every racer reported within {MAX_SECONDS} s after the last one")
     finally:
         for racer in racers:
             racer.join(10)

@@ -66,7 +66,7 @@ def test_an_instance_that_is_being_built_has_taken_the_place_of_the_live_one(wor
     assert seen_at(world, "a", world.seq) == (InstanceState.LIVE, new)
 
 
-def test_the_manifest_of_then_is_told(world):
+def test_the_manifest_of_an_earlier_time_is_found(world):
     world.live("a")
     then, manifest = world.seq, world.canonical("a").manifest_uri
     world.taint("a")
@@ -75,7 +75,7 @@ def test_the_manifest_of_then_is_told(world):
 
 
 def test_what_is_live_now_held_nothing_while_it_was_built(world):
-    """Rule 3.2: nothing of what comes later is told."""
+    """Rule 3.2: later events do not show."""
     world.live("b")
     world.start("a")
     building = world.seq
@@ -174,8 +174,8 @@ WORDS = {
 
 
 @given(st.lists(st.tuples(st.sampled_from(sorted(WORDS)), st.sampled_from(["a", "b"])), max_size=12))
-def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story):
-    """Rule 3.2: whatever happens, and after a rebuild too."""
+def test_an_earlier_state_is_the_same_after_all_later_events(story):
+    """Rule 3.2: after any event, and after a rebuild."""
     world = World([dataset(name) for name in "abc"])
     seen = {}
     for word, ref in story:
@@ -184,8 +184,8 @@ def test_what_was_seen_then_is_still_told_after_everything_that_came_later(story
 
     answer = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     rebuild(world.store)
-    told_again = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
+    seen_again = {(seq, ref): all_at(world, ref, seq) for seq, ref in seen}
     world.store.close()
 
     assert answer == seen
-    assert told_again == seen
+    assert seen_again == seen

@@ -21,7 +21,7 @@ def test_each_job_run_of_a_launch_names_its_own_instances():
     }
 
 
-def test_an_instance_names_the_one_created_before_it_whatever_became_of_both():
+def test_an_instance_names_the_one_created_before_it_in_any_state_of_both():
     world = World([dataset("a")])
     world.fail("a")
     world.taint("a", reason="to be tried again")

@@ -13,7 +13,7 @@ from tests.support.catalog import dataset
 from tests.support.world import World
 
 #: Its plans follow from the indexes alone. PostgreSQL's follow from the sizes of tables too: of one as small as a test's it reads
-#: everything, whatever index there is. What commands cost there as tables grow is measured by `bench/engine`.
+#: everything, with any index. What commands cost there as tables grow is measured by `bench/engine`.
 DATABASES = ("sqlite",)
 
 
