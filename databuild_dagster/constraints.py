@@ -1,6 +1,6 @@
 """What can be asked of every row of a dataset, for `validate` (rule 9.8): `ValidateArg(constraints=(NotNull("buyer"),))`.
 
-Here they are public; what each means is told where they are made.
+This module makes them public; their classes say what each means.
 """
 
 from databuild_dagster.model.constraints import (
