@@ -62,6 +62,8 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
     assert (answer["ref"], answer["uuid"], answer["why"], answer["files"]) == (DAY, uuid, "left by an attempt", 1)
     assert dry["bytes"] == answer["bytes"] > 0
     assert not dry["done"]
+    assert project.ask("gc", "--leftovers", f"{DAY}..2024-01-30")["instances"] == dry["instances"]
+    assert project.ask("gc", "--leftovers", f"{NEXT}..2024-01-31")["instances"] == []
     assert project.n_events() == events
     assert len(list(folder(project, uuid).iterdir())) == 2
     shown = project.call("gc", "--leftovers")
