@@ -5,7 +5,9 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
+from databuild_dagster.engine.orchestrator_notes import note_tick
+from databuild_dagster.engine.tick_pass import TickLimits
 
 from .conftest import Project
 
@@ -122,10 +124,14 @@ def test_an_asset_in_two_locations_is_a_warning_and_goes_to_the_one_that_keeps_i
 
 def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(workspace: Project) -> None:
     workspace.build("orders")
+    with workspace.own_process(), open_instance(workspace.home) as instance:
+        note_tick(engine_for(instance), "shop.definitions", TickLimits(), interval_seconds=5.0)
 
-    done = workspace.call("location", "forget", "shop.definitions")
+    refused = workspace.call("location", "forget", "shop.definitions")
+    done = workspace.call("location", "forget", "shop.definitions", "--yes")
     again = workspace.call("location", "forget", "shop.definitions")
 
+    assert (refused.code, "Stop its code location first, or add --yes." in refused.err) == (2, True)
     assert "shop.definitions has no assets any more; it had 1 asset: orders." in done.out
     assert again.code == 2
     assert "There is no code location with registered assets 'shop.definitions'" in again.err
