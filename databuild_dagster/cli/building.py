@@ -246,7 +246,7 @@ def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> Non
 def _count(engine: Engine, tally: Tally, built: Built) -> None:
     """What this process buffered or started, by how it ended, and each asset."""
     outcomes = Counter(tally.outcomes.values())
-    built.launches = sum(launch.is_ours and launch.started_at is not None for launch in tally.launches.values())
+    built.launches = sum(launch.is_ours and launch.has_started for launch in tally.launches.values())
     built.succeeded, built.dep_missed = outcomes[JobRunState.SUCCEEDED], outcomes[JobRunState.DEP_MISSED]
     built.failed = outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST]
     built.canceled = outcomes[JobRunState.CANCELED]

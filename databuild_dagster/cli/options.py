@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from databuild_dagster.cli.output import WIDE, count, shown
+from databuild_dagster.cli.process import say
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.model.refs import Ref, parse_ref
@@ -71,7 +72,7 @@ class Selection:
         from databuild_dagster.bindings.registry.selections import select_refs
 
         refs = select_refs(queries, LateInstance(the_instance), self.names, self.only)
-        click.echo(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.", err=True)
+        say(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.")
         return refs
 
 

@@ -171,7 +171,8 @@ class SparkJobs:
         return stages_in_words([job for job in self._jobs if any(job.has_tag(launch) for launch in launch_ids)])
 
     def _watch(self) -> None:
-        from databuild_dagster.spark.interrupt import running_jobs, ui_urls
+        from databuild_dagster.spark.interrupt import running_jobs
+        from databuild_dagster.spark.session import ui_urls
 
         while not self._has_ended.wait(SPARK_LOOK_SECONDS):
             self._jobs = [

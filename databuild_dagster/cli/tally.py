@@ -34,21 +34,21 @@ MAX_LEVELS = 100
 class Launch:
     """One launch, as far as the log has it."""
 
-    job: str
     #: This process buffered or started it.
     is_ours: bool
     refs: dict[Ref, None] = field(default_factory=dict)
     #: Job runs that have not ended.
     open_runs: set[str] = field(default_factory=set)
-    #: Seconds by the engine's clock.
-    started_at: float | None = None
+    #: By the engine's clock. A launch that this process buffered begins at once: it may start a JVM before its step.
+    began_at: float | None = None
+    has_started: bool = False
     ended_at: float | None = None
 
     def seconds(self, now: float) -> float:
-        """From its start to its last job run's end, or to now; 0 before the start."""
-        if self.started_at is None:
+        """From its begin to its last job run's end, or to now; 0 before the begin."""
+        if self.began_at is None:
             return 0.0
-        return max((now if self.ended_at is None else self.ended_at) - self.started_at, 0.0)
+        return max((now if self.ended_at is None else self.ended_at) - self.began_at, 0.0)
 
 
 class Tally:
@@ -109,7 +109,7 @@ class Tally:
         """By asset, the launches that build it now."""
         found: dict[str, tuple[str, ...]] = {}
         for launch_id, launch in self.launches.items():
-            if launch.started_at is not None and launch.ended_at is None:
+            if launch.has_started and launch.ended_at is None:
                 for asset in {asset_of(ref) for ref in launch.refs}:
                     found[asset] = (*found.get(asset, ()), launch_id)
         return found
@@ -148,8 +148,10 @@ class Tally:
 
     def _apply(self, event: Event) -> None:
         match event.fact:
-            case e.JobRunBuffered(launch_id=launch_id, job=job, owner=owner, runs=runs):
-                launch = self.launches[launch_id] = Launch(job, owner == this_process())
+            case e.JobRunBuffered(launch_id=launch_id, owner=owner, runs=runs):
+                is_ours = owner == this_process()
+                launch = Launch(is_ours, began_at=event.at if is_ours else None)
+                self.launches[launch_id] = launch
                 for run in runs:
                     self._buffered(launch, run.job_run_id, run.refs)
             case e.JobRunStarted(launch_id=launch_id, holder=holder, job_run_ids=started):
@@ -157,7 +159,8 @@ class Tally:
                     if holder != this_process():
                         return
                     known = self._adopted(launch_id, started)
-                known.started_at = event.at
+                known.has_started = True
+                known.began_at = event.at if known.began_at is None else known.began_at
                 known.is_ours = known.is_ours or holder == this_process()
             case e.JobRunSucceeded(runs=successes):
                 self._ended(event, JobRunState.SUCCEEDED, (run.job_run_id for run in successes))
@@ -186,9 +189,8 @@ class Tally:
 
     def _adopted(self, launch_id: str, job_run_ids: Iterable[str]) -> Launch:
         """A launch that another process buffered before the first seq, and did not live to start."""
-        launch = self.launches[launch_id] = Launch("", is_ours=True)
+        launch = self.launches[launch_id] = Launch(is_ours=True)
         for job_run in self._queries.job_runs_named(job_run_ids).values():
-            launch.job = job_run.job
             self._buffered(launch, job_run.id, job_run.refs)
         return launch
 

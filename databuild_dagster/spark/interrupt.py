@@ -12,14 +12,12 @@ knows the session's address can stop it. The address holds no token; that is rea
 from __future__ import annotations
 
 import json
-import sys
 import urllib.request
 from datetime import UTC, datetime
 from http.client import HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.server import HOST, check_reachable, record_at, server_statuses
+from databuild_dagster.spark.server import HOST, check_reachable, record_at
 from databuild_dagster.spark.session import RETRY_POLICY, is_client, spark_ui_url
 from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 
@@ -94,16 +92,6 @@ def running_jobs(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> list[
         ]
     except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return []
-
-
-def ui_urls(home: str | Path) -> list[str]:
-    """The urls of Spark's UIs: of the servers of a home, and of the JVM of this process."""
-    urls = [status.ui_url for status in server_statuses(home)]
-    # PySpark is not imported for this: without it, no JVM is here.
-    if (module := sys.modules.get("pyspark.core.context")) is not None:
-        context = module.SparkContext._active_spark_context
-        urls.append(None if context is None else context.uiWebUrl)
-    return [url for url in urls if url is not None]
 
 
 def _answer(url: str, timeout_seconds: float) -> Any:

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 from databuild_dagster.spark.errors import (
@@ -88,6 +89,17 @@ def spark_ui_url(spark: SparkSession) -> str | None:
     if is_client(spark):
         return _ui_urls.get(cast("ConnectSession", spark).session_id)
     return spark.sparkContext.uiWebUrl
+
+
+def ui_urls(home: str | Path) -> list[str]:
+    """The urls of Spark's UIs: of the servers of a home, and of the JVM of this process. For any thread, at any time."""
+    urls = [status.ui_url for status in server_statuses(home)]
+    # PySpark is not imported for this: without it, no JVM is here.
+    if (module := sys.modules.get("pyspark.core.context")) is not None and module.SparkContext._active_spark_context:
+        # The context has no JVM yet while it starts, and none any more when it ends.
+        with suppress(AttributeError, *_wire_errors()):
+            urls.append(module.SparkContext._active_spark_context.uiWebUrl)
+    return [url for url in urls if url is not None]
 
 
 @contextmanager

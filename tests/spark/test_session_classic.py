@@ -11,15 +11,21 @@ from dataclasses import replace
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import read_instances
-from databuild_dagster.spark.session import abandon, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.session import abandon, interrupt, open_session, spark_ui_url, tag_operations, ui_urls
 from databuild_dagster.spark.settings import SparkSettings
 from tests.support.instances import write_instance
 from databuild_dagster.warehouse.layout import Warehouse
 import pyspark.sql.functions as F
+from pyspark import SparkContext
 
 settings = SparkSettings(mode="classic", home=sys.argv[1], config={"spark.driver.memory": "1g"})
 spark = open_session(settings)
 warehouse = Warehouse(sys.argv[1])
+context = SparkContext._active_spark_context
+assert ui_urls(sys.argv[1]) == [context.uiWebUrl]
+SparkContext._active_spark_context = SparkContext.__new__(SparkContext)  # As while the JVM starts.
+assert ui_urls(sys.argv[1]) == []
+SparkContext._active_spark_context = context
 
 def write(frame):
     return write_instance(frame, warehouse, ref="a@1", uuid=str(uuid.uuid4()), job_run="j")
