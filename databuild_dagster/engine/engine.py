@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.fold.standing import DERIVATIVE, follow_ups
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
@@ -117,6 +118,7 @@ class Engine:
             )
         if "\0" in actor:
             raise InvalidRequest(what="actor", value=actor, why="it must be a text without NUL")
+        actor, command_id = utf8(actor), None if command_id is None else utf8(command_id)
         with self.store.writing() as work:
             if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
                 return Outcome(tuple(before), repeated=True)

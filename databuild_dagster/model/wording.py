@@ -24,6 +24,11 @@ def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
     return " ".join(str(text).split())[:most]
 
 
+def utf8(text: str) -> str:
+    """The text with what UTF-8 cannot hold escaped: half of a surrogate pair, as Python has it for a file name in Latin-1."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def counted(n: int, noun: str) -> str:
     """For example: 1 file, 4 files."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import inspect
 
 from databuild_dagster.model.events import EVENT_TYPES, Fact
+from databuild_dagster.model.wording import utf8
 
 _encoder = msgspec.json.Encoder()
 _names = {cls: str(cls.__struct_config__.tag) for cls in EVENT_TYPES}
@@ -29,9 +30,26 @@ class UnknownShape(msgspec.ValidationError):
 
 
 def encode(fact: Fact) -> tuple[str, int, str]:
-    """(type, version, payload) of a fact."""
+    """(type, version, payload) of a fact. Raises `UnicodeEncodeError` for a text that has to be `escaped`."""
     name = _names[type(fact)]
     return name, _versions.get(name, 1), _encoder.encode(fact).decode()
+
+
+def escaped(fact: Fact) -> Fact:
+    """The fact with what UTF-8 cannot hold escaped in each of its texts."""
+    return msgspec.convert(_with_utf8(msgspec.to_builtins(fact)), type(fact))
+
+
+def _with_utf8(value: Any) -> Any:
+    match value:
+        case str():
+            return utf8(value)
+        case list() | tuple():
+            return [_with_utf8(item) for item in value]
+        case dict():
+            return {_with_utf8(key): _with_utf8(item) for key, item in value.items()}
+        case _:
+            return value
 
 
 def decode(name: str, version: int, payload: str) -> Fact:

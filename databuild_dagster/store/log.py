@@ -11,7 +11,7 @@ import msgspec
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.codec import decode, encode
+from databuild_dagster.store.codec import decode, encode, escaped
 from databuild_dagster.store.format import PREFIX
 
 _APPEND = (
@@ -42,8 +42,16 @@ def head(connection: Connection) -> Head:
 
 
 def append(connection: Connection, event: Event) -> Event:
-    """Append an event and return it as stored: PostgreSQL has no NUL in a text, such as the output of a failed process."""
-    name, version, payload = encode(event.fact)
+    """Append an event and return it as stored.
+
+    Some texts of other programs, such as the output of a failed process, cannot be stored: PostgreSQL has no NUL, UTF-8 no
+    half of a surrogate pair.
+    """
+    try:
+        name, version, payload = encode(event.fact)
+    except UnicodeEncodeError:
+        event = event._replace(fact=escaped(event.fact))
+        name, version, payload = encode(event.fact)
     if _NUL in payload:
         payload = _NULS.sub(r"\1\\ufffd", payload)
         event = event._replace(fact=decode(name, version, payload))

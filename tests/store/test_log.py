@@ -164,6 +164,21 @@ def test_what_the_first_version_stored_can_be_read(name, payload):
     assert json.loads(payload).items() <= json.loads(codec.encode(fact)[2]).items()
 
 
+def test_a_text_that_is_not_utf8_is_stored_escaped(on_disk):
+    """Rule 3.1: such as the error of a function that met a file name in Latin-1."""
+    error = "cannot read file caf\udce9.csv"
+    on_disk.start("a")
+    job_run = on_disk.canonical("a").job_run
+
+    outcome = on_disk.handle(
+        c.FailJobRuns(failures=(c.RunFailure(job_run_id=job_run, error=error, kind="hard"),)), actor="Zo\udceb"
+    )
+
+    assert on_disk.canonical("a").reason == "cannot read file caf\\udce9.csv"
+    assert outcome.events[0].actor == "Zo\\udceb"
+    assert tuple(on_disk.queries.events(on_disk.seq - 1)) == outcome.events
+
+
 def test_the_second_version_of_a_dep_miss_is_known_by_its_cycles():
     """Rules 3.6, 6.7: the fold treats version 1 as it did."""
     first = dict(STORED)["JobRunDepMissed"]

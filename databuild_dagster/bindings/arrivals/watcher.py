@@ -7,6 +7,7 @@ memory only avoids repeated questions.
 One look is one listing, a bounded number of opened files, and one event per batch; the rest waits for the next look.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -27,7 +28,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import counted
+from databuild_dagster.model.wording import counted, utf8
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import Warehouse
@@ -121,6 +122,10 @@ class Watcher:
                 continue
             mark = _fingerprint(files)
             ref = self._ref(interval)
+            if unnamed := [utf8(file.path) for file in files if utf8(file.path) != file.path]:
+                # A manifest names files in UTF-8.
+                refused = CannotRead(path=unnamed[0], ref=ref, why="its name is not UTF-8")
+                self._held[ref] = mark, refused.message, now + HELD_SECONDS
             if self._known.get(ref) != mark and not self._is_held(ref, mark, now):
                 closed[interval] = files, mark
         there = {self._ref(interval) for interval in lots}
@@ -140,7 +145,7 @@ class Watcher:
             at = self._pattern.time_of(file)
             interval = None if at is None else self._windows.at(at.timestamp())
             if interval is None:
-                seen.strangers.append(file.path)
+                seen.strangers.append(utf8(file.path))
             else:
                 lots.setdefault(interval, []).append(file)
         check_not_own((file.path for files in lots.values() for file in files), self._warehouse)
@@ -319,4 +324,4 @@ class Watcher:
 def _fingerprint(files: Sequence[Listed]) -> str:
     """A text that changes when a file comes, goes or is rewritten, as far as a listing shows it."""
     text = "\n".join(sorted(f"{file.path} {file.bytes} {file.version}" for file in files))
-    return sha256(text.encode()).hexdigest()[:16]
+    return sha256(os.fsencode(text)).hexdigest()[:16]

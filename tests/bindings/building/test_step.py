@@ -150,6 +150,24 @@ def test_one_bad_day_fails_alone_and_only_it_is_red(deploy: Any) -> None:
     assert site.state("picky@2013-01-03") is FAILED
 
 
+def test_an_error_that_is_not_utf8_fails_its_own_partition_only(deploy: Any) -> None:
+    """Rule 6.2: a message quotes the name of a file in Latin-1."""
+
+    @databuild_asset(partitions_def=daily)
+    def files(context: BuildContext) -> pd.DataFrame:
+        if context.partition_key == "2013-01-03":
+            raise ValueError("cannot read file caf\udce9.csv")
+        return pd.DataFrame({"day": [context.partition_key]})
+
+    site = deploy(files)
+
+    site.build("files@2013-01-02", "files@2013-01-03", "files@2013-01-04")
+
+    states = [site.state(f"files@2013-01-0{day}") for day in (2, 3, 4)]
+    assert states == [LIVE, FAILED, LIVE]
+    assert "caf\\udce9.csv" in site.engine.queries.canonical(["files@2013-01-03"])["files@2013-01-03"].reason
+
+
 def test_days_that_missed_are_not_painted_red_by_one_that_failed(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     @databuild_asset(partitions_def=daily)
     def mixed(context: BuildContext) -> pd.DataFrame:

@@ -427,6 +427,25 @@ def test_a_damaged_file_holds_its_lot_and_no_other_and_is_named(place):
     assert place.lots()["05"] == ["flights_20130101T0500.parquet"]
 
 
+def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(place):
+    name = os.fsdecode(b"flights_20130101T0500_caf\xe9.parquet")
+    (place.landing / name).write_bytes(b"the name is looked at first")
+    os.utime(place.landing / name, (LONG_AGO, LONG_AGO))
+    place.drop("flights_20130101T0600.parquet", 1.0)
+    watcher = place.watcher()
+
+    look = watcher.look(NOW)
+    (place.landing / name).unlink()
+    place.drop("flights_20130101T0500.parquet", 2.0)
+    watcher.look(NOW)
+
+    assert look.held == {
+        "flights@2013-01-01-05:00": f"{place.landing}/flights_20130101T0500_caf\\udce9.parquet cannot be a file of "
+        "flights@2013-01-01-05:00: its name is not UTF-8."
+    }
+    assert list(place.lots()) == ["05", "06"]
+
+
 def test_a_file_that_is_gone_between_listing_and_recording_waits_for_the_next_look(place):
     place.drop("flights_20130101T0500_a.parquet", 1.0)
     gone = place.drop("flights_20130101T0500_b.parquet", 2.0)
