@@ -58,6 +58,28 @@ class TableGroup(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), row.summary) for name, row in rows.items()])
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Names the right place of an option of the command that stands before the command."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            path, command = self._command_of(ctx, given)
+            if any(error.option_name in option.opts for option in command.params):
+                right = f"{ctx.command_path} {' '.join(path)} {error.option_name}"
+                ctx.fail(f"{error.option_name} is an option of the command. Write it after the command: `{right}`.")
+            raise
+
+    def _command_of(self, ctx: click.Context, args: list[str]) -> tuple[list[str], click.Command]:
+        """The command that arguments name, also in a group, and its path."""
+        path: list[str] = []
+        command: click.Command = self
+        for name in args:
+            if isinstance(command, TableGroup) and (found := command.get_command(ctx, name)) is not None:
+                path.append(name)
+                command = found
+        return path, command
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -5,13 +5,24 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import REF, tabular
-from databuild_dagster.cli.output import emit, headline, picked, table, when
+from databuild_dagster.cli.output import Column, headline, listing, picked
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
+
+COLUMNS = (
+    Column("asked", "asked_at", wide_only=True),
+    Column("requester"),
+    Column("ref"),
+    Column("kind"),
+    Column("job run", wide_only=True),
+    Column("instance", "uuid", wide_only=True),
+    Column("outcome"),
+    Column("reason", narrow=headline),
+)
 
 
 @click.command("list")
@@ -40,22 +51,5 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
             canonical_of(Queries(store), ref)
     else:
         entries = ledger.entries(most=limit)
-    if as_json:
-        emit([picked(entry, *entry._fields, "message") for entry in entries])
-        return
-    columns = ("asked", "requester", "ref", "kind", "job run", "instance", "outcome", "reason")
-    rows = [
-        (
-            when(entry.asked_at),
-            entry.requester,
-            entry.ref,
-            entry.kind.value,
-            entry.job_run,
-            entry.uuid,
-            entry.outcome.value,
-            headline(entry.reason),
-        )
-        for entry in entries
-    ]
-    empty = f"No request has asked for {ref or 'anything'} yet."
-    table(columns, rows, empty=empty, wide_only=("asked", "job run", "instance"))
+    records = [picked(entry, *entry._fields, "message") for entry in entries]
+    listing(records, COLUMNS, empty=f"No request has asked for {ref or 'anything'} yet.", as_json=as_json)

@@ -128,6 +128,25 @@ def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> Non
     assert f"There is no command `databuild {typed}`. Did you mean {meant}?" in err
 
 
+@pytest.mark.parametrize(
+    ("typed", "right"),
+    [
+        ("--wide status", "status --wide"),
+        ("want --limit 5 list", "want list --limit"),
+        ("--samples 3 operation run validate orders", "operation run validate --samples"),
+    ],
+)
+def test_an_option_before_its_command_is_refused_with_the_right_place(typed: str, right: str) -> None:
+    code, out, err = databuild(*typed.split())
+
+    assert (code, out) == (2, "")
+    assert f"is an option of the command. Write it after the command: `databuild {right}`." in err
+
+
+def test_an_option_that_the_command_has_not_is_unknown() -> None:
+    assert "No such option '--samples'" in databuild("--samples", "3", "status")[2]
+
+
 def test_a_name_like_no_command_is_refused_in_json_too() -> None:
     code, out, _ = databuild("frobnicate", "--json")
 
