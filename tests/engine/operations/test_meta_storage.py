@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from databuild_dagster.engine.operations.meta_storage import WATCH_LEASE_SECONDS, MetaStorage
@@ -186,6 +186,7 @@ _RANGES = [("a", "b"), ("a.1", "a.1\x01"), ("", "z")]
 
 
 @pytest.mark.timeout(300)
+@example(steps=[("invoke", [Put("a", b""), Remove("a"), RemovePrefix("a")])])
 @given(steps=_STEPS)
 def test_a_watch_reports_each_revision_once_and_in_order_after_any_commands(database, steps):
     """Rule 9.1: none lost, none twice, resumable; compaction leaves what named watchers have not seen."""
@@ -241,7 +242,8 @@ def _changed(state, before, ops):
                     state[key] = None
                     touched.add(key)
             case RemovePrefix(prefix):
-                for key in [key for key, value in state.items() if key.startswith(prefix) and value is not None]:
+                under = [key for key in state if key.startswith(prefix)]
+                for key in [key for key in under if state[key] is not None or key not in before]:
                     if key in before:
                         state[key] = None
                         touched.add(key)
