@@ -29,8 +29,8 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     assert (again["launches"], again["reused"]) == (0, 1)
     assert project.ask("show", DAY)["canonical"]["uuid"] == uuid
 
-    rebuilt = project.build(DAY, "--rebuild")
-    assert (rebuilt["launches"], rebuilt["reused"]) == (1, 0)
+    forced = project.build(DAY, "--rebuild")
+    assert (forced["launches"], forced["reused"]) == (1, 0)
     rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
     assert rebuilt != uuid
 
@@ -40,7 +40,7 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     assert kinds == {
         first["request_id"]: ("built", "live"),
         again["request_id"]: ("reused", "live"),
-        rebuilt["request_id"]: ("built", "live"),
+        forced["request_id"]: ("built", "live"),
     }
     (entry,) = project.ask("ledger", "list", "--request", again["request_id"])
     assert (entry["ref"], entry["uuid"]) == (DAY, uuid)
