@@ -90,7 +90,6 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("validate", "orders"), "give at least one"),
         (("validate", "orders", "--not-null", "absent"), "there is no column 'absent'"),
         (("validate", "orders", "--expression", "n >"), "n > cannot be checked"),
         (("validate", "orders", "--expression", "rand() > 0.5"), "its result changes from one run"),
