@@ -1,5 +1,6 @@
 """`databuild build`: what is wanted becomes live, once, and the answer says what happened (rules 5, 6, 15)."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,18 @@ def test_a_tainted_day_is_rebuilt_for_the_wants_of_it(project: Project) -> None:
     assert project.ask("show", DAYS[0])["canonical"]["uuid"] != before
     refused = project.call("untaint", tainted["taint_id"], "--json")
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
+
+
+def test_a_build_names_what_it_built_for_others_and_its_last_line_has_seconds(project: Project) -> None:
+    project.build(DAYS[0])
+    project.ask("taint", DAYS[0], "--reason", "a shop was missing")
+
+    done = project.call("build", DAYS[1], LOGNAME="finn")
+
+    for_others, last = done.out.splitlines()
+    assert for_others.startswith(f"Built for others, not for this command: {DAYS[0]} for user:")
+    assert re.fullmatch(r"1 of 1 ref live in [\d.]+ s: orders 2 \([\d.]+ s\)\.", last), last
+    assert project.build(DAYS[1])["for_others"] == []
 
 
 def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: Project) -> None:
