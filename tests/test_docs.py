@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import dagster as dg
 import pytest
 
 from databuild_dagster import BuildContext, databuild_asset, databuild_multi_asset
+from databuild_dagster.cli.main import cli
 from tests.support.command import Done, dagster, databuild, share_spark_server
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +60,31 @@ def test_a_link_leads_somewhere(page: Path) -> None:
     broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
 
     assert broken == []
+
+
+def wrong_commands(text: str) -> list[str]:
+    """The commands that a page names and that do not exist, or lack an option that it names; `a|b` are two commands."""
+    wrong = []
+    for inline, line in re.findall(r"`databuild ([^`]+)`|^(?:\$ |    )databuild (.+)$", text, re.MULTILINE):
+        named = " ".join(re.sub("#.*", "", inline or line).split())
+        words = named.split()
+        command: click.Command | None = cli
+        while isinstance(command, click.Group) and words and re.fullmatch(r"[a-z][a-z|-]*", words[0]):
+            found = [command.get_command(click.Context(command), name) for name in words.pop(0).split("|")]
+            command = None if None in found else found[0]
+        # The types of operations have options of their own.
+        options = {name for parameter in command.params for name in parameter.opts} if command else set()
+        unknown = (
+            {re.split(r"[=.,]", word)[0] for word in words if word.startswith("--")} - options - {"--help", "--version"}
+        )
+        if command is None or (unknown and not named.startswith("operation run")):
+            wrong.append(named)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_command_of_a_page_exists_with_its_options(page: Path) -> None:
+    assert wrong_commands(page.read_text()) == []
 
 
 def test_every_decision_is_listed() -> None:
