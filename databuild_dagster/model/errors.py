@@ -37,6 +37,7 @@ _LISTS = {
     "job run": _JOB_RUNS,
     "launch": _JOB_RUNS,
     "operation": _OPERATIONS,
+    "request": "`databuild ledger list`",
     "taint": _HISTORY_OF_ANY,
     "want": _WANTS,
     "want or request": "`databuild want list --all`",

@@ -64,7 +64,8 @@ class IdQueries(Asking):
         if not found and may_be_id(text) and len(text) < _FULL:
             found = self._ids(kind, "LIKE", f"%{text}")
         if not found:
-            raise NotFound(kind=kind.value, name=text, names=self._newest(kind))
+            # An end is like the ends of ids.
+            raise NotFound(kind=kind.value, name=text, names=[id[-max(len(text), 1) :] for id in self._newest(kind)])
         if len(found) > 1:
             few = few_of(sorted(found), _MAX_CANDIDATES)
             raise AmbiguousId(kind=kind.value, name=text, candidates=few)

@@ -65,8 +65,13 @@ def test_an_unknown_id_is_refused_with_ids_like_it(world, kind):
     with pytest.raises(NotFound) as refused:
         world.queries.full_id(kind, mistyped)
 
+    with pytest.raises(NotFound) as end_refused:
+        world.queries.full_id(kind, mistyped[-SHORT_ID:])
+
     assert refused.value.message == f"There is no {kind.value} {mistyped!r}."
     assert known in refused.value.advice
+    assert known[-SHORT_ID:] in end_refused.value.advice
+    assert known not in end_refused.value.advice
 
 
 def test_a_text_that_is_shorter_or_no_id_names_none(world):
