@@ -165,6 +165,8 @@ class Built:
             "seconds": round(self.seconds, 3),
             "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
             "hints": self.hints,
+            "asked_by": self.for_others,
+            "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
             "interrupted": self.interrupted,
         }
 

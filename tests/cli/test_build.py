@@ -118,6 +118,18 @@ def test_a_tainted_day_is_rebuilt_for_the_wants_of_it(project: Project) -> None:
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
 
 
+def test_a_build_that_fails_says_in_json_what_is_not_live_and_why(project: Project) -> None:
+    project.fail("2024-01-29")
+
+    done = project.call("build", "orders@2024-01-29", "--json")
+
+    (not_live,) = done.json["not_live"]
+    assert (done.code, not_live["ref"], not_live["state"]) == (1, "orders@2024-01-29", "Failed")
+    assert "no orders on 2024-01-29" in not_live["why"]
+    assert [(counts["asset"], counts["failed"]) for counts in done.json["assets"]] == [("orders", 1)]
+    assert (done.json["asked_by"], done.json["interrupted"]) == ({}, False)
+
+
 def test_a_build_names_what_it_built_for_others_and_its_last_line_has_seconds(project: Project) -> None:
     project.build(DAYS[0])
     project.ask("taint", DAYS[0], "--reason", "a shop was missing")
