@@ -139,7 +139,7 @@ class Project:
 
 
 def lines(page: Path) -> list[str]:
-    """What a page says to type."""
+    """The commands of a page."""
     return [line for block in blocks(page, "console") for line in block.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What a newcomer relies on before any of our code runs: pins, make targets, CI, the example's data."""
+"""The files that a newcomer needs before any of our code runs: pins, make targets, CI, the example's data."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""What a module's tests have in common is built once: they look at it, or each goes on from a copy of its home."""
+"""The common state of a module's tests is built once: they look at it, or each goes on from a copy of its home."""
 
 from __future__ import annotations
 

@@ -174,13 +174,13 @@ class Project:
         return Done(code, out.getvalue(), err.getvalue())
 
     def ask(self, *arguments: str) -> Any:
-        """What a command answers as JSON; the command must succeed."""
+        """The JSON answer of a command; the command must succeed."""
         done = self.call(*arguments, "--json")
         assert done.code == 0, done
         return done.json
 
     def build(self, *arguments: str) -> Any:
-        """What a build answers; the build must succeed."""
+        """The JSON answer of a build; the build must succeed."""
         return self.ask("build", *arguments)
 
     def call_while_held(self, key: str, act: Callable[[], object], *arguments: str) -> Done:

@@ -67,7 +67,7 @@ class Outside:
         return self.project.call("adopt", asset, "--files", files, *arguments)
 
     def refused(self, *arguments: str, asset: str = "orders", files: str = PATTERN) -> str:
-        """What is said on one line; nothing is recorded, and no manifest is left."""
+        """The one line of a refusal; nothing is recorded, and no manifest is left."""
         before = self.arrived(), self.manifests()
         done = self.adopt(*arguments, asset=asset, files=files)
         assert done.code == 2, done

@@ -52,7 +52,7 @@ class Landing:
         return self.project.call("lot", "arrive", dataset, lot, *arguments)
 
     def refused(self, *arguments: str, lot: str = LOT, dataset: str = "clicks") -> str:
-        """What is said on one line; nothing is recorded, and no manifest is left."""
+        """The one line of a refusal; nothing is recorded, and no manifest is left."""
         before = self.arrivals(), self.manifests()
         done = self.arrive(*arguments, lot=lot, dataset=dataset)
         assert done.code == 2, done

@@ -61,7 +61,7 @@ class Home:
         return Cleaner(self.world.engine, self.warehouse.root)
 
     def store(self, ref: str, state: ManifestState = ManifestState.COMPLETE, *, manifest: bool = True) -> str:
-        """What the job run that builds a ref writes before it says anything; the uuid."""
+        """Write the files of the job run that builds a ref, before its report; the uuid."""
         job_run = self.world.job_run(ref)
         uuid = derive_partition_uuid(job_run, ref)
         contents = f"rows of {uuid}".encode()
@@ -361,7 +361,7 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
 
 @pytest.mark.parametrize("point", ["event", "manifest", "files", "all but the last event"])
 def test_between_any_two_of_its_events_no_reader_gets_it_and_the_next_gc_finishes(home: Home, point: str) -> None:
-    """What a crash leaves, made by hand: the event alone; the manifest too; the files too."""
+    """The state after a crash, made by hand: the event alone; the manifest too; the files too."""
     first, _ = home.live("a"), home.live_again("a")
     folder = Path(home.warehouse.instance_dir("a", first))
     home.world.handle(c.RemoveManifests(uuids=(first,), reason="superseded"))

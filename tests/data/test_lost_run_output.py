@@ -1,4 +1,4 @@
-"""What a process that died had finished is adopted; what it had not is built again, and nothing of it is left (rule 6.9)."""
+"""Finished output of a dead process is adopted; the rest is built again, and its files are removed (rule 6.9)."""
 
 from pathlib import Path
 from typing import Any

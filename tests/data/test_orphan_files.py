@@ -63,7 +63,7 @@ class Place:
         return folder
 
     def found(self, *, later: float = 2 * YOUNG_SECONDS) -> dict[str, str]:
-        """What is found, so many seconds after now, by its path in the warehouse, and why."""
+        """The orphan files, so many seconds after now, by path in the warehouse, each with the reason."""
         now = max(time.time(), self.world.clock()) + later
         found = unlisted_storage(self.world.queries, self.warehouse, now)
         return {os.path.relpath(item.path, self.warehouse.root): item.why for item in found}

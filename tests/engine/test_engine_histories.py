@@ -497,7 +497,7 @@ def test_every_open_want_ends_in_an_acyclic_graph_whose_jobs_end(graph, trouble,
 
 
 def test_the_machine_above_knows_every_command():
-    """What is not in it is not tried."""
+    """An action that is not in it is not tried."""
     known = {cls.__name__ for cls in c.Command.__subclasses__()}
 
     used = {name for name in known if f"c.{name}(" in open(__file__).read()}

@@ -1,4 +1,4 @@
-"""Who may be declared lost, and by whom (rule 6.9)."""
+"""Launches that may be declared lost, and the judge that may do so (rule 6.9)."""
 
 from __future__ import annotations
 

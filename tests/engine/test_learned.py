@@ -1,4 +1,4 @@
-"""What a function found missing while it ran delays its next launch while that is being built, and does no more (rule 6.3)."""
+"""An input that a function missed delays its next launch while the input is being built, and does no more (rule 6.3)."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_ticks_of_processes_that_live_for_one_tick_only_go_on_too(world, jump):
 
 
 def test_another_machine_goes_on_from_the_last_tick(world, orchestrator, jump):
-    """What it measures begins somewhere else."""
+    """Its measurements begin at another time."""
     jump()
     orchestrator.tick()
     orchestrator.tick_for(1200)

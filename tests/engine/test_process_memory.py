@@ -1,4 +1,4 @@
-"""What a process remembers is made once, and can be forgotten."""
+"""Objects that a process remembers are made once, and can be forgotten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who had an instance built, back to those who asked by themselves (rules 5.1, 6.4)."""
+"""The requests that had an instance built, back to the first ones (rules 5.1, 6.4)."""
 
 from __future__ import annotations
 

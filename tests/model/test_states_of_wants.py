@@ -53,7 +53,7 @@ def of(states):
 
 
 def canonical_moves(state):
-    """What the canonical state of a ref can be after one event, by its instance's moves or by a new instance."""
+    """The canonical states of a ref that are possible after one event, by its instance's moves or by a new instance."""
     moved = {move.to_state for move in INSTANCE if move.from_state is state and state is not None}
     if state in SCHEDULABLE:
         moved.add(_I.BUILDING)

@@ -29,7 +29,7 @@ class BadGuard(Exception):
 
 @dataclass(frozen=True)
 class PytestRun:
-    """What pytest answered."""
+    """The answer of pytest."""
 
     passed: tuple[str, ...]
     #: Test to the type of its exception.
@@ -92,7 +92,7 @@ def found_by(guard: Guard) -> str | None:
 
 
 def not_green(guards: Iterable[Guard]) -> list[str]:
-    """What is wrong with the tests of the guards while every guard is in its place. Raises `BadGuard`."""
+    """The faults of the guards' tests while every guard is in its place. Raises `BadGuard`."""
     selections = list(dict.fromkeys(test for guard in guards for test in guard.tests))
     if not selections:
         return []

@@ -1,4 +1,4 @@
-"""What becomes of one row of the table, tried in any process."""
+"""The verdict on one row of the table, tried in any process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .mutant import BadGuard, found_by, not_green
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one row."""
+    """The verdict on one row."""
 
     #: None if nothing noticed.
     found_by: str | None

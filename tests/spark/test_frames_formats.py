@@ -1,4 +1,4 @@
-"""What the port says of a format is enough for Spark to write and read it."""
+"""The port of a format is enough for Spark to write and read it."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""What a session tells of itself while it works, and how others stop it."""
+"""The progress of a session while it works, and how others stop it."""
 
 import json
 import threading

@@ -72,7 +72,7 @@ def damage(path: Path, statement: str, *parameters: object) -> None:
 
 
 def found_in(path: Path, *, deep: bool = False) -> list[Violation]:
-    """What `check` finds, but for the triggers that the damage itself had to take away."""
+    """The findings of `check`, but for the triggers that the damage itself had to take away."""
     store = open_store(f"sqlite:///{path}")
     try:
         return [violation for violation in check(store, deep=deep) if not violation.entity.startswith(f"{EVENTS}_")]

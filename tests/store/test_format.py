@@ -1,4 +1,4 @@
-"""What every statement needs of the database's format."""
+"""The database's format as every statement needs it."""
 
 from __future__ import annotations
 

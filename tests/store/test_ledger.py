@@ -1,4 +1,4 @@
-"""What the ledger says of builds that others took over, of wants with several refs, and what it counts (rules 8)."""
+"""The ledger's entries for builds that others took over and for wants with several refs, and its counts (rules 8)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the tests share: a hand-turned clock, ids in order, a small catalog, doubles of the ports, and a world to act in."""
+"""Helpers that the tests share: a hand-turned clock, ids in order, a small catalog, doubles of the ports, and a world."""

@@ -36,7 +36,7 @@ def copy_dagster_files() -> None:
 
 @contextmanager
 def fresh_instance(home: str | Path | None = None, **options: Any) -> Iterator[dg.DagsterInstance]:
-    """What `dagster.instance_for_test` gives, on a copy of a home: of one whose tables are empty, or of the given one."""
+    """An instance as of `dagster.instance_for_test`, on a copy of a home: of one whose tables are empty, or of the given one."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         copied = Path(folder, "home")
         shutil.copytree(home or _empty_home(), copied)

@@ -103,7 +103,7 @@ class ModelWorld(World):
 
 
 def differences(one: dict[str, set[tuple]], other: dict[str, set[tuple]]) -> list[str]:
-    """What two states do not share, by table."""
+    """The rows that two states do not share, by table."""
     return [
         f"I5: {name} differs in {sorted(rows ^ other[name], key=repr)}"
         for name, rows in one.items()

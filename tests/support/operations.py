@@ -19,7 +19,7 @@ from .world import World
 
 
 class Lake:
-    """What the jobs of a test write to, and who completed what; each entry bears the token under which it was written."""
+    """The store that the jobs of a test write to, with their completions; each entry has the token of its writer."""
 
     def __init__(self) -> None:
         self.written: dict[str, set[str]] = {}
@@ -169,7 +169,7 @@ class Operations:
 
 
 class Marks:
-    """Who has which job, and how it ended, counted from the log in the plainest way."""
+    """The executor and the outcome of each job, counted from the log in the plainest way."""
 
     def __init__(self) -> None:
         self._leases: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a run prints at its end: how long it took, its slowest tests and folders, and what it left out."""
+"""The report at the end of a run: how long it took, its slowest tests and folders, and what it left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark server says in its UI about the jobs of one tag or session: other tests use the server too."""
+"""The jobs of one tag or session in the UI of a Spark server: other tests use the server too."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _misses(world: World) -> None:
 
 
 def _found_late(world: World) -> None:
-    """What was live by the time that it was said to be missing; and more than a sentence names."""
+    """A ref that was live by the time of the report that it is missing; and more than a sentence names."""
     world.start("n")
     world.live("source0")
     world.miss("n", "source0")
@@ -186,7 +186,7 @@ def _taints(world: World) -> None:
 
 
 def _removals(world: World) -> None:
-    """What is superseded goes, and what an attempt left; of one that was tainted the files are still there."""
+    """Replaced data is removed, and files of an attempt; of a tainted one the files are still there."""
     earlier = world.queries.history("m")[0].uuid
     world.handle(c.RemoveManifests(uuids=(earlier,), reason="superseded"))
     world.handle(c.FinishRemovals(uuids=(earlier,)))

@@ -241,7 +241,7 @@ class World:
         return uuid
 
     def due(self) -> list[str]:
-        """What the orchestrator would look at now, the most urgent first."""
+        """The due refs, the most urgent first."""
         return [ref.ref for ref in self.queries.due_refs(self.queries.datasets(), self.clock.now, 10_000)]
 
     @property
@@ -253,7 +253,7 @@ class World:
         return [str(row[2]) for row in self.queries.raw_events(after_seq, 1_000_000)]
 
     def broken(self) -> list[Violation]:
-        """What the invariants find, without a fold of the log."""
+        """The violations of the invariants, without a fold of the log."""
         with self.store.reading() as connection:
             return violations(connection)
 

@@ -101,7 +101,7 @@ def test_an_instance_without_rows_has_its_columns(file_format, warehouse):
 
 
 def test_instances_of_several_formats_are_read_together(file_format, warehouse):
-    """What is written today does not decide how an older instance is read."""
+    """The format of new instances does not decide how an older one is read."""
     old = written(pd.DataFrame({"n": [1]}), warehouse, WRITTEN, "numbers@1", UUIDS[0])
     new = written(pd.DataFrame({"n": [2]}), warehouse, file_format, "numbers@2", UUIDS[1])
 

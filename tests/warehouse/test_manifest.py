@@ -67,7 +67,7 @@ PROCESSES = 3
 
 
 def write_in_processes(root):
-    """What became of each writer, the attempt being its number; they begin when all of them are there."""
+    """The outcome of each writer, by its number; all begin together."""
     context = multiprocessing.get_context("spawn")
     together, outcomes = context.Barrier(PROCESSES), context.Queue()
     writers = [

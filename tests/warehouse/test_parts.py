@@ -1,4 +1,4 @@
-"""What is kept of a failed attempt's parts, and how the next one takes it over (rule 10.4)."""
+"""A failed attempt's parts are kept, and the next attempt takes them over (rule 10.4)."""
 
 from datetime import UTC, datetime
 from pathlib import Path

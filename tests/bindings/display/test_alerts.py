@@ -1,4 +1,4 @@
-"""Who hears of a want that has missed its SLA: a webhook, a command, once (rule 5.5)."""
+"""An alert for a want that has missed its SLA: by webhook or command, once (rule 5.5)."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""What is live is shown by Dagster also where the process died between telling our log and telling Dagster (rule 6.9)."""
+"""Dagster shows live data also where the process died between our log's record and Dagster's (rule 6.9)."""
 
 from typing import Any
 

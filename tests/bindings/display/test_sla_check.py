@@ -55,7 +55,7 @@ def execute(site: Any, *assets: str) -> dict[str, dg.AssetCheckEvaluation]:
 
 
 def reported(site: Any, asset: str) -> list[dg.AssetCheckEvaluation]:
-    """What Dagster knows of the check, the newest first."""
+    """Dagster's evaluations of the check, the newest first."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), SLA_CHECK)
     records = site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
     return [record.event.dagster_event.event_specific_data for record in records if record.event is not None]

@@ -1,4 +1,4 @@
-"""What Dagster shows while a step goes on and after it: in progress, green, red, or nothing; and what it says of the data."""
+"""Dagster's pages during a step and after it: in progress, green, red, or nothing; and what it says of the data."""
 
 import threading
 import time

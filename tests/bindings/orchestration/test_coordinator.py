@@ -234,7 +234,7 @@ class Deployment:
 
 @pytest.fixture
 def settings() -> dict[str, Any]:
-    """What else dagster.yaml says."""
+    """The other settings of dagster.yaml."""
     return {}
 
 

@@ -127,7 +127,7 @@ class Place(World):
         return self.keys()
 
     def keys(self) -> list[str]:
-        """What stands among the keys, temporary files and all."""
+        """The files among the keys, temporary ones included."""
         root = Path(self.warehouse.root)
         found = [path for top in ("datasets", "arcs") for path in (root / top).rglob("*") if path.is_file()]
         return sorted(str(path.relative_to(root)) for path in found)
@@ -301,7 +301,7 @@ def test_a_tick_stops_at_its_limit_and_the_next_one_continues(place, monkeypatch
 
 
 def test_many_lots_that_stop_waiting_at_once_are_written_in_shares_too(place, monkeypatch):
-    """What they waited for is one event, and none of theirs."""
+    """They waited for one event, and record none of their own."""
     hours = [f"2023-02-27-{hour:02}:00" for hour in range(5)]
     for hour in hours:
         place.miss(f"delays@{hour}", f"flights@{hour}")

@@ -73,7 +73,7 @@ def expected(state, done):
 
 
 def why_not(history: list[Done]) -> str | None:
-    """What contradicts that it is linearizable; None when nothing does."""
+    """The contradiction to linearizability; None without one."""
     in_order = sorted(history, key=lambda done: (done.revision, done.what == "read"))
     state: dict[str, bytes] = {}
     for done in in_order:

@@ -1,4 +1,4 @@
-"""What becomes of a job, by what befell it: one row for every case (rules 9.5, 9.7)."""
+"""The outcome of a job by its trouble: one row for every case (rules 9.5, 9.7)."""
 
 from __future__ import annotations
 

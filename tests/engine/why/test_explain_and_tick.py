@@ -1,4 +1,4 @@
-"""What `explain` says of the next tick is what the next tick does, in any world (rules 11.1, 15)."""
+"""The next tick does what `explain` says of it, in any world (rules 11.1, 15)."""
 
 from __future__ import annotations
 

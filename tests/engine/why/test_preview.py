@@ -1,4 +1,4 @@
-"""What there is to do of a job graph, why, in how many launches, and how long it takes (rule 8.6)."""
+"""The actions of a job graph, their reasons, the number of launches and the expected time (rule 8.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What exists, and what came from outside (rules 4.2, 5.7)."""
+"""Registered datasets, and data from outside (rules 4.2, 5.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an invoke on an operation, or on a job of it, writes (rules 9.5, 9.6)."""
+"""The writes of an invoke on an operation, or on a job of it (rules 9.5, 9.6)."""
 
 from __future__ import annotations
 

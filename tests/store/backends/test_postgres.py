@@ -1,4 +1,4 @@
-"""What only PostgreSQL can do wrong: lines that are cut, servers that are gone, statements in another spelling (rules 3)."""
+"""Faults of PostgreSQL alone: lines that are cut, servers that are gone, statements in another spelling (rules 3)."""
 
 from __future__ import annotations
 

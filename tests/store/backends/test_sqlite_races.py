@@ -43,7 +43,7 @@ def race(url, at, how, wins):
 
 
 def answers(reports, racers):
-    """What each racer put into the queue; the racers have ended."""
+    """The entry of each racer in the queue; the racers have ended."""
     try:
         found = [reports.get(timeout=MAX_SECONDS) for _ in racers]
     except queue.Empty:

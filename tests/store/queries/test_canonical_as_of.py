@@ -1,4 +1,4 @@
-"""What readers of a ref saw at any seq or time, asked of the history (rules 3.2, 4.2)."""
+"""The canonical instance of a ref at any seq or time, from the history (rules 3.2, 4.2)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def seen_now(world, ref):
 
 
 def but_for_reasons(canonical):
-    """What as-of tells too."""
+    """Fields that an as-of answer has too."""
     return canonical._replace(reason=None, retry_at=None, known_origin=None)
 
 

@@ -1,4 +1,4 @@
-"""What commands and ticks ask is answered by keys and indexes, however long the history is (rule 11.3)."""
+"""Keys and indexes answer the questions of commands and ticks, however long the history is (rule 11.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is held against a ref that is not live, and which wants an instance was built for, for the UI (rule 7.1)."""
+"""The faults of a ref that is not live, and the wants that an instance was built for, for the UI (rule 7.1)."""
 
 from __future__ import annotations
 
