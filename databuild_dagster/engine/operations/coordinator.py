@@ -179,7 +179,7 @@ class Coordinator:
 
     def _compact(self) -> None:
         head = self.manager.engine.queries.head().seq
-        if head - self.meta.queries.compacted() > COMPACT_EVERY:
+        if head - self.meta.compacted() > COMPACT_EVERY:
             self.meta.compact()
 
     # Cleaning up
@@ -190,7 +190,7 @@ class Coordinator:
         Returns the number of cleaned jobs, and of those left.
         """
         first, end = keys.UNCLEAN + keys.SEPARATOR, keys.UNCLEAN + keys.SEPARATOR + LAST
-        notes = self.meta.queries.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
+        notes = self.meta.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
         # The next pass continues here, so that jobs without a clean-up do not hide the others.
         self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
         if not notes:

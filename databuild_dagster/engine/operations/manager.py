@@ -341,7 +341,7 @@ class DistributedOperationManager:
         """Every dataset that ever had an operation: from one to the next, past all keys of each."""
         found: list[str] = []
         start, end = _under(keys.ROOT, None), _under(keys.ROOT, None) + LAST
-        while first := self.meta.queries.range(start, end, limit=1).entries:
+        while first := self.meta.range(start, end, limit=1).entries:
             part = first[0].key.split(keys.SEPARATOR)[1]
             found.append(keys.unescape(part))
             start = f"{keys.ROOT}{keys.SEPARATOR}{part}{keys.SEPARATOR}{LAST}"

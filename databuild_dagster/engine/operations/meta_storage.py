@@ -26,7 +26,7 @@ from databuild_dagster.model.meta_storage import (
     iif,
 )
 from databuild_dagster.store import log
-from databuild_dagster.store.meta_storage import Look, MetaQueries
+from databuild_dagster.store.meta_storage import MetaQueries
 
 #: Compaction waits this long for a silent watcher, which renews its lease after half of it.
 WATCH_LEASE_SECONDS = 600.0
@@ -49,25 +49,16 @@ class Answers(NamedTuple):
         return value
 
 
-class MetaStorage:
+class MetaStorage(MetaQueries):
     """Keys to bytes, each with a revision, beside everything else in the one log."""
 
     def __init__(self, engine: Engine, *, actor: str = "databuild") -> None:
+        super().__init__(engine.store)
         self.engine = engine
         self.actor = actor
-        self.queries = MetaQueries(engine.store)
 
     def get(self, key: str) -> Entry:
-        return self.queries.get_all([key]).entries[0]
-
-    def get_all(self, keys: Iterable[str]) -> Look:
-        return self.queries.get_all(keys)
-
-    def range(self, start: str, end: str) -> Look:
-        return self.queries.range(start, end)
-
-    def prefix(self, prefix: str) -> Look:
-        return self.queries.prefix(prefix)
+        return self.get_all([key]).entries[0]
 
     def invoke(
         self,
@@ -126,7 +117,7 @@ class MetaStorage:
         """
         revision = self.engine.queries.head().seq - KEPT_REVISIONS if up_to is None else up_to
         self.engine.handle(c.CompactMeta(up_to=revision), actor=self.actor)
-        return self.queries.compacted()
+        return self.compacted()
 
 
 class Watch:
@@ -144,12 +135,12 @@ class Watch:
         self._renew_at = float("-inf")
         self._renew()
         # Only now: an earlier compaction raises at once, and a later one is held back.
-        self._meta.queries.changes(position, start, end, limit=1)
+        self._meta.changes(position, start, end, limit=1)
 
     def poll(self) -> tuple[Batch, ...]:
         """The changes since the last poll; of very many the oldest. Raises `CompactedRevision`."""
         self._renew()
-        changes = self._meta.queries.changes(self.position, self._start, self._end)
+        changes = self._meta.changes(self.position, self._start, self._end)
         self.position = changes.up_to
         return changes.batches
 

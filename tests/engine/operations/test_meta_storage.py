@@ -160,10 +160,9 @@ def test_a_watch_of_one_key_hears_of_no_other(meta):
 
 def test_a_watch_that_is_far_behind_gets_the_changes_in_pages(meta, monkeypatch):
     revisions = [put(meta, a=b"%d" % number) for number in range(7)]
-    queries = meta.queries
 
     position, seen = 0, []
-    while (changes := queries.changes(position, "a", "b", limit=3)).batches:
+    while (changes := meta.changes(position, "a", "b", limit=3)).batches:
         assert len(changes.batches) <= 3
         seen += [batch.revision for batch in changes.batches]
         position = changes.up_to
