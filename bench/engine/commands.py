@@ -19,6 +19,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, LaunchOrder, Observation
+from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.engine.why.preview import annotate
@@ -63,7 +64,7 @@ def tick_of(engine: Engine, most: int) -> Pass:
 
 def planned(this: Pass, datasets: dict[int, DatasetSpec]) -> Plan:
     """What one level of planning would launch."""
-    return plan_due(this, datasets, now=this.engine.now(), room=RoomLeft(20, 20, Counter()))
+    return plan_due(this, datasets, SetAside(), now=this.engine.now(), room=RoomLeft(20, 20, Counter()))
 
 
 class Commands:

@@ -6,7 +6,7 @@ Nine of ten partitions are pairs, `b@key` made of `a@key`; the others are the ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
@@ -44,6 +44,9 @@ class AnyPartition:
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         return None
+
+    def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
+        return {}
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         return tuple([Ref(f"{spec.asset}@{partition_key}") for spec in dataset.inputs]) if dataset.inputs else ()

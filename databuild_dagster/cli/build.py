@@ -98,6 +98,7 @@ def tick_once(where: Where, as_json: bool) -> None:
         emit(
             {
                 **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
+                "set_aside": dict(report.set_aside),
                 "launched_jobs": seen.launched,
                 "jobs_without_executor": {str(id): n for id, n in seen.waiting_jobs.items()},
                 "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
@@ -109,6 +110,8 @@ def tick_once(where: Where, as_json: bool) -> None:
     click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
     for id, why in seen.stuck.items():
         click.echo(f"{id} cannot go on: {why}")
+    for sentence in report.set_aside.sentences():
+        click.echo(sentence)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -136,6 +136,9 @@ class _LateCatalog:
         if partition_key in self._keys[dataset.partitions]:
             return None
         return cast("str | None", self.__getattr__("why_not")(dataset, partition_key))
+
+    def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
+        return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
 
     def __getattr__(self, name: str) -> Any:
         from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, LogFollower
 from databuild_dagster.engine.publishing import PUBLISHING, Publication, published_by
+from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
@@ -25,8 +26,12 @@ MAX_STRETCHES = 10
 MAX_SOURCES = 1_000
 
 
-def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Ref]:
-    """Want the lots whose arcs have a new live source; returns them. `head` is as for `LogFollower`."""
+def fire_arcs(engine: Engine, actor: str, aside: SetAside | None = None, *, head: int | None = None) -> list[Ref]:
+    """Want the lots whose arcs have a new live source; returns them. `head` is as for `LogFollower`.
+
+    `aside` gets the arcs whose mapping raises; they are followed from the same place by the next tick.
+    """
+    aside = SetAside() if aside is None else aside
     follower = LogFollower(engine, "arcs", Cursor, head=head)
     head, followed = follower.head, (follower.load() or Cursor()).seq
     if head == followed:
@@ -37,7 +42,10 @@ def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Re
         start = max(followed, min(arc.seq for arc in arcs))
         for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
             followed = min(head, after + MAX_EVENTS)
-            wanted += _follow(engine, arcs, after, followed, actor)
+            wanted += _follow(engine, arcs, after, followed, actor, aside)
+        if not aside.keys().isdisjoint(arc.asset for arc in arcs):
+            # The process reads on from the place of the arcs that stay behind.
+            return list(dict.fromkeys(wanted))
     else:
         followed = head
     follower.keep(Cursor(followed))
@@ -45,12 +53,14 @@ def fire_arcs(engine: Engine, actor: str, *, head: int | None = None) -> list[Re
     return list(dict.fromkeys(wanted))
 
 
-def _follow(engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str) -> list[Ref]:
+def _follow(
+    engine: Engine, arcs: list[ArcView], after_seq: int, last_seq: int, actor: str, aside: SetAside
+) -> list[Ref]:
     names = {arc.asset for arc in arcs}
     subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
     wanted: list[Ref] = []
-    for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq):
-        command = c.FireArcs(up_to_seq=up_to_seq, published=published)
+    for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq, aside):
+        command = c.FireArcs(up_to_seq=up_to_seq, published=published, held=tuple(sorted(names & aside.keys())))
         for event in engine.handle(command, actor=actor).events:
             if isinstance(event.fact, e.ArcFired):
                 wanted += [lot for firing in event.fact.firings for lot in firing.lots]
@@ -77,7 +87,7 @@ class _Subscribers:
 
 
 def _portions(
-    engine: Engine, subscribers: _Subscribers, after_seq: int, last_seq: int
+    engine: Engine, subscribers: _Subscribers, after_seq: int, last_seq: int, aside: SetAside
 ) -> Iterator[tuple[int, tuple[c.Published, ...]]]:
     """Pairs of the last event of a portion and its new live instances; an event is never divided."""
     portion: list[c.Published] = []
@@ -86,16 +96,16 @@ def _portions(
         if portion and len(portion) + len(found) > MAX_SOURCES:
             yield event.seq - 1, tuple(portion)
             portion = []
-        portion += [_published(engine, subscribers, publication) for publication in found]
+        portion += [_published(engine, subscribers, publication, aside) for publication in found]
     # A whole stretch is recorded even if it is empty, so that the next process need not read it again.
     if portion or last_seq - after_seq == MAX_EVENTS:
         yield last_seq, tuple(portion)
 
 
-def _published(engine: Engine, subscribers: _Subscribers, publication: Publication) -> c.Published:
+def _published(engine: Engine, subscribers: _Subscribers, publication: Publication, aside: SetAside) -> c.Published:
     key = partition_key_of(publication.ref)
-    woken = {
-        dataset.asset: engine.catalog.woken(dataset, source, key)
-        for dataset, source in subscribers.of.get(publication.dataset, ())
-    }
+    woken: dict[str, tuple[str | None, ...]] = {}
+    for dataset, source in subscribers.of.get(publication.dataset, ()):
+        with aside.guard(dataset.asset):
+            woken[dataset.asset] = engine.catalog.woken(dataset, source, key)
     return c.Published(publication.uuid, publication.ref, publication.seq, woken)

@@ -6,7 +6,7 @@ Reads the store only, and imports no user code. Each command is decided again in
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
@@ -16,13 +16,14 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.ports import LaunchOrder
+from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Need, Room, need_of
+from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
@@ -138,8 +139,12 @@ def decide_level(
     missing: Mapping[Ref, tuple[Ref, ...]],
     room: RoomLeft,
     now: float,
+    aside: SetAside,
 ) -> Level:
-    """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (rule 11.1)."""
+    """The row of each due ref by the store alone. A launch is as urgent as its most urgent ref (rule 11.1).
+
+    `aside` gets the refs of jobs whose partitions no launch can be made of.
+    """
     held = held_back(engine, datasets, due, missing, now)
     of_live = {id: _need_of_due(datasets[id].kind, Inputs.LIVE) for id in {ref.dataset_id for ref in due}}
     needs: dict[Ref, Need] = {}
@@ -154,7 +159,12 @@ def decide_level(
     sets: list[LaunchSet] = []
     for at in ready.values():
         spec = datasets[due[next(iter(at.values()))].dataset_id]
-        for by_key in launch_sets(engine.catalog, spec, at):
+        of_job: list[dict[str | None, tuple[Ref, ...]]] = []
+        with aside.guard(*at):
+            of_job = launch_sets(engine.catalog, spec, at)
+        if not of_job:
+            needs |= dict.fromkeys(at, need_of(Facts(Data.OPEN, Maker.NOTHING)))
+        for by_key in of_job:
             sets.append(LaunchSet(spec, by_key, sorted([at[ref] for refs in by_key.values() for ref in refs])))
     launches: list[LaunchSet] = []
     chosen: list[str] = []
@@ -169,10 +179,16 @@ def decide_level(
 
 
 def plan_due(
-    this: Pass, known: Mapping[int, DatasetSpec], *, now: float, room: RoomLeft, is_last: bool = False
+    this: Pass,
+    known: Mapping[int, DatasetSpec],
+    aside: SetAside,
+    *,
+    now: float,
+    room: RoomLeft,
+    is_last: bool = False,
 ) -> Plan:
     """One level: due refs of the location with missing inputs miss; if none does, or on the last level, the others are
-    launched within the limits. `known` are the registered datasets of all locations.
+    launched within the limits. `known` are the registered datasets of all locations. `aside` gets the refs that cannot be planned.
 
     A miss makes its inputs due, which may belong to the same launches, or be more urgent. Refs with a learned input that is
     being built wait for it without an event.
@@ -183,11 +199,14 @@ def plan_due(
     plan = Plan(is_cut_off=len(due) >= this.limits.due_refs)
     if not due:
         return plan
+    due, inputs = plannable(engine, datasets, due, aside)
     foreign = {spec.asset for spec in known.values() if spec.kind.is_foreign}
-    if foreign and (foreign_refs := [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]):
-        plan.observed += observe(engine, this.foreign, foreign_refs)
-    inputs = inputs_of(engine, datasets, due)
-    states = _states_of_inputs(this, foreign, inputs, plan)
+    if foreign:
+        refs = [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]
+        _observe(this, refs, plan, aside)
+        inputs_of_due = dict.fromkeys(chain.from_iterable(inputs.values()))
+        _observe(this, [ref for ref in inputs_of_due if asset_of(ref) in foreign], plan, aside)
+    states = engine.queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
     if plan.observed:
         return plan
     missing = missing_inputs(datasets, due, inputs, states)
@@ -199,23 +218,16 @@ def plan_due(
         plan.missed += [_missed(this, spec_of[next(iter(missed))], missed) for missed in by_job.values()]
     if room.is_none or (plan.missed and not is_last):
         return plan
-    for launch_set in decide_level(engine, datasets, due, missing, room, now).launches:
+    for launch_set in decide_level(engine, datasets, due, missing, room, now, aside).launches:
         plan.launches.append(_launch(this, datasets, launch_set, [due[place] for place in launch_set.places]))
     return plan
 
 
-def inputs_of(engine: Engine, datasets: Mapping[int, DatasetSpec], due: Iterable[DueRef]) -> dict[Ref, tuple[Ref, ...]]:
-    """The declared inputs of each due ref."""
-    return {ref.ref: engine.catalog.inputs(datasets[ref.dataset_id], partition_key_of(ref.ref)) for ref in due}
-
-
-def _states_of_inputs(
-    this: Pass, foreign: Collection[str], inputs: dict[Ref, tuple[Ref, ...]], plan: Plan
-) -> dict[Ref, InstanceState | None]:
-    wanted = list(dict.fromkeys(chain.from_iterable(inputs.values())))
-    if foreign and (foreign_refs := [ref for ref in wanted if asset_of(ref) in foreign]):
-        plan.observed += observe(this.engine, this.foreign, foreign_refs)
-    return this.engine.queries.states(wanted)
+def _observe(this: Pass, refs: Sequence[Ref], plan: Plan, aside: SetAside) -> None:
+    """Without an answer of Dagster the refs keep their last known state."""
+    with aside.guard(*refs):
+        if refs:
+            plan.observed += observe(this.engine, this.foreign, refs)
 
 
 def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:

@@ -20,13 +20,14 @@ from databuild_dagster.engine.ports import (
     Foreign,
     LaunchOrder,
 )
+from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import OutputFact, RunSuccess
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
@@ -61,11 +62,14 @@ class TickReport:
     fired: list[Ref] = field(default_factory=list)
     #: Foreign refs that became live, or are live no longer.
     arrived: list[Ref] = field(default_factory=list)
+    #: Refs, arcs and launches that raised, and why; the next tick tries them again (rule 11.5).
+    set_aside: SetAside = field(default_factory=SetAside)
 
     def add(self, other: TickReport) -> None:
         """Add the results of a later tick."""
         self.began_at = self.began_at or other.began_at
         self.lost |= other.lost
+        self.set_aside = other.set_aside
         for name in _LISTS:
             getattr(self, name).extend(getattr(other, name))
 
@@ -74,7 +78,7 @@ class TickReport:
         return not self.lost and not any(getattr(self, name) for name in _LISTS if name != "adopted")
 
 
-_LISTS = [entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "lost")]
+_LISTS = [entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "lost", "set_aside")]
 
 
 def tick(this: Pass) -> TickReport:
@@ -89,18 +93,21 @@ def tick(this: Pass) -> TickReport:
     forget_old_heartbeats(engine)
     report = TickReport(began_at=head.seq)
     _end_overdue(engine, now, report)
+    aside = report.set_aside
     if open_launches := engine.queries.open_launches():
-        _look_after(this, open_launches, now, report)
+        with aside.guard("the Dagster runs of open launches"):
+            _look_after(this, open_launches, now, report)
         open_launches = engine.queries.open_launches()
         head = engine.queries.head()
         # A ref that was lost just now may be retried at once.
         now = engine.now(head)
-    report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
-    report.fired = fire_arcs(engine, ACTOR, head=head.seq)
+    with aside.guard("the Dagster runs that wait"):
+        report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
+    report.fired = fire_arcs(engine, ACTOR, aside, head=head.seq)
     datasets = engine.queries.datasets() if this.datasets is None else this.datasets
     room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
     for level in range(1, MAX_LEVELS + 1):
-        plan = plan_due(this, datasets, now=now, room=room, is_last=level == MAX_LEVELS)
+        plan = plan_due(this, datasets, aside, now=now, room=room, is_last=level == MAX_LEVELS)
         room = room.without(_carry_out(this, plan, report))
         if not plan.makes_due:
             break
@@ -136,13 +143,16 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
     launched: list[str] = []
     report.arrived += plan.observed
     for miss in plan.missed:
-        if this.engine.handle(miss, actor=ACTOR).events:
-            report.missed += [ref for run in miss.runs for ref in run.refs]
+        refs = [ref for run in miss.runs for ref in run.refs]
+        with report.set_aside.guard(*refs):
+            if this.engine.handle(miss, actor=ACTOR).events:
+                report.missed += refs
     for command, order in plan.launches:
-        if this.engine.handle(command, actor=ACTOR).events:
-            this.launcher.launch(order)
-            report.launched.append(order.launch_id)
-            launched.append(order.job)
+        with report.set_aside.guard(*(ref for run in command.runs for ref in run.refs)):
+            if this.engine.handle(command, actor=ACTOR).events:
+                launched.append(order.job)
+                this.launcher.launch(order)
+                report.launched.append(order.launch_id)
     return launched
 
 
@@ -154,37 +164,62 @@ def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickRepor
     # Silence is measured by the machine's clock; the owner of a launch follows from the log.
     clock = engine.clock()
     for launch in out:
-        dagster_run = dagster_runs.get(launch.launch_id)
-        dataset = _dataset_of(engine, launch)
-        is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-        has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
-        if is_plain and not has_died:
-            _follow_plain(engine, launch, dagster_run, this.foreign, report)
-        elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, clock):
-            adopted = _adopt(this, launch)
-            report.adopted += adopted
-            if engine.handle(c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events or adopted:
-                report.lost[launch.launch_id] = why
-                if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
-                    launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
-            continue
-        never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
-        if never_came and (launch.owner == this.owner or judge.abandoned(launch, now)):
-            launcher.launch(_order_again(engine, launch, dataset))
-            report.launched.append(launch.launch_id)
+        with report.set_aside.guard(f"launch {launch.launch_id}"):
+            dagster_run = dagster_runs.get(launch.launch_id)
+            dataset = _dataset_of(engine, launch)
+            is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
+            has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
+            if is_plain and not has_died:
+                _follow_plain(engine, launch, dagster_run, this.foreign, report)
+            elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, clock):
+                _declare_lost(this, launch, dagster_run, why, report)
+                continue
+            never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
+            if never_came and (launch.owner == this.owner or judge.abandoned(launch, now)):
+                if gone := _why_no_order(engine, launch):
+                    _declare_lost(this, launch, None, gone, report)
+                    continue
+                launcher.launch(_order_again(engine, launch, dataset))
+                report.launched.append(launch.launch_id)
 
 
-def _adopt(this: Pass, launch: LaunchView) -> list[str]:
+def _declare_lost(
+    this: Pass, launch: LaunchView, dagster_run: DagsterRunState | None, why: str, report: TickReport
+) -> None:
+    adopted = _adopt(this, launch, report.set_aside)
+    report.adopted += adopted
+    lose = c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why)
+    if this.engine.handle(lose, actor=ACTOR).events or adopted:
+        report.lost[launch.launch_id] = why
+        if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
+            this.launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
+
+
+def _why_no_order(engine: Engine, launch: LaunchView) -> str | None:
+    """Its location has no such asset or partition any longer, so Dagster would refuse the order, and others with it."""
+    for run in engine.queries.job_runs_of_launch(launch.launch_id):
+        for ref in run.refs if run.state is JobRunState.QUEUED else ():
+            dataset = engine.queries.dataset(asset_of(ref))
+            if dataset is None or dataset.location != launch.location:
+                return f"{asset_of(ref)} is not an asset of location {launch.location} any longer"
+            if why := engine.catalog.why_not(dataset, partition_key_of(ref)):
+                return f"{ref} cannot be launched: {why}"
+    return None
+
+
+def _adopt(this: Pass, launch: LaunchView, aside: SetAside) -> list[str]:
     """Record the success of lost job runs of this location whose data is complete (rule 6.9)."""
     if this.remains is None or launch.location != this.location:
         return []
     runs = [run for run in this.engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.RUNNING]
-    return [
-        output.ref
-        for success in this.remains.finished(runs)
-        if _handle(this.engine, c.SucceedJobRuns(runs=(success,))) is not None
-        for output in success.outputs
-    ]
+    adopted: list[str] = []
+    for run in runs:
+        # What cannot be read has not finished: its folder stays for `gc --leftovers`.
+        with aside.guard(f"the data of job run {run.id}"):
+            for success in this.remains.finished([run]):
+                if _handle(this.engine, c.SucceedJobRuns(runs=(success,))) is not None:
+                    adopted += [output.ref for output in success.outputs]
+    return adopted
 
 
 def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:

@@ -243,6 +243,8 @@ class FireArcs(Command, frozen=True, kw_only=True):
 
     up_to_seq: int
     published: tuple[Published, ...] = ()
+    #: Arcs whose mapping raised: they stay where they are, and follow when it answers again.
+    held: tuple[str, ...] = ()
 
 
 class RemoveManifests(Command, frozen=True, kw_only=True):

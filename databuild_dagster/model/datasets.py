@@ -5,6 +5,7 @@ Partition definitions and mappings are opaque texts: the floor that knows Dagste
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from functools import lru_cache
 from typing import Protocol
@@ -108,6 +109,10 @@ class Catalog(Protocol):
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """A sentence why the key is not a partition of the dataset; None if it is."""
+        ...
+
+    def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
+        """The keys that are not partitions of the dataset, each with the sentence of `why_not`."""
         ...
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:

@@ -72,6 +72,11 @@ def make_ref(asset: str, partition_key: str | None) -> Ref:
     return Ref(_text(asset, partition_key))
 
 
+def ref_or_none(asset: str, partition_key: str | None) -> Ref | None:
+    """The same; None for a name that no ref can have, which Dagster may have all the same."""
+    return None if _why_not_a_ref(asset, partition_key) else Ref(_text(asset, partition_key))
+
+
 def _text(asset: str, partition_key: str | None) -> str:
     return asset if partition_key is None else f"{asset}@{partition_key}"
 

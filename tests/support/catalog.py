@@ -61,6 +61,9 @@ class SmallCatalog:
             return None
         return f"{partition_key!r} is not one of {', '.join(str(key) for key in keys)}"
 
+    def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
+        return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
+
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
         refs: dict[str, None] = {}
         for need in dataset.inputs:

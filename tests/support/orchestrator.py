@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.ports import DagsterRunStatus
+from databuild_dagster.engine.ports import DagsterRunStatus, Remains
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 
@@ -26,6 +26,7 @@ class Orchestrator:
         foreign: HandForeign | None = None,
         gone: Callable[[str], bool] = lambda holder: False,
         location: str = HERE,
+        remains: Remains | None = None,
     ) -> None:
         self.world = world
         self.name = name
@@ -33,6 +34,7 @@ class Orchestrator:
         self.launcher = launcher or HandLauncher()
         self.foreign = foreign or HandForeign()
         self.judge = Judge(gone=gone)
+        self.remains = remains
 
     def tick(self, *, interval_seconds: float = 0.0, **limits: int) -> TickReport:
         return tick(
@@ -43,6 +45,7 @@ class Orchestrator:
                 foreign=self.foreign,
                 judge=self.judge,
                 owner=self.name,
+                remains=self.remains,
                 limits=TickLimits(**limits),
                 interval_seconds=interval_seconds,
             )

@@ -32,6 +32,8 @@ from databuild_dagster.model.wording import one_line
 ORCHESTRATOR = "databuild_orchestrator"
 #: Dagster's daemon does not evaluate a sensor more often.
 MIN_INTERVAL_SECONDS = 5
+#: Reasons that one tick prints, of those for which it set something aside.
+MAX_SENTENCES = 10
 
 
 def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
@@ -86,8 +88,8 @@ def run_tick(
     """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
     `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for each arc without its
-    source, and for each failed duty. `interval_seconds` is the time between regular ticks. Raises `LocationTaken`, and
-    errors of the engine's tick.
+    source, for each failed duty, and for each reason to set something aside. `interval_seconds` is the time between regular
+    ticks. Raises `LocationTaken`, and errors of the store.
     """
     engine = engine_for(instance)
     registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
@@ -111,6 +113,8 @@ def run_tick(
         if name == TICK:
             raise error
         report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
+    for sentence in work.report.set_aside.sentences()[:MAX_SENTENCES]:
+        report_problem(sentence)
     return work.report
 
 

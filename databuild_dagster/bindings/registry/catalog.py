@@ -4,6 +4,7 @@ It reads registered datasets and imports no user code. Only dynamic partitions n
 cannot change are cached, because each tick asks the same thousands of questions.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
@@ -77,7 +78,8 @@ class DagsterCatalog:
     def __init__(self, instance: DynamicPartitionsStore) -> None:
         self._instance = instance
         self._dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
-        self._existing: set[tuple[str, str]] = set()
+        #: Keys known to exist, by the text of their definition. None of them is ever removed.
+        self._existing: defaultdict[str, set[str | None]] = defaultdict(set)
         #: For partitions in time, the start of the first and of the last one known to exist. They are never removed.
         self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
@@ -94,7 +96,7 @@ class DagsterCatalog:
             return None if partition_key is None else text
         if partition_key is None:
             return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY, or {dataset.asset}@* for all."
-        if (dataset.partitions, partition_key) in self._existing:
+        if partition_key in self._existing[dataset.partitions]:
             return None
         with partition_loading_context(dynamic_partitions_store=self._instance):
             if isinstance(partitions, TimeWindowPartitionsDefinition) and self._surely_has(
@@ -103,9 +105,16 @@ class DagsterCatalog:
                 why_not = None
             else:
                 why_not = why_no_key(partitions, partition_key)
-        if why_not is None and not is_dynamic(partitions) and len(self._existing) < MAX_REMEMBERED:
-            self._existing.add((dataset.partitions, partition_key))
+        existing = self._existing[dataset.partitions]
+        if why_not is None and not is_dynamic(partitions) and len(existing) < MAX_REMEMBERED:
+            existing.add(partition_key)
         return why_not
+
+    def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
+        """The keys that are not partitions of the dataset, each with one sentence why."""
+        known = self._existing[dataset.partitions] if dataset.partitions is not None else {None}
+        unsure = [key for key in partition_keys if key not in known]
+        return {key: why for key in unsure if (why := self.why_not(dataset, key)) is not None}
 
     def _surely_has(self, dataset: DatasetSpec, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
         """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""

@@ -18,7 +18,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
-from databuild_dagster.engine.planning import RoomLeft, decide_level, inputs_of, missing_inputs
+from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
+from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
 from databuild_dagster.engine.wording import when
@@ -32,6 +33,7 @@ from databuild_dagster.model.need import (
     Data,
     Facts,
     LeadsTo,
+    Maker,
     Need,
     Reason,
     Room,
@@ -184,6 +186,8 @@ class _Following:
         self._seen: set[Ref] = set()
         #: By location.
         self._levels: dict[str, dict[Ref, Need]] = {}
+        #: What the next tick sets aside, and why.
+        self._aside = SetAside()
         self.causes: list[Cause] = []
 
     def follow(self, refs: Iterable[Ref], *, depth: int) -> None:
@@ -240,7 +244,8 @@ class _Following:
         need = need_of(Facts(data, MAKER_OF_KIND[spec.kind if spec is not None else None], wish))
         if need.action is Action.BUILD and spec is not None:
             # Its inputs and the limits may still hold it back.
-            return self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT))), unbuildable
+            need = self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT)))
+            return need, self._aside.get(ref, unbuildable)
         return need, unbuildable
 
     def _levels_of(self, location: str) -> dict[Ref, Need]:
@@ -248,11 +253,14 @@ class _Following:
         if location not in self._levels:
             datasets, limits = self._queries.datasets(location), self._limits(location)
             due = self._queries.due_refs(datasets, self._now, limits.due_refs)
-            inputs = inputs_of(self._engine, datasets, due)
+            due, inputs = plannable(self._engine, datasets, due, self._aside)
             states = self._queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
             missing = missing_inputs(datasets, due, inputs, states)
             room = RoomLeft.within(limits, self._queries.open_launches(), location, 0)
-            self._levels[location] = decide_level(self._engine, datasets, due, missing, room, self._now).needs
+            self._levels[location] = decide_level(
+                self._engine, datasets, due, missing, room, self._now, self._aside
+            ).needs
+            self._levels[location] |= {Ref(name): need_of(Facts(Data.OPEN, Maker.NOTHING)) for name in self._aside}
         return self._levels[location]
 
     def _led_to(self, need: Need, known: Known, ref: Ref) -> Sequence[Ref]:

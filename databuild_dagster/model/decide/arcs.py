@@ -25,7 +25,7 @@ from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
-from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.model.wording import few_of
@@ -55,7 +55,7 @@ class _Woken(NamedTuple):
 
 def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     """No fact when another orchestrator has followed every arc as far as this."""
-    arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq]
+    arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq and arc.row.asset not in command.held]
     if not arcs:
         return []
     woken = list(_woken(command.published, arcs, deciding))
@@ -127,7 +127,9 @@ def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Decidin
                     keys = publication.woken.get(arc.row.asset)
                     if keys is None:
                         keys = deciding.catalog.woken(arc.dataset, source, key)
-                    yield _Woken(arc, publication, tuple(make_ref(arc.row.asset, own) for own in keys[-MAX_LOTS:]))
+                    # A key that no ref can name, such as one with a line break, is no lot.
+                    lots = (ref_or_none(arc.row.asset, own) for own in keys[-MAX_LOTS:])
+                    yield _Woken(arc, publication, tuple(lot for lot in lots if lot is not None))
 
 
 def _is_live(lot: RefRow | None) -> bool:

@@ -1,0 +1,247 @@
+"""One ref, arc or launch that raises delays nothing else of a tick, and is tried again (rule 11.5)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.states import InstanceState, WantState
+from tests.support.arcs import fired_by
+from tests.support.catalog import HERE, SmallCatalog, dataset
+from tests.support.orchestrator import Orchestrator
+from tests.support.ports import HandForeign, HandLauncher
+
+BUILDING = InstanceState.BUILDING
+
+
+def deploy(world, *datasets):
+    """The location's code has these assets now."""
+    world.catalog.datasets = {spec.asset: spec for spec in datasets}
+    world.handle(c.RegisterDatasets(location=HERE, datasets=datasets))
+
+
+def test_a_partition_that_left_its_definition_is_set_aside_until_it_is_back(make_world):
+    """Rule 11.5: no instance is made, and its want stays open."""
+    before = (dataset("regions", keys=["north", "south"]), dataset("other"))
+    world = make_world(*before)
+    want = world.want("regions@north")
+    world.want("regions@south", "other")
+    deploy(world, dataset("regions", keys=["nord", "south"]), dataset("other"))
+    here = Orchestrator(world)
+
+    report = here.tick()
+
+    assert report.set_aside == {"regions@north": "'north' is not one of nord, south"}
+    assert world.states("regions@north", "regions@south", "other") == [None, BUILDING, BUILDING]
+    assert world.want_state(want) is WantState.IDLE
+    deploy(world, *before)
+    assert (here.tick().set_aside, world.state("regions@north")) == ({}, BUILDING)
+
+
+def test_an_unpartitioned_asset_that_got_partitions_is_set_aside(make_world):
+    """Rule 11.5"""
+    world = make_world(dataset("planes"), dataset("other"))
+    world.want("planes", "other")
+    deploy(world, dataset("planes", keys=["a"]), dataset("other"))
+
+    report = Orchestrator(world).tick()
+
+    assert list(report.set_aside) == ["planes"]
+    assert world.states("planes", "other") == [None, BUILDING]
+
+
+def test_a_launch_whose_asset_is_gone_before_dagster_had_its_run_is_lost(make_world):
+    """Rules 6.9, 11.5: Dagster would refuse the order, and all orders of the tick with it."""
+    world = make_world(dataset("gone"), dataset("other"))
+    here = Orchestrator(world, launcher=HandLauncher(swallows_orders=True))
+    world.want("gone")
+    (launch_id,) = here.tick().launched
+    deploy(world, dataset("other"))
+    world.want("other")
+
+    report = here.tick()
+
+    assert report.lost == {launch_id: "gone is not an asset of location here any longer"}
+    assert launch_id not in report.launched
+    assert world.states("gone", "other") == [InstanceState.UP_FOR_RETRY, BUILDING]
+
+
+def test_a_launch_is_lost_when_one_of_its_partitions_left_the_definition(make_world):
+    """Rules 6.9, 11.5"""
+    world = make_world(dataset("regions", keys=["north", "south"]))
+    here = Orchestrator(world, launcher=HandLauncher(swallows_orders=True))
+    world.want("regions@north", "regions@south")
+    here.tick()
+    deploy(world, dataset("regions", keys=["south"]))
+
+    here.tick()
+
+    assert world.states("regions@north", "regions@south") == [InstanceState.UP_FOR_RETRY, BUILDING]
+
+
+class Raising(SmallCatalog):
+    """A catalog in which questions about one asset raise."""
+
+    asset: str | None = None
+
+    def _raise_about(self, dataset):
+        if dataset.asset == self.asset:
+            raise ValueError("Timezones Europe/Berlin and UTC don't match")
+
+    def absent(self, dataset, partition_keys):
+        self._raise_about(dataset)
+        return super().absent(dataset, partition_keys)
+
+    def inputs(self, dataset, partition_key):
+        self._raise_about(dataset)
+        return super().inputs(dataset, partition_key)
+
+    def woken(self, dataset, source, partition_key):
+        self._raise_about(dataset)
+        return super().woken(dataset, source, partition_key)
+
+    def launchable(self, dataset, partition_keys, most):
+        self._raise_about(dataset)
+        return super().launchable(dataset, partition_keys, most)
+
+
+@pytest.mark.parametrize("question", ["absent", "inputs", "launchable"])
+def test_a_definition_or_a_mapping_that_raises_sets_its_refs_aside_only(make_world, monkeypatch, question):
+    """Rule 11.5"""
+    world = make_world(dataset("bad", "other"), dataset("other"), dataset("good"))
+    world.live("other")
+    world.want("bad", "good")
+    answer = getattr(world.catalog, question)
+
+    def raising(spec, *arguments):
+        if spec.asset == "bad":
+            raise ValueError("the zones do not match")
+        return answer(spec, *arguments)
+
+    monkeypatch.setattr(world.catalog, question, raising)
+
+    report = Orchestrator(world).tick()
+
+    assert report.set_aside == {"bad": "ValueError: the zones do not match"}
+    assert world.states("bad", "good") == [None, BUILDING]
+    assert report.set_aside.sentences() == ["Set aside until the next tick: bad: ValueError: the zones do not match"]
+
+
+def test_an_arc_whose_mapping_raises_fires_when_it_answers_again(make_world):
+    """Rules 10.5, 11.5: its place in the log stays, other arcs go on, and each source instance fires once."""
+    world = make_world(dataset("source"), dataset("bad", subscribe=["source"]), dataset("good", subscribe=["source"]))
+    world.catalog = Raising(world.specs)
+    world.engine = world.process()
+    here = Orchestrator(world)
+    here.tick()
+    world.catalog.asset = "bad"
+    first = world.succeed("source")
+
+    held = here.tick()
+    world.taint("source")
+    second = world.succeed("source")
+    here.tick()
+    world.catalog.asset = None
+    here.tick()
+    here.tick()
+
+    assert (held.fired, list(held.set_aside)) == (["good"], ["bad"])
+    assert fired_by(world.store, "good") == fired_by(world.store, "bad") == [first, second]
+
+
+def test_a_key_that_no_ref_can_name_is_no_lot_and_stops_no_arc(make_world):
+    """Rules 2.1, 11.5: a dynamic partition of a file name with a line break."""
+    world = make_world(
+        dataset("source"), dataset("lots", ("source", "all"), keys=["ok", "two\nlines"], subscribe=["source"])
+    )
+    here = Orchestrator(world)
+    here.tick()
+    world.succeed("source")
+
+    report = here.tick()
+
+    assert (report.fired, report.set_aside) == (["lots@ok"], {})
+
+
+class Unreadable:
+    """Lost job runs whose manifest is damaged."""
+
+    def finished(self, job_runs):
+        raise ValueError("the manifest is damaged")
+
+
+def test_a_lost_job_run_whose_data_cannot_be_read_is_lost_all_the_same(make_world):
+    """Rule 6.9"""
+    world = make_world(dataset("a"), dataset("other"))
+    here = Orchestrator(world, gone=lambda holder: True, remains=Unreadable())
+    launch_id = world.start("a")
+    job_run = world.canonical("a").job_run
+    world.want("other")
+
+    report = here.tick()
+
+    assert list(report.lost) == [launch_id]
+    assert report.set_aside == {f"the data of job run {job_run}": "ValueError: the manifest is damaged"}
+    assert world.state("other") is BUILDING
+
+
+def raising(port, question):
+    """The port, one question of which raises."""
+
+    def trouble(*arguments):
+        raise ConnectionError("Dagster is away")
+
+    setattr(port, question, trouble)
+    return port
+
+
+@pytest.mark.parametrize(
+    ("launcher", "foreign"),
+    [
+        (raising(HandLauncher(), "dagster_runs"), HandForeign()),
+        (raising(HandLauncher(), "fail_dagster_run"), HandForeign()),
+        (raising(HandLauncher(), "launch"), HandForeign()),
+        (HandLauncher(), raising(HandForeign(), "observe")),
+    ],
+    ids=["dagster_runs", "fail_dagster_run", "launch", "observe"],
+)
+def test_no_port_that_raises_ends_a_tick(make_world, launcher, foreign):
+    """Rule 11.5: the tick reports it and does the rest."""
+    from databuild_dagster.model.datasets import DatasetKind
+
+    world = make_world(
+        dataset("plain", kind=DatasetKind.SOURCE),
+        dataset("reader", "plain"),
+        dataset("a"),
+        dataset("lost"),
+        dataset("b"),
+    )
+    world.start("lost")
+    world.claim("lost", dagster_run_id="waits")
+    world.want("reader")
+    world.want("a", "b")
+    here = Orchestrator(world, launcher=launcher, foreign=foreign, gone=lambda holder: True)
+
+    report = here.tick()
+
+    assert all(why == "ConnectionError: Dagster is away" for why in report.set_aside.values())
+    assert report.set_aside
+    assert world.states("a", "b") == [BUILDING, BUILDING]
+
+
+def test_reasons_name_what_utf8_cannot_hold(make_world):
+    """Rule 11.5: a reason is printed on any terminal."""
+    world = make_world(dataset("a"))
+    launcher = HandLauncher()
+
+    def trouble(order):
+        raise OSError("no such folder caf\udce9")
+
+    launcher.launch = trouble
+    world.want("a")
+
+    report = Orchestrator(world, launcher=launcher).tick()
+
+    assert report.set_aside == {"a": "OSError: no such folder caf\\udce9"}
+    assert msgspec.json.encode(dict(report.set_aside))
