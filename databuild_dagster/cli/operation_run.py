@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from databuild_dagster.bindings.registry.selections import refs_named
 from databuild_dagster.cli.definitions import DeployedDataset, deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end
@@ -213,8 +214,6 @@ def _named(dataset: str, partitions: tuple[str, ...]) -> tuple[Ref, ...] | None:
 
 def _keys(found: DeployedDataset, names: tuple[Ref, ...]) -> Iterator[str]:
     """The partition keys of refs and ranges (rule 2.5). The operation itself refuses those that are not live."""
-    from databuild_dagster.bindings.registry.selections import refs_named
-
     for name in names:
-        for ref in refs_named(found.dataset, name, found.instance) if may_be_selection(name) else [name]:
+        for ref in refs_named(found.dataset, name, lambda: found.instance) if may_be_selection(name) else [name]:
             yield partition_key_of(ref) or ""

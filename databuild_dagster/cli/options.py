@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from databuild_dagster.bindings.registry.selections import select_refs
 from databuild_dagster.cli.output import WIDE, count, shown
 from databuild_dagster.cli.process import say
 from databuild_dagster.cli.state import the_instance
@@ -64,14 +65,11 @@ class Selection:
     def refs(self, queries: Queries) -> tuple[Ref, ...]:
         """The refs; those of a range or of states are printed first. Raises what `select_refs` raises.
 
-        Refs alone are passed on as they are: they need neither Dagster nor a question to the store.
+        Refs alone are passed on as they are, without a question to the store.
         """
         if not self.only and not any(map(may_be_selection, self.names)):
             return self.names
-        from databuild_dagster.bindings.registry.catalog import LateInstance
-        from databuild_dagster.bindings.registry.selections import select_refs
-
-        refs = select_refs(queries, LateInstance(the_instance), self.names, self.only)
+        refs = select_refs(queries, the_instance, self.names, self.only)
         say(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.")
         return refs
 

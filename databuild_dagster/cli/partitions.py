@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import (
     REF,
@@ -18,7 +19,7 @@ from databuild_dagster.cli.options import (
     tabular,
 )
 from databuild_dagster.cli.output import Column, emit, listing, picked, when
-from databuild_dagster.cli.state import the_instance, the_queries
+from databuild_dagster.cli.state import the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
@@ -63,15 +64,12 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
     then = moment(queries, as_of)
     asset = asset_of(name)
     dataset = with_definitions(lambda: queries.known_dataset(asset), where)
-    from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
-    from databuild_dagster.bindings.registry.selections import refs_named
-
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
     known = {partition.ref: partition for partition in seen}
     if partition_key_of(name) is None:
-        refs = list(dict.fromkeys([*refs_of_dataset(dataset, LateInstance(the_instance)), *known]))
+        refs = list(dict.fromkeys([*existing_refs(dataset, the_instance), *known]))
     else:
-        refs = refs_named(dataset, name, LateInstance(the_instance))
+        refs = refs_named(dataset, name, the_instance)
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
@@ -160,10 +158,8 @@ def canonical_of(queries: Queries, ref: Ref) -> Canonical:
 
 
 def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """One sentence why the key is not a partition, None if it is. Only now is Dagster worth its import."""
-    from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
-
-    why = DagsterCatalog(LateInstance(the_instance)).why_not(dataset, partition_key)
+    """One sentence why the key is not a partition, None if it is."""
+    why = the_catalog().why_not(dataset, partition_key)
     return f"{why} This command takes one partition." if why and RANGE in (partition_key or "") else why
 
 

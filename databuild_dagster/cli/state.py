@@ -117,6 +117,11 @@ def the_engine() -> Engine:
     return engine
 
 
+def the_catalog() -> Catalog:
+    """Dagster's catalog alone, for a command that only asks whether a key is a partition."""
+    return cast("Catalog", _LateCatalog(dagster_home()))
+
+
 class _LateCatalog:
     """Dagster's catalog, opened by the first question to it: a command without one saves two seconds."""
 

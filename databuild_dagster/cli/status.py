@@ -11,14 +11,13 @@ from typing import NamedTuple
 
 import click
 
-from databuild_dagster.bindings.registry.plain_keys import plain_keys
+from databuild_dagster.bindings.registry.selections import existing_refs
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -104,18 +103,8 @@ def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
     states = engine.queries.states_of_dataset(spec.asset)
     counts = Counter(STATE_WORDS[state] for state in states.values())
     if spec.kind is not DatasetKind.SOURCE:
-        counts[STATE_WORDS[None]] = sum(ref not in states for ref in _existing(spec, engine.clock()))
+        counts[STATE_WORDS[None]] = sum(ref not in states for ref in existing_refs(spec, the_instance))
     return AssetStatus(spec.asset, counts)
-
-
-def _existing(spec: DatasetSpec, now: float) -> list[Ref]:
-    if spec.partitions is None:
-        return [make_ref(spec.asset, None)]
-    if (keys := plain_keys(spec.partitions, now)) is not None:
-        return [make_ref(spec.asset, key) for key in keys]
-    from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
-
-    return refs_of_dataset(spec, LateInstance(the_instance))
 
 
 def _print_assets(assets: list[AssetStatus]) -> None:

@@ -135,9 +135,7 @@ def test_a_wrong_selection_is_refused_before_anything_is_recorded(
     assert words in done.err
 
 
-@pytest.mark.parametrize(
-    "command", [["ledger", "list", "--ref"], ["want", "list", "--ref"], ["manifest", "show"]], ids=" ".join
-)
+@pytest.mark.parametrize("command", [["ledger", "list", "--ref"], ["manifest", "show"]], ids=" ".join)
 def test_a_command_of_one_ref_refuses_a_range_and_says_so(known_project: Project, command: list[str]) -> None:
     done = known_project.call(*command, RANGE)
 

@@ -105,7 +105,9 @@ class Adopter(Recorder):
     def _named(self, partitions: Sequence[str]) -> list[Ref]:
         """The refs of keys and ranges (rule 2.5), each once. Raises `UnknownPartition`, `InvalidSelection`."""
         names = [make_ref(self.dataset.asset, named) for named in partitions]
-        return list(dict.fromkeys(ref for name in names for ref in refs_named(self.dataset, name, self.instance)))
+        return list(
+            dict.fromkeys(ref for name in names for ref in refs_named(self.dataset, name, lambda: self.instance))
+        )
 
     def _found(
         self, pattern: FilePattern, refs: Sequence[Ref], adoption: Adoption, *, all_or_none: bool

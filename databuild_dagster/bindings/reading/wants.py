@@ -132,8 +132,7 @@ class Wants(ConfigurableResource[Any]):
         names = tuple(parse_ref(ref) for ref in refs)
         if not any(map(may_be_selection, names)):
             return names
-        assert self._instance is not None, "the engine is that of the instance"
-        return select_refs(engine.queries, self._instance, names)
+        return select_refs(engine.queries, lambda: self._instance, names)
 
     def _engine(self) -> Engine:
         if self._opened is not None:

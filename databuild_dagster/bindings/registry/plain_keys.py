@@ -32,7 +32,20 @@ _HAS_CLOCK = re.compile(r"%[HIMSfpzZcXs]")
 
 def plain_keys(partitions: str, now: float) -> list[str] | None:
     """The keys that exist, in definition order; None if only Dagster can compute them."""
-    return _keys(_decoded(partitions), now)
+    dimensions = plain_dimensions(partitions, now)
+    return None if dimensions is None else ["|".join(parts) for parts in product(*dimensions)]
+
+
+def plain_dimensions(partitions: str, now: float) -> list[list[str]] | None:
+    """The keys of each dimension, of which most definitions have one; None if only Dagster can compute them."""
+    snap = _decoded(partitions)
+    snaps = [snap]
+    if snap["__class__"] == "ExternalMultiPartitionsDefinitionData":
+        dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
+        snaps = [dimension["external_partitions_def_data"] for dimension in dimensions]
+    keys = [_keys(snap, now) for snap in snaps]
+    along = [found for found in keys if found is not None]
+    return along if len(along) == len(keys) else None
 
 
 @lru_cache(maxsize=MAX_UNPACKED)
@@ -48,11 +61,6 @@ def _keys(snap: dict[str, Any], now: float) -> list[str] | None:
         case "ExternalTimeWindowPartitionsDefinitionData":
             # Dagster has rules of its own for a definition that ends within its first window.
             return _window_keys(snap, now) or None
-        case "ExternalMultiPartitionsDefinitionData":
-            dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
-            keys = [_keys(dimension["external_partitions_def_data"], now) for dimension in dimensions]
-            along = [found for found in keys if found is not None]
-            return ["|".join(parts) for parts in product(*along)] if len(along) == len(keys) else None
         case _:
             return None
 

@@ -1,14 +1,15 @@
 """Ranges of partitions become refs, by the registered partitions definitions (rule 2.5). Loads no user code."""
 
-from collections.abc import Collection, Iterable
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import product
+from typing import Any
 
-from dagster import MultiPartitionsDefinition
-
-from databuild_dagster.bindings.adapter.dagster_private import DynamicPartitionsStore
-from databuild_dagster.bindings.registry.catalog import DagsterCatalog, is_dynamic, why_no_key
-from databuild_dagster.bindings.registry.registration import partitions_from
+from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
@@ -25,9 +26,12 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.queries import Queries
 
+#: Opens the Dagster instance, which has the keys of dynamic partitions.
+OpenInstance = Callable[[], Any]
+
 
 def select_refs(
-    queries: Queries, instance: DynamicPartitionsStore, names: Iterable[Ref], only: Collection[str] = ()
+    queries: Queries, instance: OpenInstance, names: Iterable[Ref], only: Collection[str] = ()
 ) -> tuple[Ref, ...]:
     """The refs that refs and ranges name, each once; with `only` those in one of these states now.
 
@@ -49,33 +53,70 @@ def select_refs(
     return refs
 
 
-def refs_named(dataset: DatasetSpec, name: Ref, instance: DynamicPartitionsStore) -> list[Ref]:
+def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
     """The refs of one name in the order of the definition. Raises `UnknownPartition`, `InvalidSelection`."""
-    asset, text = dataset.asset, partition_key_of(name)
-    partitions = partitions_from(dataset.partitions)
-    why = DagsterCatalog(instance).why_not(dataset, text)
+    if dataset.partitions is None and partition_key_of(name) is None:
+        return [name]
+    plain = None if dataset.partitions is None else plain_dimensions(dataset.partitions, time.time())
+    if plain is not None:
+        # Dagster, whose import takes a second, has the sentence for a refusal.
+        with suppress(ValueError):
+            return _refs(name, plain, [str] * len(plain))
+    return _refs_by_dagster(dataset, name, instance)
+
+
+def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
+    """Every existing ref of a dataset, in definition order; also of dynamic partitions."""
+    if dataset.partitions is None:
+        return [make_ref(dataset.asset, None)]
+    if (keys := plain_keys(dataset.partitions, time.time())) is not None:
+        return [make_ref(dataset.asset, key) for key in keys]
+    from databuild_dagster.bindings.registry.catalog import LateInstance, refs_of_dataset
+
+    return refs_of_dataset(dataset, LateInstance(instance))
+
+
+def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
+    from dagster import MultiPartitionsDefinition
+
+    from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance, is_dynamic, why_no_key
+    from databuild_dagster.bindings.registry.registration import partitions_from
+
+    asset, partitions = dataset.asset, partitions_from(dataset.partitions)
+    why = DagsterCatalog(LateInstance(instance)).why_not(dataset, partition_key_of(name))
     if why is None:
         return [name]
-    if partitions is None or text is None or not may_be_selection(name):
+    if partitions is None or not may_be_selection(name):
         raise UnknownPartition(ref=name, why=why, asset=asset)
     if is_dynamic(partitions):
         raise InvalidSelection(text=name, why="dynamic partitions have no order; name each of them.", asset=asset)
-    dimensions, texts = [partitions], [text]
+    dimensions = [partitions]
     if isinstance(partitions, MultiPartitionsDefinition):
         dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]
-        texts = [ALL] * len(dimensions) if text == ALL else text.split(DIMENSIONS)
-        if len(texts) != len(dimensions):
+        if len(_texts(name, len(dimensions))) != len(dimensions):
             names = DIMENSIONS.join(partitions.partition_dimension_names)
             why = f"its dimensions are {names}; write a key, FROM..TO or * for each, separated by |."
             raise InvalidSelection(text=name, why=why, asset=asset)
+    keys = [dimension.get_partition_keys() for dimension in dimensions]
     try:
-        keys = [
-            keys_selected(text, dimension.get_partition_keys(), partial(why_no_key, dimension))
-            for dimension, text in zip(dimensions, texts, strict=True)
-        ]
+        return _refs(name, keys, [partial(why_no_key, dimension) for dimension in dimensions])
     except ValueError as error:
         raise InvalidSelection(text=name, why=str(error), asset=asset) from None
-    return [make_ref(asset, DIMENSIONS.join(key)) for key in product(*keys)]
+
+
+def _refs(name: Ref, dimensions: Sequence[Sequence[str]], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
+    """Raises `ValueError` with a sentence for a text that selects nothing."""
+    texts = _texts(name, len(dimensions))
+    selected = [keys_selected(*along) for along in zip(texts, dimensions, why_not, strict=True)]
+    return [make_ref(asset_of(name), DIMENSIONS.join(key)) for key in product(*selected)]
+
+
+def _texts(name: Ref, n_dimensions: int) -> list[str]:
+    """The text of each dimension. A key of one dimension may have the separator in it."""
+    text = partition_key_of(name) or ""
+    if n_dimensions == 1 or text == ALL:
+        return [text] * n_dimensions
+    return text.split(DIMENSIONS)
 
 
 def _in_states(queries: Queries, refs: tuple[Ref, ...], only: Collection[str]) -> tuple[Ref, ...]:

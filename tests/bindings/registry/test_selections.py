@@ -29,8 +29,6 @@ without_weekends = dg.TimeWindowPartitionsDefinition(
     start="2024-03-01", end="2024-03-12", fmt="%Y-%m-%d", cron_schedule="0 0 * * 1-5"
 )
 both = dg.MultiPartitionsDefinition({"region": regions, "day": daily})
-#: Only dynamic partitions ask for one.
-NO_INSTANCE: Any = None
 ONE_DIMENSION = {
     "daily": daily,
     "hourly": hourly,
@@ -38,6 +36,10 @@ ONE_DIMENSION = {
     "regions": regions,
     "without_weekends": without_weekends,
 }
+
+
+def no_instance() -> Any:
+    raise AssertionError("only dynamic partitions ask for an instance")
 
 
 def registered(partitions: dg.PartitionsDefinition[Any] | None) -> DatasetSpec:
@@ -53,7 +55,7 @@ def instance() -> Iterator[dg.DagsterInstance]:
 
 
 def selected(partitions: dg.PartitionsDefinition[Any] | None, text: str, instance: Any = None) -> list[str]:
-    refs = refs_named(registered(partitions), parse_ref(f"a@{text}"), instance)
+    refs = refs_named(registered(partitions), parse_ref(f"a@{text}"), lambda: instance)
     return [ref.removeprefix("a@") for ref in refs]
 
 
@@ -171,12 +173,12 @@ def world() -> World:
 def test_only_keeps_the_refs_in_one_of_its_states(world: World, only: list[str], refs: list[str]) -> None:
     names = [parse_ref(name) for name in NAMES]
 
-    assert select_refs(world.queries, NO_INSTANCE, names, only) == tuple(refs)
+    assert select_refs(world.queries, no_instance, names, only) == tuple(refs)
 
 
 def test_a_selection_of_nothing_is_refused(world: World) -> None:
     with pytest.raises(InvalidSelection) as refused:
-        select_refs(world.queries, NO_INSTANCE, [parse_ref("source"), parse_ref("waits")], ["failed", "missing"])
+        select_refs(world.queries, no_instance, [parse_ref("source"), parse_ref("waits")], ["failed", "missing"])
 
     assert refused.value.message == "source, waits selects no partition: none of 2 refs is failed or missing."
 
@@ -184,8 +186,8 @@ def test_a_selection_of_nothing_is_refused(world: World) -> None:
 def test_every_ref_is_selected_once_and_an_unknown_name_is_refused(world: World) -> None:
     source = parse_ref("source")
 
-    assert select_refs(world.queries, NO_INSTANCE, [source, source]) == ("source",)
+    assert select_refs(world.queries, no_instance, [source, source]) == ("source",)
     with pytest.raises(UnknownAsset, match="Did you mean source?"):
-        select_refs(world.queries, NO_INSTANCE, [parse_ref("sourc@*")])
+        select_refs(world.queries, no_instance, [parse_ref("sourc@*")])
     with pytest.raises(UnknownPartition):
-        select_refs(world.queries, NO_INSTANCE, [parse_ref("source@1")])
+        select_refs(world.queries, no_instance, [parse_ref("source@1")])
