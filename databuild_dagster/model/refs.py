@@ -20,6 +20,8 @@ from databuild_dagster.model.errors import InvalidRef, InvalidRequest
 Ref = NewType("Ref", str)
 
 MAX_REF_BYTES = 1024
+#: The column of a batched frame with the output's partition key.
+PARTITION_KEY = "partition_key"
 
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

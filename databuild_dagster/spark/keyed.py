@@ -12,10 +12,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
 from databuild_dagster.spark.schemas import quoted, united_schema
-from databuild_dagster.spark.staging import PARTITION_KEY, folder_of
+from databuild_dagster.spark.staging import folder_of
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import (
     BadPartitionKeyColumn,
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: The column of a batched frame with the output's partition key.
-PARTITION_KEY = "partition_key"
 #: Spark's name for the folder of rows whose key is null.
 _NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 #: The output of smaller inputs is written as one file.

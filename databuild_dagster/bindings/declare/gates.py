@@ -20,7 +20,7 @@ from databuild_dagster.bindings.declare.parameters import (
     kind_of,
     parameters_of,
 )
-from databuild_dagster.spark.staging import PARTITION_KEY
+from databuild_dagster.model.refs import PARTITION_KEY
 
 _ALLOWED = (*(kind for kind in ParameterKind if kind.is_input), ParameterKind.CONTEXT, ParameterKind.SPARK_SESSION)
 

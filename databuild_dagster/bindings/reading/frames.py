@@ -15,10 +15,9 @@ from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import manifests_in, neighbour
-from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
-from databuild_dagster.spark.staging import PARTITION_KEY
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter

@@ -7,9 +7,9 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import neighbour
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.spark.schemas import Columns
-from databuild_dagster.spark.staging import PARTITION_KEY, Staged, files_wanted, is_large, stage_batch, stage_instance
+from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema, read_manifests

@@ -22,14 +22,13 @@ from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.data.home import existing_home
 from databuild_dagster.data.read_plan import AsOf, Readable, WhyNot, live_of_dataset, moment_of, neighbour, readable_ref
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.refs import AnyRef, parse_ref, partition_key_of
+from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import is_lost
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.staging import PARTITION_KEY
 from databuild_dagster.spark.temporary import folder_of_process
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
