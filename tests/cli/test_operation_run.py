@@ -406,7 +406,7 @@ def test_ctrl_c_gives_the_jobs_of_this_process_back_and_another_goes_on(project:
 
     (running,) = project.ask("operation", "list")
     assert process.returncode == 130
-    assert "The jobs that this process had are given back." in err
+    assert "The jobs of this process are free for others." in err
     assert project.ask("operation", "show", running["id"])["running"] == {}
     done = project.call("operation", "watch", running["id"], "--local", "--json")
     assert (done.code, done.json["done"]) == (0, 3)
