@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.support.arcs import fired_by
@@ -124,6 +125,10 @@ def test_a_definition_or_a_mapping_that_raises_sets_its_refs_aside_only(make_wor
     report = Orchestrator(world).tick()
 
     assert report.set_aside == {"bad": "ValueError: the zones do not match"}
+    assert (
+        "set aside until the next tick: ValueError: the zones do not match"
+        in explain(world.engine, "bad").causes[0].why
+    )
     assert world.states("bad", "good") == [None, BUILDING]
     assert report.set_aside.sentences() == ["Set aside until the next tick: bad: ValueError: the zones do not match"]
 

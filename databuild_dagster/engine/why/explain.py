@@ -297,6 +297,8 @@ class _Following:
             case Reason.FAILED:
                 return [f"{why}; `databuild retry {ref}` opens it for another build"]
             case Reason.UNBUILDABLE:
+                if ref in self._aside:
+                    return [f"{why}; set aside until the next tick: {unbuildable}"]
                 return [f"{why}; nothing can build it any more: {unbuildable}"]
             case Reason.NOT_ARRIVED:
                 return [f"{why}; a lot of files from outside: it waits until they arrive"]
