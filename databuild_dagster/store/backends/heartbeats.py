@@ -6,14 +6,17 @@ transaction.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, flock
 from typing import NamedTuple
 
 from databuild_dagster.store.backends.base import Connection, Database
+from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS
 
@@ -30,6 +33,11 @@ _FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address 
 
 _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT ROWID"
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
+
+#: What SQLite says of a file that is no database, or a broken one.
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+
+_log = logging.getLogger(__name__)
 
 #: Heartbeats deleted at once.
 MAX_FORGOTTEN = 10_000
@@ -93,7 +101,11 @@ class Heartbeats:
 
 
 class FileAside:
-    """A small SQLite file, whose loss is harmless; without a path, a database of this process."""
+    """A small SQLite file, whose loss is harmless; without a path, a database of this process.
+
+    It is written without waiting for the disk, so a loss of power may damage it. A damaged file is renamed to `….damaged`, and
+    an empty one takes its place: a launch is judged lost only after a lease of silence anyway.
+    """
 
     def __init__(self, path: str | None) -> None:
         self.path = path
@@ -110,19 +122,54 @@ class FileAside:
         try:
             yield self._connection()
         except sqlite3.Error as error:
+            # The next use opens the file again, and looks whether it is damaged.
+            self._local.opened_as = None
             raise StoreUnusable(url=self.path, why=str(error)) from error
 
     def _connection(self) -> sqlite3.Connection:
         assert self.path is not None
-        if getattr(self._local, "pid", None) != os.getpid():
-            self._local.connection, self._local.pid = self._opened(self.path), os.getpid()
+        # Another process may have put a new file in the place of a damaged one.
+        if getattr(self._local, "opened_as", None) != (os.getpid(), _file_number(self.path)):
+            self._local.connection = self._sound(self.path)
+            self._local.opened_as = os.getpid(), _file_number(self.path)
         found: sqlite3.Connection = self._local.connection
         return found
 
+    def _sound(self, path: str) -> sqlite3.Connection:
+        try:
+            return self._opened(path)
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode not in _DAMAGED:
+                raise
+        with open(f"{path}.lock", "a") as lock:
+            flock(lock, LOCK_EX)
+            try:
+                return self._opened(path)
+            except sqlite3.DatabaseError as error:
+                if error.sqlite_errorcode not in _DAMAGED:
+                    raise
+                _log.warning("databuild: %s is damaged (%s); it is kept as %s.damaged.", path, error, path)
+            for end in ("-wal", "-shm", ""):
+                with suppress(FileNotFoundError):
+                    os.replace(f"{path}{end}", f"{path}.damaged{end}")
+            return self._opened(path)
+
     def _opened(self, path: str) -> sqlite3.Connection:
-        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection = connected(path)
         connection.execute("PRAGMA synchronous = OFF")
         for statement in (_CREATE, _CREATE_SESSIONS):
             connection.execute(statement)
+        ((found,),) = connection.execute("PRAGMA quick_check(1)")
+        if found != "ok":
+            damaged = sqlite3.DatabaseError(found)
+            damaged.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damaged
         return connection
+
+
+def _file_number(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        # To open it says why.
+        return None

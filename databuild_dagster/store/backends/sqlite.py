@@ -22,14 +22,11 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
+from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
 from databuild_dagster.store.format import EVENTS
 
-#: The wait of a statement for a writer without our lock, such as a backup.
-BUSY_TIMEOUT_SECONDS = 30.0
-
 _PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA cache_size = -16000",
     "PRAGMA foreign_keys = OFF",
@@ -237,10 +234,8 @@ class SqliteDatabase(Database):
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # Autocommit, because BEGIN and COMMIT are ours; a big statement cache, because the hot statements are few and long.
-    connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
-    )
+    # A big statement cache, because the hot statements are few and long.
+    connection = connected(path, cached_statements=512)
     for pragma in _PRAGMAS:
         connection.execute(pragma)
     durability = "FULL" if os.environ.get("DATABUILD_SQLITE_SYNCHRONOUS", "").upper() == "FULL" else "NORMAL"

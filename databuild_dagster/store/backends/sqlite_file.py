@@ -1,0 +1,34 @@
+"""A SQLite file that many processes open at the same moment."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+
+#: Seconds for which a statement waits for a writer without our lock, such as a backup.
+BUSY_TIMEOUT_SECONDS = 30.0
+#: Seconds between two attempts to switch a new file to its write-ahead log.
+_PAUSE_SECONDS = 0.01
+
+
+def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
+    """A connection in autocommit, because BEGIN and COMMIT are ours, with a write-ahead log. Raises `sqlite3.Error`."""
+    connection = sqlite3.connect(
+        path,
+        timeout=BUSY_TIMEOUT_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=cached_statements,
+    )
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait here: another process is switching the new file.
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            threading.Event().wait(_PAUSE_SECONDS)
+        else:
+            return connection
