@@ -32,14 +32,19 @@ ARCS = "tests/model/test_arcs.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
+CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 GAPS = "tests/engine/why/test_gaps.py"
+JOB_RUNS = "tests/model/decide/test_job_runs.py"
 LEDGER = "tests/store/test_ledger.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
+SET_ASIDE = "tests/engine/test_set_aside.py"
+TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
+WANTS = "tests/model/decide/test_wants.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 
 GUARDS = (
@@ -186,5 +191,61 @@ GUARDS = (
         "if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:",
         "if False:",
         (TICK,),
+    ),
+    Guard(
+        "a build that a waiting ref misses is canceled with its own want",
+        "6.10",
+        "model/fold/standing.py",
+        "if ref.n_open_wants or ref.id in demands:",
+        "if ref.n_open_wants:",
+        (WANTS,),
+    ),
+    Guard(
+        "a person's cancel lets a tick build the output again",
+        "6.10",
+        "model/decide/job_runs.py",
+        "if command.fail_missed else set[int]()",
+        "if False else set[int]()",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "a cycle is named by any of its shortest cycles",
+        "6.7",
+        "model/decide/cycles.py",
+        "second = min(needed for needed in following",
+        "second = max(needed for needed in following",
+        (CYCLES,),
+    ),
+    Guard(
+        "a downstream taint is removed although it acts no longer",
+        "7.1",
+        "model/decide/taints.py",
+        "if taint.downstream and _may_be_read(list(instances.values()), deciding):",
+        "if taint.downstream and instances:",
+        (TAINTS,),
+    ),
+    Guard(
+        "a ref that raises ends the tick",
+        "11.5",
+        "engine/set_aside.py",
+        "_OF_THE_WHOLE_TICK = (StoreUnusable, NewerStore, IllegalMove)",
+        "_OF_THE_WHOLE_TICK = (Exception,)",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "a partition that left its definition is launched",
+        "11.5",
+        "engine/set_aside.py",
+        "            if absent:\n",
+        "            if not absent:\n",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "an arc that raised loses its place in the log",
+        "11.5",
+        "engine/arcs.py",
+        "held=tuple(sorted(names & aside.keys()))",
+        "held=()",
+        (SET_ASIDE,),
     ),
 )

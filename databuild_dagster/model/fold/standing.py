@@ -137,9 +137,7 @@ def _wants_needless(
 def _job_runs_needless(view: View, refs: dict[int, RefRow], demands: dict[int, Demand]) -> list[e.Fact]:
     """A queued job run of which no output has an open want, or is about to get one, is canceled (rule 6.10)."""
     unwanted = {
-        ref.canonical_id
-        for ref in refs.values()
-        if ref.state is InstanceState.BUILDING and not ref.n_open_wants and ref.id not in demands
+        ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
     }
     if not unwanted:
         return []

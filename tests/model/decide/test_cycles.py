@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from databuild_dagster.model.decide.cycles import shortest_cycles
@@ -23,6 +23,8 @@ def every_cycle(graph):
 
 
 @given(graphs)
+@example({"a": {"b", "c"}, "b": {"a"}, "c": {"a"}})
+@example({"a": {"d"}, "b": {"d", "e"}, "d": {"b", "a"}, "e": {"b"}})
 def test_each_ref_on_a_cycle_has_the_smallest_of_its_shortest_cycles(graph):
     """Rule 6.7"""
     cycles = list(every_cycle(graph))
