@@ -195,7 +195,7 @@ class DagsterCatalog:
         with partition_loading_context(dynamic_partitions_store=self._instance):
             if upstream is None:
                 return tuple(downstream.get_partition_keys())
-            if partition_key is None or not upstream.has_partition_key(partition_key):
+            if partition_key is None or not _has(upstream, partition_key):
                 return ()
             inferred = infer_partition_mapping(mapping, downstream, upstream)
             subset = upstream.subset_with_partition_keys([partition_key])
@@ -305,7 +305,7 @@ def _never_exists(partitions: PartitionsDefinition, key: str) -> bool:
 
 def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
     """One sentence why a key is none of the definition, with the nearest one; None if it is one."""
-    if partitions.has_partition_key(key):
+    if _has(partitions, key):
         return None
     match partitions:
         case TimeWindowPartitionsDefinition():
@@ -321,6 +321,16 @@ def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
             return f"{key!r} is not a key of its dimensions; write {dimensions} with a key of each."
         case _:
             return f"{key!r} is not one of its partitions."
+
+
+def _has(partitions: PartitionsDefinition, key: str) -> bool:
+    if not partitions.has_partition_key(key):
+        return False
+    if isinstance(partitions, TimeWindowPartitionsDefinition):
+        # Dagster takes 05:30 for the hour that begins at 06:00, which would be a second name of one partition.
+        start = partitions.time_window_for_partition_key(key).start
+        return partitions.get_partition_key_for_timestamp(start.timestamp()) == key
+    return True
 
 
 def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:

@@ -13,7 +13,7 @@ from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.partition_status import taint_run_id
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-from databuild_dagster.model.commands import CancelJobRuns, RevertCanonical, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
 
@@ -166,14 +166,15 @@ def test_taking_the_taint_back_makes_it_green_again_and_sets_no_automation_going
     assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
 
 
-def test_a_downstream_taint_is_red_wherever_it_goes_and_a_revert_makes_it_green(live: Any) -> None:
-    """Rules 7.3, 7.4"""
+def test_a_downstream_taint_is_red_wherever_it_goes_and_untaint_makes_it_green(live: Any) -> None:
+    """Rules 7.1, 7.3"""
     first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
-    live.engine.handle(TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True))
+    command = TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True)
+    taint_id = live.engine.handle(command).taint_id
     only_tick(live)
     assert live.colours("numbers") == {ONE: "red", TWO: "green"}
 
-    live.engine.handle(RevertCanonical(ref=REFS[0], uuid=first))
+    live.engine.handle(UntaintPartitions(taint_id=taint_id))
     only_tick(live)
 
     assert live.colours("numbers") == {ONE: "green", TWO: "green"}
