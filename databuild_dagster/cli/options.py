@@ -107,12 +107,12 @@ def selection(function: F | None = None, *, required: bool = True, metavar: str 
     return click.argument("refs", type=REF, nargs=-1, required=required, metavar=metavar)(option(wrapped))
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType[float | None]):
     """A duration, 90s, 15m, 12h or 7d, as seconds; `none` is None."""
 
     name = "duration"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if value is None or isinstance(value, float | int):
             return value
         text = str(value).strip().lower()
@@ -127,12 +127,12 @@ class Duration(click.ParamType[float]):
 DURATION = Duration()
 
 
-class Instant(click.ParamType[float]):
+class Instant(click.ParamType[float | None]):
     """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
 
     name = "time"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if value is None or isinstance(value, float):
             return value
         try:
@@ -150,12 +150,12 @@ class Instant(click.ParamType[float]):
 INSTANT = Instant()
 
 
-class Past(click.ParamType[float]):
+class Past(click.ParamType[float | None]):
     """A time with an offset, or how long ago it was (90s, 15m, 12h, 7d), as seconds since 1970 UTC."""
 
     name = "time"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float | None:  # type: ignore[override]
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
             seconds = DURATION.convert(value, param, ctx)
             return None if seconds is None else time.time() - seconds

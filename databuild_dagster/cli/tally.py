@@ -5,7 +5,7 @@ A ref has one state, that of its canonical instance: a dep miss is no end, becau
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -99,10 +99,10 @@ class Tally:
 
     def seconds(self, now: float) -> dict[str, float]:
         """By asset, how long its launches took up to now; a launch of several assets counts for each."""
-        found: Counter[str] = Counter()
+        found: defaultdict[str, float] = defaultdict(float)
         for launch in self.launches.values():
             for asset in {asset_of(ref) for ref in launch.refs if ref in self.states}:
-                found[asset] += launch.seconds(now)  # type: ignore[assignment]
+                found[asset] += launch.seconds(now)
         return dict(found)
 
     def running(self) -> dict[str, tuple[str, ...]]:

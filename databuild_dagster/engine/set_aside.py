@@ -5,6 +5,7 @@ Nothing is recorded about it, no want ends for it, and the next tick tries it ag
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -20,19 +21,26 @@ from databuild_dagster.store.queries.planning import DueRef
 #: Without the store nothing of a tick can be done, and an impossible event stops loudly.
 _OF_THE_WHOLE_TICK = (StoreUnusable, NewerStore, IllegalMove)
 
+_log = logging.getLogger(__name__)
+
 
 class SetAside(dict[str, str]):
     """The name of each ref, arc and launch that is set aside, with the reason."""
 
     @contextmanager
     def guard(self, *names: str) -> Iterator[None]:
-        """Set these aside if the block raises."""
+        """Set these aside if the block raises. Raises errors of the store, and `IllegalMove`."""
         try:
             yield
-        except _OF_THE_WHOLE_TICK:
-            raise
         except Exception as error:
-            self.update(dict.fromkeys(names, f"{type(error).__name__}: {utf8(one_line(error))}"))
+            self.because_of(error, *names)
+
+    def because_of(self, error: Exception, *names: str) -> None:
+        """Set these aside for an error, whose traceback is logged at the level DEBUG. Raises as `guard` does."""
+        if isinstance(error, _OF_THE_WHOLE_TICK):
+            raise error
+        _log.debug("databuild: a tick sets aside %s", names, exc_info=error)
+        self.update(dict.fromkeys(names, f"{type(error).__name__}: {utf8(one_line(error))}"))
 
     def sentences(self) -> list[str]:
         """One for each reason, with the first names."""
@@ -73,10 +81,9 @@ def _inputs_of(
 ) -> dict[Ref, tuple[Ref, ...]]:
     inputs: dict[Ref, tuple[Ref, ...]] = {}
     for ref in due:
-        # A guard costs more than most answers, which are remembered.
+        # No guard: it costs more than most answers, which are remembered.
         try:
             inputs[ref.ref] = engine.catalog.inputs(datasets[ref.dataset_id], keys[ref.ref])
         except Exception as error:
-            with aside.guard(ref.ref):
-                raise error
+            aside.because_of(error, ref.ref)
     return inputs

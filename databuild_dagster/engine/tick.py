@@ -158,29 +158,41 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
 
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:
     """Declare launches of any location lost; start those of this location again that never reached Dagster."""
-    engine, judge, launcher = this.engine, this.judge, this.launcher
-    dagster_runs = launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
-    heartbeats = engine.heartbeats.last([launch.launch_id for launch in out])
-    # Silence is measured by the machine's clock; the owner of a launch follows from the log.
-    clock = engine.clock()
+    dagster_runs = this.launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
+    heartbeats = this.engine.heartbeats.last([launch.launch_id for launch in out])
     for launch in out:
         with report.set_aside.guard(f"launch {launch.launch_id}"):
-            dagster_run = dagster_runs.get(launch.launch_id)
-            dataset = _dataset_of(engine, launch)
-            is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-            has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
-            if is_plain and not has_died:
-                _follow_plain(engine, launch, dagster_run, this.foreign, report)
-            elif why := judge.verdict(launch, heartbeats.get(launch.launch_id), dagster_run, clock):
-                _declare_lost(this, launch, dagster_run, why, report)
-                continue
-            never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
-            if never_came and (launch.owner == this.owner or judge.abandoned(launch, now)):
-                if gone := _why_no_order(engine, launch):
-                    _declare_lost(this, launch, None, gone, report)
-                    continue
-                launcher.launch(_order_again(engine, launch, dataset))
-                report.launched.append(launch.launch_id)
+            id = launch.launch_id
+            _look_after_one(this, launch, dagster_runs.get(id), heartbeats.get(id), now, report)
+
+
+def _look_after_one(
+    this: Pass,
+    launch: LaunchView,
+    dagster_run: DagsterRunState | None,
+    heartbeat: float | None,
+    now: float,
+    report: TickReport,
+) -> None:
+    engine, judge = this.engine, this.judge
+    # Silence is measured by the machine's clock; the owner of a launch follows from the log.
+    clock = engine.clock()
+    dataset = _dataset_of(engine, launch)
+    is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
+    has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
+    if is_plain and not has_died:
+        _follow_plain(engine, launch, dagster_run, this.foreign, report)
+    elif why := judge.verdict(launch, heartbeat, dagster_run, clock):
+        _declare_lost(this, launch, dagster_run, why, report)
+        return
+    never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
+    if not never_came or not (launch.owner == this.owner or judge.abandoned(launch, now)):
+        return
+    if gone := _why_no_order(engine, launch):
+        _declare_lost(this, launch, None, gone, report)
+    else:
+        this.launcher.launch(_order_again(engine, launch, dataset))
+        report.launched.append(launch.launch_id)
 
 
 def _declare_lost(

@@ -7,9 +7,10 @@ import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.support.arcs import fired_by
-from tests.support.catalog import HERE, SmallCatalog, dataset
+from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandForeign, HandLauncher
 
@@ -81,30 +82,16 @@ def test_a_launch_is_lost_when_one_of_its_partitions_left_the_definition(make_wo
     assert world.states("regions@north", "regions@south") == [InstanceState.UP_FOR_RETRY, BUILDING]
 
 
-class Raising(SmallCatalog):
-    """A catalog in which questions about one asset raise."""
+def raise_about(monkeypatch, catalog, asset, question):
+    """The catalog has no answer to one question about an asset."""
+    answer = getattr(catalog, question)
 
-    asset: str | None = None
+    def raising(spec, *arguments):
+        if spec.asset == asset:
+            raise ValueError("the zones do not match")
+        return answer(spec, *arguments)
 
-    def _raise_about(self, dataset):
-        if dataset.asset == self.asset:
-            raise ValueError("Timezones Europe/Berlin and UTC don't match")
-
-    def absent(self, dataset, partition_keys):
-        self._raise_about(dataset)
-        return super().absent(dataset, partition_keys)
-
-    def inputs(self, dataset, partition_key):
-        self._raise_about(dataset)
-        return super().inputs(dataset, partition_key)
-
-    def woken(self, dataset, source, partition_key):
-        self._raise_about(dataset)
-        return super().woken(dataset, source, partition_key)
-
-    def launchable(self, dataset, partition_keys, most):
-        self._raise_about(dataset)
-        return super().launchable(dataset, partition_keys, most)
+    monkeypatch.setattr(catalog, question, raising)
 
 
 @pytest.mark.parametrize("question", ["absent", "inputs", "launchable"])
@@ -113,14 +100,7 @@ def test_a_definition_or_a_mapping_that_raises_sets_its_refs_aside_only(make_wor
     world = make_world(dataset("bad", "other"), dataset("other"), dataset("good"))
     world.live("other")
     world.want("bad", "good")
-    answer = getattr(world.catalog, question)
-
-    def raising(spec, *arguments):
-        if spec.asset == "bad":
-            raise ValueError("the zones do not match")
-        return answer(spec, *arguments)
-
-    monkeypatch.setattr(world.catalog, question, raising)
+    raise_about(monkeypatch, world.catalog, "bad", question)
 
     report = Orchestrator(world).tick()
 
@@ -133,21 +113,19 @@ def test_a_definition_or_a_mapping_that_raises_sets_its_refs_aside_only(make_wor
     assert report.set_aside.sentences() == ["Set aside until the next tick: bad: ValueError: the zones do not match"]
 
 
-def test_an_arc_whose_mapping_raises_fires_when_it_answers_again(make_world):
+def test_an_arc_whose_mapping_raises_fires_when_it_answers_again(make_world, monkeypatch):
     """Rules 10.5, 11.5: its place in the log stays, other arcs go on, and each source instance fires once."""
     world = make_world(dataset("source"), dataset("bad", subscribe=["source"]), dataset("good", subscribe=["source"]))
-    world.catalog = Raising(world.specs)
-    world.engine = world.process()
     here = Orchestrator(world)
     here.tick()
-    world.catalog.asset = "bad"
+    raise_about(monkeypatch, world.catalog, "bad", "woken")
     first = world.succeed("source")
 
     held = here.tick()
     world.taint("source")
     second = world.succeed("source")
     here.tick()
-    world.catalog.asset = None
+    monkeypatch.undo()
     here.tick()
     here.tick()
 
@@ -191,30 +169,15 @@ def test_a_lost_job_run_whose_data_cannot_be_read_is_lost_all_the_same(make_worl
     assert world.state("other") is BUILDING
 
 
-def raising(port, question):
-    """The port, one question of which raises."""
+@pytest.mark.parametrize("question", ["dagster_runs", "fail_dagster_run", "launch", "observe"])
+def test_no_port_that_raises_ends_a_tick(make_world, monkeypatch, question):
+    """Rule 11.5: the tick reports it and does the rest."""
 
     def trouble(*arguments):
         raise ConnectionError("Dagster is away")
 
-    setattr(port, question, trouble)
-    return port
-
-
-@pytest.mark.parametrize(
-    ("launcher", "foreign"),
-    [
-        (raising(HandLauncher(), "dagster_runs"), HandForeign()),
-        (raising(HandLauncher(), "fail_dagster_run"), HandForeign()),
-        (raising(HandLauncher(), "launch"), HandForeign()),
-        (HandLauncher(), raising(HandForeign(), "observe")),
-    ],
-    ids=["dagster_runs", "fail_dagster_run", "launch", "observe"],
-)
-def test_no_port_that_raises_ends_a_tick(make_world, launcher, foreign):
-    """Rule 11.5: the tick reports it and does the rest."""
-    from databuild_dagster.model.datasets import DatasetKind
-
+    launcher, foreign = HandLauncher(), HandForeign()
+    monkeypatch.setattr(foreign if question == "observe" else launcher, question, trouble)
     world = make_world(
         dataset("plain", kind=DatasetKind.SOURCE),
         dataset("reader", "plain"),
