@@ -7,12 +7,11 @@ import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
-from tests.support.ports import HandForeign, HandLauncher
+from tests.support.ports import HandLauncher
 
 BUILDING = InstanceState.BUILDING
 
@@ -167,35 +166,6 @@ def test_a_lost_job_run_whose_data_cannot_be_read_is_lost_all_the_same(make_worl
     assert list(report.lost) == [launch_id]
     assert report.set_aside == {f"the data of job run {job_run}": "ValueError: the manifest is damaged"}
     assert world.state("other") is BUILDING
-
-
-@pytest.mark.parametrize("question", ["dagster_runs", "fail_dagster_run", "launch", "observe"])
-def test_no_port_that_raises_ends_a_tick(make_world, monkeypatch, question):
-    """Rule 11.5: the tick reports it and does the rest."""
-
-    def trouble(*arguments):
-        raise ConnectionError("Dagster is away")
-
-    launcher, foreign = HandLauncher(), HandForeign()
-    monkeypatch.setattr(foreign if question == "observe" else launcher, question, trouble)
-    world = make_world(
-        dataset("plain", kind=DatasetKind.SOURCE),
-        dataset("reader", "plain"),
-        dataset("a"),
-        dataset("lost"),
-        dataset("b"),
-    )
-    world.start("lost")
-    world.claim("lost", dagster_run_id="waits")
-    world.want("reader")
-    world.want("a", "b")
-    here = Orchestrator(world, launcher=launcher, foreign=foreign, gone=lambda holder: True)
-
-    report = here.tick()
-
-    assert all(why == "ConnectionError: Dagster is away" for why in report.set_aside.values())
-    assert report.set_aside
-    assert world.states("a", "b") == [BUILDING, BUILDING]
 
 
 def test_reasons_name_what_utf8_cannot_hold(make_world):
