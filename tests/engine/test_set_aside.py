@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
@@ -183,3 +186,86 @@ def test_reasons_name_what_utf8_cannot_hold(make_world):
 
     assert report.set_aside == {"a": "OSError: no such folder caf\\udce9"}
     assert msgspec.json.encode(dict(report.set_aside))
+
+
+#: Two versions of one location's code, whose daemons register it in turns: assets and keys of one are not in the other.
+OLD = (
+    dataset("source", code_version="old"),
+    dataset("regions", "source", keys=["north", "south"], code_version="old"),
+    dataset("report", ("regions", "south"), code_version="old", subscribe=["source"]),
+    dataset("planes", "source", code_version="old"),
+    dataset("gone", "planes", code_version="old"),
+)
+NEW = (
+    dataset("source", code_version="new"),
+    dataset("regions", "source", keys=["nord", "south"], code_version="new"),
+    dataset("report", ("regions", "all"), code_version="new"),
+    dataset("planes", "source", keys=["a", "b"], code_version="new"),
+    dataset("come", "planes", keys=["a", "b"], code_version="new"),
+)
+#: What a function finds out that it needs while it runs, by the asset and the code version.
+ASKED_FOR = {("report", "old"): "gone", ("report", "new"): "come@a", ("regions", "new"): "planes@a"}
+
+
+class Working:
+    """A Dagster whose runs each take 12 s, over two deploys, and miss inputs that only their version of the code has."""
+
+    def __init__(self, world, here):
+        self.world, self.here = world, here
+        #: By launch: the end of its run, and the version of its code.
+        self.running = {}
+
+    def work(self, version):
+        world = self.world
+        for launch in world.queries.open_launches():
+            if launch.launch_id not in self.running:
+                self.here.start(launch.launch_id)
+                self.running[launch.launch_id] = world.clock.now + 12.0, version
+            ends_at, version_of_run = self.running[launch.launch_id]
+            if world.clock.now >= ends_at:
+                for run in world.queries.job_runs_of_launch(launch.launch_id):
+                    self._end(run.refs[0], version_of_run)
+
+    def _end(self, ref, version):
+        need = ASKED_FOR.get((asset_of(ref), version))
+        if need is not None and self.world.state(need) is not InstanceState.LIVE:
+            self.world.miss(ref, need)
+        else:
+            self.world.succeed(ref)
+
+
+def test_code_that_alternates_every_five_seconds_for_an_hour_loses_no_want(make_world):
+    """Rules 5.3, 11.5: a ref of the other version waits for its turn, and what waits for it keeps waiting."""
+    versions = [("old", OLD), ("new", NEW)]
+    world = make_world(*OLD)
+    here = Orchestrator(world)
+    dagster = Working(world, here)
+    wants = []
+    for turn in range(720):
+        version, datasets = versions[turn % 2]
+        deploy(world, *datasets)
+        spec = datasets[turn // 24 % len(datasets)]
+        if turn % 24 < 2:
+            wants += [world.want(ref) for ref in refs_of(spec)]
+        if turn % 60 == 50:
+            live = [ref for ref in ("source", "planes", "planes@a") if world.state(ref) is InstanceState.LIVE]
+            world.taint(*live)
+        here.tick()
+        dagster.work(version)
+        world.clock.turn(5)
+
+    for version, datasets in versions:
+        deploy(world, *datasets)
+        for _ in range(30):
+            here.tick()
+            dagster.work(version)
+            world.clock.turn(5)
+
+    states = Counter(world.want_state(want) for want in wants)
+    assert len(wants) > 60
+    assert states == {WantState.SUCCESSFUL: len(wants)}
+    assert world.check() == []
+
+
+def refs_of(spec):
+    return [spec.asset] if spec.partitions is None else [f"{spec.asset}@{key}" for key in spec.partitions.split(",")]

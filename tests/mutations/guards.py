@@ -201,6 +201,22 @@ GUARDS = (
         (WANTS,),
     ),
     Guard(
+        "a dep miss of an asset that a deploy removed fails its ref",
+        "6.3",
+        "model/decide/misses.py",
+        "return None if deciding.view.datasets([asset_of(ref)]) else unknown.message",
+        "return unknown.message",
+        (MISSES,),
+    ),
+    Guard(
+        "a dep miss of a partition that a deploy removed fails its ref",
+        "6.3",
+        "model/decide/misses.py",
+        "return None if may_come else unknown.message",
+        "return unknown.message",
+        (MISSES,),
+    ),
+    Guard(
         "a person's cancel lets a tick build the output again",
         "6.10",
         "model/decide/job_runs.py",

@@ -13,7 +13,6 @@ from databuild_dagster.model.errors import (
     InstanceExists,
     InvalidRequest,
     NotFound,
-    Refused,
     StaleJobRun,
     UnknownAsset,
     UnknownPartition,
@@ -90,13 +89,6 @@ class Deciding:
     def check_wantable(self, ref: Ref) -> None:
         """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (rule 5.7)."""
         check_wantable(ref, self.dataset_of, self.view.asset_names, self.catalog)
-
-    def why_not_wantable(self, ref: Ref) -> str | None:
-        try:
-            self.check_wantable(ref)
-        except Refused as refused:
-            return refused.message
-        return None
 
     def existing_refs(self, refs: Iterable[Ref]) -> dict[Ref, RefRow | None]:
         """Rows of refs that must be well formed and wantable; None for a ref without any event."""

@@ -35,7 +35,8 @@ def buffer_missed(command: c.BufferMissed, deciding: Deciding) -> list[e.Fact]:
             kept.append(c.RunMiss(job_run_id=run.job_run_id, impacted=missing))
     if not runs:
         return []
-    return [*_leased(command, runs, deciding), *miss_facts(kept, {run.job_run_id: run.refs for run in runs}, deciding)]
+    outputs = {run.job_run_id: dict.fromkeys(run.refs, command.code_version) for run in runs}
+    return [*_leased(command, runs, deciding), *miss_facts(kept, outputs, deciding)]
 
 
 def _is_missing(row: RefRow | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 import msgspec
@@ -11,8 +11,8 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
 from databuild_dagster.model.decide.cycles import shortest_cycles
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 
 #: Refs that the search for a cycle visits at most.
@@ -23,12 +23,20 @@ def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
     """Raises `StaleJobRun`; `InvalidRequest` for an output of another job run, and for an empty list of missing refs."""
     job_runs = deciding.running_job_runs(miss.job_run_id for miss in command.misses)
     outputs = deciding.outputs(job_runs.values())
-    refs = {job_run_id: tuple(ref.ref for ref, _ in outputs[job_run.id]) for job_run_id, job_run in job_runs.items()}
-    return miss_facts(command.misses, refs, deciding)
+    versions = {
+        job_run_id: {ref.ref: instance.code_version for ref, instance in outputs[job_run.id]}
+        for job_run_id, job_run in job_runs.items()
+    }
+    return miss_facts(command.misses, versions, deciding)
 
 
-def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[Ref, ...]], deciding: Deciding) -> list[e.Fact]:
-    """The event for misses of job runs whose outputs are given; derivative wants follow by the standing rule."""
+def miss_facts(
+    misses: Iterable[c.RunMiss], outputs: Mapping[str, Mapping[Ref, str | None]], deciding: Deciding
+) -> list[e.Fact]:
+    """The event for misses of job runs, whose outputs are given with the version of the code that missed the inputs.
+
+    Derivative wants follow by the standing rule.
+    """
     judged = {miss.job_run_id: _judged(miss, outputs[miss.job_run_id], deciding) for miss in misses}
     waits = {i.ref: i.missing for impacts in judged.values() for i in impacts if i.verdict == "wait"}
     cycles = _cycles(waits, deciding)
@@ -47,7 +55,7 @@ def miss_facts(misses: Iterable[c.RunMiss], outputs: dict[str, tuple[Ref, ...]],
     return [e.JobRunDepMissed(misses=tuple(facts), retry_at=deciding.backoff(1), cycles=cycles)]
 
 
-def _judged(miss: c.RunMiss, outputs: tuple[Ref, ...], deciding: Deciding) -> list[e.ImpactFact]:
+def _judged(miss: c.RunMiss, outputs: Mapping[Ref, str | None], deciding: Deciding) -> list[e.ImpactFact]:
     """The outputs of one job run, but for cycles. Raises `InvalidRequest`."""
     if not miss.impacted:
         raise InvalidRequest(what="dep miss", value=miss.job_run_id, why="it names no impacted output")
@@ -58,13 +66,22 @@ def _judged(miss: c.RunMiss, outputs: tuple[Ref, ...], deciding: Deciding) -> li
             raise InvalidRequest(what="dep miss", value=ref, why="it names no missing ref")
     rows = deciding.view.refs(miss.impacted)
     return [
-        _impact(ref, tuple(dict.fromkeys(missing)), rows[ref].misses if ref in rows else 0, deciding)
+        _impact(ref, tuple(dict.fromkeys(missing)), rows[ref].misses if ref in rows else 0, outputs[ref], deciding)
         for ref, missing in miss.impacted.items()
     ]
 
 
-def _impact(ref: Ref, missing: tuple[Ref, ...], misses: int, deciding: Deciding) -> e.ImpactFact:
-    unbuildable = {text: why for text in missing if (why := deciding.why_not_wantable(text))}
+def _impact(
+    ref: Ref, missing: tuple[Ref, ...], misses: int, code_version: str | None, deciding: Deciding
+) -> e.ImpactFact:
+    registered = deciding.dataset_of(asset_of(ref))
+    is_of_other_code = registered is None or registered.code_version != code_version
+    known = deciding.view.refs(missing)
+    unbuildable = {
+        text: why
+        for text in missing
+        if (why := _why_never(text, deciding, may_come=is_of_other_code or text in known)) is not None
+    }
     learned = tuple(text for text in missing if text not in unbuildable)
     for text, why in unbuildable.items():
         reason = f"it needs {text!r}, which nothing can build: {why}"
@@ -73,6 +90,22 @@ def _impact(ref: Ref, missing: tuple[Ref, ...], misses: int, deciding: Deciding)
         reason = f"it missed inputs {misses + 1} times in a row, the last time {missing[0]}"
         return e.ImpactFact(ref=ref, missing=missing, verdict="too_many_misses", reason=reason, learned=learned)
     return e.ImpactFact(ref=ref, missing=missing)
+
+
+def _why_never(ref: Ref, deciding: Deciding, *, may_come: bool) -> str | None:
+    """Why nothing can ever build a missing ref. None if something can, or if a deploy may have removed it for a while.
+
+    `may_come`: its partition was wanted before, or the code that misses it is not the code that is registered.
+    """
+    try:
+        deciding.check_wantable(ref)
+    except UnknownAsset as unknown:
+        return None if deciding.view.datasets([asset_of(ref)]) else unknown.message
+    except UnknownPartition as unknown:
+        return None if may_come else unknown.message
+    except Refused as refused:
+        return refused.message
+    return None
 
 
 def _cycles(waits: dict[Ref, tuple[Ref, ...]], deciding: Deciding) -> dict[Ref, str]:

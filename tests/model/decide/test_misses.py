@@ -402,6 +402,50 @@ def test_a_miss_of_what_nothing_can_build_fails_with_the_reason(world, unbuildab
     assert world.open_wants("b") == []
 
 
+def deploy(world, *datasets):
+    world.catalog.datasets = {spec.asset: spec for spec in datasets}
+    world.handle(c.RegisterDatasets(location=HERE, datasets=datasets))
+
+
+def test_a_miss_of_an_asset_that_a_deploy_removed_waits_until_it_is_back(make_world):
+    """Rules 6.3, 11.5"""
+    before = (dataset("a"), dataset("b"))
+    world = make_world(*before)
+    want = world.want("a")
+    deploy(world, dataset("a"))
+
+    world.miss("a", "b")
+
+    assert world.states("a", "b") == [_I.UPSTREAM_BUILDING, None]
+    assert world.due() == []
+    deploy(world, *before)
+    assert world.due() == ["b"]
+    world.live("b", "a")
+    assert world.want_state(want) is _W.SUCCESSFUL
+
+
+def test_a_miss_of_a_wanted_partition_that_left_its_definition_waits(make_world):
+    """Rules 6.3, 11.5"""
+    world = make_world(dataset("a"), dataset("days", keys="12"))
+    world.want("days@1")
+    deploy(world, dataset("a"), dataset("days", keys="2"))
+
+    world.miss("a", "days@1")
+
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+
+
+def test_a_miss_of_an_unknown_partition_by_code_that_is_not_registered_waits(make_world):
+    """Rules 6.3, 11.5: that code knows other partitions."""
+    world = make_world(dataset("a"), dataset("days", keys="12"))
+    world.start("a")
+    deploy(world, dataset("a", code_version="2"), dataset("days", keys="2"))
+
+    world.miss("a", "days@1")
+
+    assert world.state("a") is _I.UPSTREAM_BUILDING
+
+
 def test_a_miss_of_a_source_waits_for_its_lot(make_world):
     """Rules 5.7, 6.11"""
     world = make_world(dataset("a"), dataset("outside", kind=DatasetKind.SOURCE))
