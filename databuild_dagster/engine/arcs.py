@@ -2,7 +2,7 @@
 
 An arc's cursor is recorded with the wants that it made, in one transaction, so that each source instance wakes it once,
 with any number of orchestrators and crashes. A process also remembers its own place in the log, so that an idle tick asks
-one question.
+one question; and the arcs that it followed there, because an arc that comes back continues from its own place.
 """
 
 from __future__ import annotations
@@ -26,20 +26,27 @@ MAX_STRETCHES = 10
 MAX_SOURCES = 1_000
 
 
+class ArcsCursor(Cursor, frozen=True, kw_only=True):
+    """The place of a process in the log, and the arcs that it has followed as far, each with its registration."""
+
+    followed: frozenset[tuple[str, int]] = frozenset()
+
+
 def fire_arcs(engine: Engine, actor: str, aside: SetAside | None = None, *, head: int | None = None) -> list[Ref]:
     """Want the lots whose arcs have a new live source; returns them. `head` is as for `LogFollower`.
 
     `aside` gets the arcs whose mapping raises; they are followed from the same place by the next tick.
     """
     aside = SetAside() if aside is None else aside
-    follower = LogFollower(engine, "arcs", Cursor, head=head)
-    head, followed = follower.head, (follower.load() or Cursor()).seq
+    follower = LogFollower(engine, "arcs", ArcsCursor, head=head)
+    kept = follower.load() or ArcsCursor()
+    head, followed = follower.head, kept.seq
     if head == followed:
         return []
     wanted: list[Ref] = []
     # Read after the head, so that each arc that was registered by then is among them.
     if arcs := engine.queries.arcs():
-        start = max(followed, min(arc.seq for arc in arcs))
+        start = min(max(followed, arc.seq) if (arc.asset, arc.since) in kept.followed else arc.seq for arc in arcs)
         for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
             followed = min(head, after + MAX_EVENTS)
             wanted += _follow(engine, arcs, after, followed, actor, aside)
@@ -48,7 +55,7 @@ def fire_arcs(engine: Engine, actor: str, aside: SetAside | None = None, *, head
             return list(dict.fromkeys(wanted))
     else:
         followed = head
-    follower.keep(Cursor(followed))
+    follower.keep(ArcsCursor(followed, followed=frozenset((arc.asset, arc.since) for arc in arcs)))
     # Each once, because a lot of two sources is wanted for each of them.
     return list(dict.fromkeys(wanted))
 
@@ -60,7 +67,8 @@ def _follow(
     subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
     wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq, aside):
-        command = c.FireArcs(up_to_seq=up_to_seq, published=published, held=tuple(sorted(names & aside.keys())))
+        known = {arc.asset: arc.since for arc in arcs if arc.asset not in aside}
+        command = c.FireArcs(up_to_seq=up_to_seq, published=published, followed=known)
         for event in engine.handle(command, actor=actor).events:
             if isinstance(event.fact, e.ArcFired):
                 wanted += [lot for firing in event.fact.firings for lot in firing.lots]

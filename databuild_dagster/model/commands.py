@@ -243,8 +243,9 @@ class FireArcs(Command, frozen=True, kw_only=True):
 
     up_to_seq: int
     published: tuple[Published, ...] = ()
-    #: Arcs whose mapping raised: they stay where they are, and follow when it answers again.
-    held: tuple[str, ...] = ()
+    #: The arcs that were followed, each with the registration by which it was in force then; None for all. Another arc stays
+    #: where it is: its mapping raised, or it came back since, and earlier instances have to wake it.
+    followed: dict[str, int] | None = None
 
 
 class RemoveManifests(Command, frozen=True, kw_only=True):

@@ -335,6 +335,8 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
     location: str
     datasets: tuple[DatasetSpec, ...] = ()
     removed: tuple[str, ...] = ()
+    #: Arcs that come back and keep their place in the log (rule 10.5). Empty in version 1, where they began at the present.
+    resumed: tuple[str, ...] = ()
 
 
 class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):

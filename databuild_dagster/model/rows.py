@@ -249,6 +249,10 @@ class ArcRow(msgspec.Struct, gc=False):
     seq: int
     #: 1 while it subscribes to nothing, or is unregistered.
     removed: int = 0
+    #: The registration by which it is in force, or was.
+    since: int = 0
+    #: The time when it was removed last.
+    removed_at: float | None = None
 
 
 Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow

@@ -29,6 +29,7 @@ class Guard:
 
 # Test files move more often than rules do, so each has one name here.
 ARCS = "tests/model/test_arcs.py"
+ARCS_FIRE = "tests/engine/test_arcs.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
@@ -257,11 +258,43 @@ GUARDS = (
         (SET_ASIDE,),
     ),
     Guard(
+        "an arc that comes back passes over what became live meanwhile",
+        "10.5",
+        "model/fold/datasets.py",
+        "arc.seq = arc.seq if asset in fact.resumed else folding.seq",
+        "arc.seq = folding.seq",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "an arc that was removed long ago keeps its place",
+        "10.5",
+        "model/decide/datasets.py",
+        "if arc.removed and (arc.removed_at or 0.0) >= earliest",
+        "if arc.removed",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "a process passes over the place of an arc that came back",
+        "10.5",
+        "engine/arcs.py",
+        "if (arc.asset, arc.since) in kept.followed else arc.seq for",
+        "for",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "an arc that came back is moved by a process that has not followed it",
+        "10.5",
+        "model/decide/arcs.py",
+        "command.followed.get(arc.asset) == arc.since",
+        "arc.asset in command.followed",
+        (ARCS_FIRE,),
+    ),
+    Guard(
         "an arc that raised loses its place in the log",
         "11.5",
         "engine/arcs.py",
-        "held=tuple(sorted(names & aside.keys()))",
-        "held=()",
+        "for arc in arcs if arc.asset not in aside}",
+        "for arc in arcs}",
         (SET_ASIDE,),
     ),
 )

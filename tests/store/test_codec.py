@@ -62,6 +62,13 @@ def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, t
     world.store.close()
 
 
+def test_an_arc_of_an_older_registration_does_not_keep_its_place():
+    """Rules 3.7, 10.5"""
+    old = codec.decode("DatasetRegistered", 1, '{"type":"DatasetRegistered","location":"here"}')
+
+    assert old == e.DatasetRegistered(location="here", resumed=())
+
+
 @pytest.mark.parametrize(
     ("name", "version", "message"),
     [

@@ -156,7 +156,7 @@ class MemoryQueries:
         return {row.id: spec_of(row) for row in rows}
 
     def arcs(self) -> list[ArcView]:
-        return [ArcView(row.asset, row.seq) for row in self._view().arcs_in_force()]
+        return [ArcView(row.asset, row.seq, row.since) for row in self._view().arcs_in_force()]
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
         asked = set(dataset_ids)

@@ -251,9 +251,10 @@ def _meta_storage(world: World) -> None:
 
 
 def _registrations(world: World) -> None:
-    """One asset leaves its code location."""
-    stay = tuple(spec for spec in DATASETS if spec.asset != "gone")
-    world.handle(c.RegisterDatasets(location=HERE, datasets=stay))
+    """One asset leaves its code location; an arc leaves it too, and comes back."""
+    for left in (("gone", "woken"), ("gone",)):
+        stay = tuple(spec for spec in DATASETS if spec.asset not in left)
+        world.handle(c.RegisterDatasets(location=HERE, datasets=stay))
 
 
 def _still_going_on(world: World) -> None:

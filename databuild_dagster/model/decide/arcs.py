@@ -55,7 +55,7 @@ class _Woken(NamedTuple):
 
 def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     """No fact when another orchestrator has followed every arc as far as this."""
-    arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq and arc.row.asset not in command.held]
+    arcs = [arc for arc in _in_force(deciding) if arc.row.seq < command.up_to_seq and _is_followed(arc.row, command)]
     if not arcs:
         return []
     woken = list(_woken(command.published, arcs, deciding))
@@ -112,6 +112,10 @@ def _in_force(deciding: Deciding) -> Iterator[_Arc]:
         dataset = deciding.dataset_of(row.asset)
         if dataset is not None and isinstance(dataset.arc, ArcSpec):
             yield _Arc(row, dataset, dataset.arc)
+
+
+def _is_followed(arc: ArcRow, command: c.FireArcs) -> bool:
+    return command.followed is None or command.followed.get(arc.asset) == arc.since
 
 
 def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Deciding) -> Iterator[_Woken]:

@@ -6,7 +6,7 @@ import msgspec
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec, Standing, standing_of
+from databuild_dagster.model.datasets import AD_HOC_LOCATION, ArcSpec, DatasetSpec, Standing, standing_of
 from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
 from databuild_dagster.model.decide.job_runs import check_manifest
 from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
@@ -17,6 +17,8 @@ from databuild_dagster.model.wording import few_of
 
 #: Datasets that do not vanish together by the renaming of one.
 MIN_VANISHED = 2
+#: An arc that was removed for longer begins at the present: a want for a lot of that time would have expired by now (rule 10.5).
+MAX_ABSENCE_SECONDS = c.DEFAULT_TTL_SECONDS
 
 _json = msgspec.json.Encoder()
 
@@ -39,7 +41,10 @@ def register_datasets(command: c.RegisterDatasets, deciding: Deciding) -> list[e
         raise LocationTaken(location=command.location, assets=few_of(removed))
     if not changed and not removed:
         return []
-    return [e.DatasetRegistered(location=command.location, datasets=changed, removed=removed)]
+    arcs = deciding.view.arcs(dataset.asset for dataset in changed if isinstance(dataset.arc, ArcSpec))
+    earliest = deciding.now - MAX_ABSENCE_SECONDS
+    resumed = tuple(asset for asset, arc in arcs.items() if arc.removed and (arc.removed_at or 0.0) >= earliest)
+    return [e.DatasetRegistered(location=command.location, datasets=changed, removed=removed, resumed=resumed)]
 
 
 def _own(command: c.RegisterDatasets, deciding: Deciding) -> dict[str, DatasetSpec]:

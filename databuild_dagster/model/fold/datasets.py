@@ -29,18 +29,19 @@ def dataset_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
 
 
 def _arcs_registered(folding: Folding, fact: e.DatasetRegistered) -> None:
-    """Instances that become live from now on wake a new arc."""
+    """Instances that become live from now on wake a new arc, and those since its place an arc that comes back."""
     view = folding.view
     known = view.arcs([*(spec.asset for spec in fact.datasets), *fact.removed])
     subscribing = {spec.asset for spec in fact.datasets if isinstance(spec.arc, ArcSpec)}
     for asset, arc in known.items():
         if asset in subscribing and arc.removed:
-            arc.removed, arc.seq = 0, folding.seq
-        elif asset not in subscribing:
-            arc.removed = 1
+            arc.removed, arc.since = 0, folding.seq
+            arc.seq = arc.seq if asset in fact.resumed else folding.seq
+        elif asset not in subscribing and not arc.removed:
+            arc.removed, arc.removed_at = 1, folding.at
     for spec in fact.datasets:
         if spec.asset in subscribing and spec.asset not in known:
-            view.add(ArcRow(id=view.next_id(), asset=spec.asset, seq=folding.seq))
+            view.add(ArcRow(id=view.next_id(), asset=spec.asset, seq=folding.seq, since=folding.seq))
 
 
 def arc_fired(folding: Folding, fact: e.ArcFired) -> None:

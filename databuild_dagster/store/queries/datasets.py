@@ -16,6 +16,8 @@ class ArcView(NamedTuple):
 
     asset: str
     seq: int
+    #: The registration by which it is in force.
+    since: int
 
 
 _ARC = Selection(ArcView, "a")
