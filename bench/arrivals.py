@@ -34,7 +34,8 @@ from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.boundaries import boundary_of
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
 from databuild_dagster.warehouse.layout import Warehouse
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

@@ -22,7 +22,8 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState

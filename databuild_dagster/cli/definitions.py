@@ -48,8 +48,9 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
 
     Rule 5.7. Raises `LocationTaken`.
     """
-    from databuild_dagster.bindings.registry.registration import datasets_of, register
+    from databuild_dagster.bindings.registry.registration import datasets_of
     from databuild_dagster.data.read_plan import unknown_sources
+    from databuild_dagster.engine.registering import register
 
     left = [
         (location.repository, location.deployment.location) for location in locations if location.deployment is not None

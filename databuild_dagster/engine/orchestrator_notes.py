@@ -68,13 +68,31 @@ def absence_of(engine: Engine, location: str) -> Absence | None:
     if ticked is None:
         never = f"no orchestrator of location {location!r} has ticked here, so nothing builds for it: `databuild dev` runs one"
         return Absence(location, never)
-    if now - ticked.at <= max(MIN_SILENCE_SECONDS, 2 * (ticked.next_at - ticked.at)):
+    if now - ticked.at <= _silence(ticked):
         return None
     return Absence(
         location,
         f"the orchestrator of location {location!r} last ticked at {when(ticked.at)}, {now - ticked.at:.0f} s ago, so nothing "
         "builds for it: it is not running (`databuild dev` runs it), or busy with a launch of its own",
     )
+
+
+def _silence(ticked: LastTick | None) -> float:
+    """Seconds after which an orchestrator is absent."""
+    return MIN_SILENCE_SECONDS if ticked is None else max(MIN_SILENCE_SECONDS, 2 * (ticked.next_at - ticked.at))
+
+
+def note_code(engine: Engine, location: str, fingerprint: str) -> None:
+    """Note that a process with this version of the location's code is at work."""
+    engine.heartbeats.beat([_code_name(location, fingerprint)], engine.clock())
+
+
+def is_superseded(engine: Engine, location: str, fingerprint: str, present: str) -> bool:
+    """Whether this version of the location's code was at work before, and the present one is now."""
+    names = [_code_name(location, version) for version in (fingerprint, present)]
+    noted = engine.heartbeats.last(names)
+    silence = engine.clock() - noted.get(names[1], -inf)
+    return names[0] in noted and silence <= _silence(last_tick(engine, location))
 
 
 def absences_of(engine: Engine, assets: Iterable[str]) -> list[Absence]:
@@ -106,6 +124,10 @@ def _name(location: str) -> str:
 
 def _next_name(location: str) -> str:
     return f"next tick of {location}"
+
+
+def _code_name(location: str, fingerprint: str) -> str:
+    return f"code of {json.dumps(location)}: {fingerprint}"
 
 
 @lru_cache(maxsize=64)

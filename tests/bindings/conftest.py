@@ -24,8 +24,9 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.files import read_table

@@ -42,6 +42,7 @@ MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
+REGISTERING = "tests/engine/test_registering.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
@@ -256,6 +257,30 @@ GUARDS = (
         "            if absent:\n",
         "            if not absent:\n",
         (SET_ASIDE,),
+    ),
+    Guard(
+        "two versions of the code register in turns",
+        "5.7",
+        "engine/orchestrator_notes.py",
+        "return names[0] in noted and silence",
+        "return False and silence",
+        (REGISTERING,),
+    ),
+    Guard(
+        "a version of the code that has ended keeps its registration",
+        "5.7",
+        "engine/orchestrator_notes.py",
+        "names[0] in noted and silence <= _silence(last_tick(engine, location))",
+        "names[0] in noted",
+        (REGISTERING,),
+    ),
+    Guard(
+        "the earlier version of the code launches what the present one builds",
+        "5.7",
+        "engine/registering.py",
+        "if spec.asset not in self.left}",
+        "}",
+        (REGISTERING,),
     ),
     Guard(
         "an arc that comes back passes over what became live meanwhile",

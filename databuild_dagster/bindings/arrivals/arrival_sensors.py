@@ -20,7 +20,8 @@ from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -78,7 +79,7 @@ def look_once(
     tune_dagster_writes()
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
-    register(engine, deployment.location, datasets, building=[asset])
+    register(engine, deployment.location, datasets, building=[asset], is_asked=False)
     (dataset,) = (spec for spec in datasets if spec.asset == asset)
     warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
     watcher = engine.memory.of(

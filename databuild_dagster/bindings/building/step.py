@@ -39,9 +39,10 @@ from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
-from databuild_dagster.bindings.registry.registration import datasets_of, register, register_ad_hoc
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.registering import register, register_ad_hoc
 from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
@@ -130,7 +131,7 @@ class _Step:
             tags = self.context.run.tags
             # A launch is executed right after the tick that made it, which has registered in the same process.
             is_current = LAUNCH_TAG in tags and tags.get(PROCESS_TAG) == this_process()
-            known = register(self.engine, location, datasets, building=outputs, is_current=is_current)
+            known = register(self.engine, location, datasets, building=outputs, is_current=is_current, is_asked=False)
         return {spec.asset: spec for spec in known.datasets.values()}
 
     def _partition_keys(self) -> Sequence[str | None]:

@@ -22,11 +22,11 @@ from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
-from databuild_dagster.bindings.registry.registration import Registered
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.datasets import DatasetSpec
@@ -91,7 +91,7 @@ def _tick(work: Work) -> None:
             limits=deployment.limits,
             remains=work.remains,
             interval_seconds=work.interval_seconds,
-            datasets=work.registered.datasets,
+            datasets=work.registered.plannable,
             head=work.registered.head,
         )
     )

@@ -22,11 +22,13 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Work, do_duties
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.read_plan import unknown_sources
+from databuild_dagster.engine.orchestrator_notes import note_code
+from databuild_dagster.engine.registering import register
 from databuild_dagster.engine.tick import TickReport
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import few_of, one_line
 
 #: The sensor's name in Dagster.
 ORCHESTRATOR = "databuild_orchestrator"
@@ -34,6 +36,11 @@ ORCHESTRATOR = "databuild_orchestrator"
 MIN_INTERVAL_SECONDS = 5
 #: Reasons that one tick prints, of those for which it set something aside.
 MAX_SENTENCES = 10
+
+_TWO_VERSIONS = (
+    "Another version of the code of location {location!r} is registered and at work. "
+    "This process leaves {assets} to it; stop one of the two."
+)
 
 
 def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
@@ -87,14 +94,19 @@ def run_tick(
 ) -> TickReport:
     """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
-    `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for each arc without its
-    source, for each failed duty, and for each reason to set something aside. `interval_seconds` is the time between regular
-    ticks. Raises `LocationTaken`, and errors of the store.
+    `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for the assets that are
+    left to another version of the code, for each arc without its source, for each failed duty, and for each reason to set
+    something aside. `interval_seconds` is the time between regular ticks. Raises `LocationTaken`, and errors of the store.
     """
     engine = engine_for(instance)
-    registered = register(engine, deployment.location, datasets_of(repository.asset_graph, deployment.location))
+    datasets = datasets_of(repository.asset_graph, deployment.location)
+    # A tick of a command is a person's.
+    registered = register(engine, deployment.location, datasets, is_asked=not interval_seconds)
+    note_code(engine, deployment.location, registered.fingerprint)
     for taken in registered.taken:
         report_problem(str(taken))
+    if registered.left:
+        report_problem(_TWO_VERSIONS.format(location=deployment.location, assets=few_of(registered.left)))
     for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
         report_problem(sentence)
     warehouse = deployment.warehouse or warehouse_of(instance)

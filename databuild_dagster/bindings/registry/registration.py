@@ -6,9 +6,9 @@ keys depend on both.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from dagster import AssetKey, AssetsDefinition, MultiPartitionsDefinition, PartitionMapping, PartitionsDefinition
@@ -27,47 +27,20 @@ from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS
 from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import (
     MAX_UNPACKED,
     ArcSpec,
     DatasetKind,
     DatasetSpec,
     InputSpec,
-    Standing,
-    standing_of,
 )
-from databuild_dagster.model.errors import AssetTaken
-from databuild_dagster.model.events import DatasetRegistered, names_of
-from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.log import Head
-
-#: The events that change what is registered.
-_REGISTERING = names_of(DatasetRegistered)
-
-#: Attempts to register while other locations register at the same time.
-MAX_RACES = 3
 
 #: Cached because each tick and each step needs them, and a loaded graph does not change.
 _datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[DatasetSpec, ...]]] = WeakKeyDictionary()
 
 #: Location to the asset graph of its definitions, if `build_definitions` made them in this process.
 _graphs: dict[str, Callable[[], AssetGraph]] = {}
-
-
-class Registered(NamedTuple):
-    """The datasets of the store after a location was registered."""
-
-    #: Of every location, by row id.
-    datasets: dict[int, DatasetSpec]
-    #: One refusal for each location that owns assets of this one.
-    taken: tuple[AssetTaken, ...] = ()
-    #: The end of the log when these datasets were read.
-    head: Head = Head(0, 0.0)
-
-    def of(self, location: str) -> dict[int, DatasetSpec]:
-        """The datasets of one location, by row id."""
-        return {row_id: spec for row_id, spec in self.datasets.items() if spec.location == location}
 
 
 def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
@@ -85,88 +58,6 @@ def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
         ]
         found[location] = tuple(sorted({spec.asset: spec for spec in specs}.values(), key=lambda spec: spec.asset))
     return found[location]
-
-
-def register(
-    engine: Engine,
-    location: str,
-    datasets: tuple[DatasetSpec, ...],
-    *,
-    building: Iterable[str] = (),
-    is_current: bool = False,
-) -> Registered:
-    """Record the location's datasets, unless the store has them.
-
-    A process that has registered them asks one question: whether any location has registered since. With `is_current` it
-    asks none. Assets that another location owns are left out, and returned as `taken`. Raises `AssetTaken` if one of
-    these is among `building`, because its owner may build it differently, and `LocationTaken` (rule 5.7).
-    """
-    kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
-    declared, registered = kept.get(location, (None, Registered({})))
-    if declared is None or declared != datasets:
-        registered = _register_own(engine, location, datasets, engine.queries.head())
-    elif not is_current:
-        head, is_news = engine.queries.news(_REGISTERING, registered.head.seq)
-        # A log that ends earlier is another log.
-        is_news = is_news or head.seq < registered.head.seq
-        registered = _register_own(engine, location, datasets, head) if is_news else registered._replace(head=head)
-    kept[location] = datasets, registered
-    for refusal in registered.taken:
-        if not set(building).isdisjoint(refusal.facts["taken"]):
-            raise refusal
-    return registered
-
-
-def _register_own(engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], head: Head) -> Registered:
-    """`head` is the end of the log before the datasets are read."""
-    for races in range(1, MAX_RACES + 1):
-        known = engine.queries.datasets()
-        present = {spec.asset: spec for spec in known.values()}
-        standings = {spec.asset: standing_of(spec, present.get(spec.asset)) for spec in datasets}
-        own = {spec.asset: spec for spec in datasets if standings[spec.asset] is Standing.OWN}
-        of_owner: dict[str, list[str]] = {}
-        for asset, standing in standings.items():
-            if standing is Standing.TAKEN:
-                of_owner.setdefault(present[asset].location, []).append(asset)
-        try:
-            known, head = _recorded(engine, location, own, known, head)
-        except AssetTaken:
-            if races < MAX_RACES:
-                continue
-            raise
-        break
-    taken = (
-        AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
-        for owner, assets in of_owner.items()
-    )
-    return Registered(known, tuple(taken), head)
-
-
-def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> Registered:
-    """Record assets that no deployed location declares: a `materialize([…])` in a script or a test.
-
-    Assets that a code location has registered stay in it.
-    """
-    known = engine.queries.datasets()
-    own = {spec.asset: spec for spec in known.values() if spec.location == location}
-    of_others = {spec.asset for spec in known.values() if spec.location != location}
-    new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
-    known, _ = _recorded(engine, location, {**own, **new}, known, Head(0, 0.0))
-    return Registered(known)
-
-
-def _recorded(
-    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec], head: Head
-) -> tuple[dict[int, DatasetSpec], Head]:
-    """Record `own` as the datasets of a location. Returns the datasets of all locations, and a head that they include.
-
-    `known` are the datasets at `head` or later. Raises `AssetTaken`, `LocationTaken`.
-    """
-    if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
-        return known, head
-    command = RegisterDatasets(location=location, datasets=tuple(own.values()))
-    events = engine.handle(command, actor=f"code location {location}").events
-    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head
 
 
 def remember(location: str, graph: Callable[[], AssetGraph]) -> None:

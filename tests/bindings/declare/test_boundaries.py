@@ -22,10 +22,11 @@ from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.arrival_errors import NoLandingFolder, OwnFiles
 from databuild_dagster.data.landing import BadLandingPattern
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState

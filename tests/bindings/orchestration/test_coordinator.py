@@ -38,9 +38,10 @@ from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, tend_held_runs
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import (
     CancelJobRuns,
     ClaimRefs,

@@ -11,8 +11,8 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Duty, Work, check_duties, do_duties
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import Registered
 from databuild_dagster.data.lost_run_output import WarehouseRemains
+from databuild_dagster.engine.registering import Registered
 
 
 @pytest.fixture

@@ -24,7 +24,8 @@ from databuild_dagster.bindings.orchestration.lot_copies import (
     wrong_lot_copies,
 )
 from databuild_dagster.bindings.registry.instance import close_engine, engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid

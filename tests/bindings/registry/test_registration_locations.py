@@ -13,8 +13,9 @@ from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.building.deployment import deployment_of_repository
 from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of, register
+from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.registering import register
 from databuild_dagster.model.errors import AssetTaken, LocationTaken
 from databuild_dagster.model.states import InstanceState
 from tests.support.questions import recorded_questions

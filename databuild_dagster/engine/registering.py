@@ -1,0 +1,173 @@
+"""A code location's datasets are recorded when they change (rule 5.7).
+
+Two versions of a location's code may run side by side: in a rolling deploy, in a forgotten container, in another checkout over
+the same home. Each would replace the datasets of the other at every tick. So an orchestrator does not bring earlier datasets
+back while another version of the code ticks: it leaves the assets that differ to that one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.orchestrator_notes import is_superseded, note_code
+from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.model.datasets import DatasetSpec, Standing, standing_of
+from databuild_dagster.model.errors import AssetTaken
+from databuild_dagster.model.events import DatasetRegistered, names_of
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.store.log import Head
+
+#: The events that change what is registered.
+_REGISTERING = names_of(DatasetRegistered)
+
+#: Attempts to register while other locations register at the same time.
+MAX_RACES = 3
+
+_json = msgspec.json.Encoder()
+
+
+class Registered(NamedTuple):
+    """The datasets of the store after a location was registered."""
+
+    #: Of every location, by row id.
+    datasets: dict[int, DatasetSpec]
+    #: One refusal for each location that owns assets of this one.
+    taken: tuple[AssetTaken, ...] = ()
+    #: The end of the log when these datasets were read.
+    head: Head = Head(0, 0.0)
+    #: Assets of the location that another version of its code has registered otherwise; this process leaves them to it.
+    left: tuple[str, ...] = ()
+    #: The version of the code that this process has.
+    fingerprint: str = ""
+
+    def of(self, location: str) -> dict[int, DatasetSpec]:
+        """The datasets of one location, by row id."""
+        return {row_id: spec for row_id, spec in self.datasets.items() if spec.location == location}
+
+    @property
+    def plannable(self) -> Mapping[int, DatasetSpec]:
+        """The datasets without those that are left to another version."""
+        if not self.left:
+            return self.datasets
+        return {row_id: spec for row_id, spec in self.datasets.items() if spec.asset not in self.left}
+
+
+def register(
+    engine: Engine,
+    location: str,
+    datasets: tuple[DatasetSpec, ...],
+    *,
+    building: Iterable[str] = (),
+    is_current: bool = False,
+    is_asked: bool = True,
+) -> Registered:
+    """Record the location's datasets, unless the store has them.
+
+    A process that has registered them asks one question: whether any location has registered since. With `is_current` it
+    asks none. Assets that another location owns are left out, and returned as `taken`. Without `is_asked`, for a tick or a
+    step, an earlier version of the code records nothing while the present one is at work, unless assets among `building`
+    differ. Raises `AssetTaken` if an asset of another location is among `building`, because its owner may build it
+    differently, and `LocationTaken` (rule 5.7).
+    """
+    kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
+    declared, registered = kept.get(location, (None, Registered({})))
+    needed = set(building)
+    yields_for = None if is_asked else needed
+    if declared is None or declared != datasets:
+        registered = _register_own(engine, location, datasets, engine.queries.head(), yields_for)
+    elif not is_current:
+        head, is_news = engine.queries.news(_REGISTERING, registered.head.seq)
+        # A log that ends earlier is another log; and the other version may have ended.
+        is_news = is_news or head.seq < registered.head.seq or bool(registered.left)
+        if is_news:
+            registered = _register_own(engine, location, datasets, head, yields_for)
+        else:
+            registered = registered._replace(head=head)
+    kept[location] = datasets, registered
+    for refusal in registered.taken:
+        if not needed.isdisjoint(refusal.facts["taken"]):
+            raise refusal
+    return registered
+
+
+def _register_own(
+    engine: Engine, location: str, datasets: tuple[DatasetSpec, ...], head: Head, yields_for: set[str] | None
+) -> Registered:
+    """`head` is the end of the log before the datasets are read.
+
+    `yields_for` are the assets that are needed as declared; None if all are recorded in any case.
+    """
+    for races in range(1, MAX_RACES + 1):
+        known = engine.queries.datasets()
+        present = {spec.asset: spec for spec in known.values()}
+        standings = {spec.asset: standing_of(spec, present.get(spec.asset)) for spec in datasets}
+        own = {spec.asset: spec for spec in datasets if standings[spec.asset] is Standing.OWN}
+        of_owner: dict[str, list[str]] = {}
+        for asset, standing in standings.items():
+            if standing is Standing.TAKEN:
+                of_owner.setdefault(present[asset].location, []).append(asset)
+        left = () if yields_for is None else _left(engine, location, own, present, yields_for)
+        try:
+            if not left:
+                known, head = _recorded(engine, location, own, known, head)
+        except AssetTaken:
+            if races < MAX_RACES:
+                continue
+            raise
+        break
+    taken = (
+        AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
+        for owner, assets in of_owner.items()
+    )
+    return Registered(known, tuple(taken), head, left, _fingerprint(own))
+
+
+def _left(
+    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[str, DatasetSpec], needed: set[str]
+) -> tuple[str, ...]:
+    """The assets that differ from those of the present version of the code, if that one is at work."""
+    present = {asset: spec for asset, spec in known.items() if spec.location == location}
+    differing = {asset for asset in own.keys() | present.keys() if own.get(asset) != present.get(asset)}
+    if not differing or not needed.isdisjoint(differing):
+        return ()
+    if not is_superseded(engine, location, _fingerprint(own), _fingerprint(present)):
+        return ()
+    return tuple(sorted(differing))
+
+
+def _fingerprint(datasets: Mapping[str, DatasetSpec]) -> str:
+    return hashlib.sha256(_json.encode([datasets[asset] for asset in sorted(datasets)])).hexdigest()
+
+
+def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpec]) -> Registered:
+    """Record assets that no deployed location declares: a `materialize([…])` in a script or a test.
+
+    Assets that a code location has registered stay in it.
+    """
+    known = engine.queries.datasets()
+    own = {spec.asset: spec for spec in known.values() if spec.location == location}
+    of_others = {spec.asset for spec in known.values() if spec.location != location}
+    new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
+    known, _ = _recorded(engine, location, {**own, **new}, known, Head(0, 0.0))
+    return Registered(known)
+
+
+def _recorded(
+    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec], head: Head
+) -> tuple[dict[int, DatasetSpec], Head]:
+    """Record `own` as the datasets of a location. Returns the datasets of all locations, and a head that they include.
+
+    `known` are the datasets at `head` or later. Raises `AssetTaken`, `LocationTaken`.
+    """
+    if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
+        return known, head
+    # Before the event, so that no other version takes this one for one that has ended.
+    note_code(engine, location, _fingerprint(own))
+    command = RegisterDatasets(location=location, datasets=tuple(own.values()))
+    events = engine.handle(command, actor=f"code location {location}").events
+    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head
