@@ -10,6 +10,7 @@ from databuild_dagster.bindings.building.operations import operation_manager as 
 from databuild_dagster.bindings.building.provided import BuildIndexArg as BuildIndexArg
 from databuild_dagster.bindings.building.provided import CompactArg as CompactArg
 from databuild_dagster.bindings.building.provided import ValidateArg as ValidateArg
+from databuild_dagster.bindings.claims.not_live import NotBuilt as NotBuilt
 from databuild_dagster.bindings.declare.boundaries import databuild_boundary as databuild_boundary
 from databuild_dagster.bindings.declare.build_context import BuildContext as BuildContext
 from databuild_dagster.bindings.declare.lot_parts import ByFile as ByFile

@@ -277,7 +277,7 @@ def test_a_run_that_others_have_served_says_so_and_links_to_the_run_that_did(bro
 def test_the_list_of_runs_marks_the_delegated_run_and_the_one_that_only_missed(browser: Browser, runs: Runs) -> None:
     browser.open("/runs")
 
-    browser.sees("databuild/delegated: true", "databuild/outcome: dep_miss")
+    browser.sees("databuild/delegated: true", "databuild/outcome: waiting")
 
 
 def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(

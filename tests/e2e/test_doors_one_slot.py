@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OUTCOME_DEP_MISS, OUTCOME_TAG
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OUTCOME_TAG, OUTCOME_WAITING
 from databuild_dagster.bindings.building.deployment import DEFAULT_DELEGATION_TIMEOUT_SECONDS
 from databuild_dagster.model.states import InstanceState
 
@@ -38,8 +38,8 @@ def test_a_run_that_waits_for_what_waits_for_its_slot_makes_way(doors: Deploymen
 
     doors.wait_until(lambda: doors.state(down) is InstanceState.LIVE, "it is built")
     assert [(run.status, run.tags[OUTCOME_TAG]) for run in map(doors.wait_for_run, (first, second))] == [
-        ("SUCCESS", OUTCOME_DEP_MISS),
-        ("SUCCESS", OUTCOME_DEP_MISS),
+        ("SUCCESS", OUTCOME_WAITING),
+        ("SUCCESS", OUTCOME_WAITING),
     ]
     assert spoken(doors.answers(first).values()) == {MISSING: "built, live"}
     assert spoken(doors.answers(second).values()) == {MISSING: "joined, given up"}

@@ -27,6 +27,7 @@ from dagster._core.definitions.data_version import (
     get_input_event_pointer_tag,
 )
 from dagster._core.definitions.declarative_automation.automation_condition import BuiltinAutomationCondition
+from dagster._core.definitions.executor_definition import execute_in_process_executor
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.partitions.snap import PartitionsSnap
 from dagster._core.definitions.partitions.utils import (

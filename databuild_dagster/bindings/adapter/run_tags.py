@@ -27,10 +27,13 @@ WORKER_TAG: Final = "databuild/worker"
 #: The operation whose jobs a run executes, and the id of its executor.
 OPERATION_TAG: Final = "databuild/operation"
 EXECUTOR_TAG: Final = "databuild/executor"
-#: Why a run without failures built less than it was asked for.
+#: Why a run built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
+#: A launch whose job runs missed inputs.
 OUTCOME_DEP_MISS: Final = "dep_miss"
+#: Any other run: a ref was refused, so the run failed; or refs wait, and their wants build them (rule 8.8).
 OUTCOME_DENIED: Final = "denied"
+OUTCOME_WAITING: Final = "waiting"
 #: The process of an executor's run is gone.
 OUTCOME_LOST: Final = "lost"
 #: On an asset: the version in the keys by which other tools find its lots (rule 10.2).

@@ -73,7 +73,7 @@ class Progress:
     failed: dict[Ref, str] = field(default_factory=dict)
     missed: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
     stopped: dict[Ref, str] = field(default_factory=dict)
-    #: Ref to the reason why another run failed to build it, or why it was refused.
+    #: Ref that was refused, or that failed elsewhere, to the sentence about it.
     denied: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the verdicts of its gates.
     verdicts: dict[Ref, tuple[Verdict, ...]] = field(default_factory=dict)

@@ -14,7 +14,7 @@ from typing import Any
 
 from dagster import AssetExecutionContext, Failure
 
-from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, AssetGraph
+from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, AssetGraph, execute_in_process_executor
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import (
     DELEGATED_TAG,
@@ -22,6 +22,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OUTCOME_DENIED,
     OUTCOME_DEP_MISS,
     OUTCOME_TAG,
+    OUTCOME_WAITING,
     PROCESS_TAG,
     SPARK_UI_TAG,
 )
@@ -33,6 +34,7 @@ from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Prog
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
+from databuild_dagster.bindings.claims.not_live import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.display.ui_events import Painter
@@ -52,6 +54,8 @@ from databuild_dagster.spark.session import spark_ui_url
 
 #: How often a run claims refs again that others gave up while it waited.
 MAX_CLAIMS = 20
+#: Waiting refs that have a line each in the log of a run; one line counts the rest.
+MAX_WARNINGS = 50
 
 _LIVE = InstanceState.LIVE
 
@@ -59,7 +63,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
-    """Yields Dagster's events; raises `Failure` iff a job run failed."""
+    """Yields Dagster's events; raises `Failure` if a job run failed or a ref was refused (rules 6.1, 8.8)."""
     step = _Step(context, body, config)
     with step.held:
         yield from step.run()
@@ -96,6 +100,8 @@ class _Step:
         )
         self.asking = replace(asker, made_with=made_with(context, body.function))
         self.is_backfill = BACKFILL_ID_TAG in context.run.tags
+        #: Whether a script or a test called `materialize()`.
+        self.is_direct = context.job_def.executor_def is execute_in_process_executor
         self.launch_id: str | None = None
         #: When it first had to wait for others, and its claims of refs that they gave up.
         self.waiting_since: float | None = None
@@ -114,11 +120,16 @@ class _Step:
         )
         asked = hosting.asked
         next_hosting: Hosting | None = hosting
-        while next_hosting is not None:
-            yield from self._build(next_hosting)
-            yield from self._reuse(next_hosting)
-            next_hosting = yield from self._wait_for(next_hosting.join)
-        yield from self._finish(asked)
+        try:
+            while next_hosting is not None:
+                yield from self._build(next_hosting)
+                yield from self._reuse(next_hosting)
+                next_hosting = yield from self._wait_for(next_hosting.join)
+        except Failure as stalled:
+            if not self.is_direct:
+                raise
+            raise NotBuilt(refs=self._not_live(asked), why=stalled.description or "") from stalled
+        yield from self._finish(asked, is_launch=hosting.is_launch)
 
     def _registered(self) -> dict[str, DatasetSpec]:
         """Register the datasets first: here a graph and an instance are at hand."""
@@ -188,8 +199,11 @@ class _Step:
     def _reuse(self, hosting: Hosting) -> Iterator[Any]:
         yield from self._served(hosting.reuse)
         for ref, why in hosting.refused.items():
-            self.progress.denied[ref] = why
-            self.context.log.error(run_messages.refused(why))
+            self._deny(ref, run_messages.refused(why))
+
+    def _deny(self, ref: Ref, sentence: str) -> None:
+        self.progress.denied[ref] = sentence
+        self.context.log.error(sentence)
 
     def _served(self, uuids: Mapping[Ref, str]) -> Iterator[Any]:
         """A live instance that another run built counts like one built here."""
@@ -216,8 +230,7 @@ class _Step:
                 news = others.look()
                 yield from self._served(news.live)
                 for ref, why in news.failed.items():
-                    self.progress.denied[ref] = why
-                    self.context.log.warning(run_messages.failed_elsewhere(ref, why))
+                    self._deny(ref, run_messages.failed_elsewhere(ref, why))
                 if news.left:
                     # The run ends as if its job run had missed the inputs: no partition is green or red, and a want stays open.
                     self.context.log.warning(run_messages.gave_way(list(news.left), next(iter(news.left.values()))))
@@ -247,26 +260,49 @@ class _Step:
 
     # The end
 
-    def _finish(self, asked: Sequence[Ref]) -> Iterator[Any]:
+    def _finish(self, asked: Sequence[Ref], *, is_launch: bool) -> Iterator[Any]:
         progress = self.progress
         yield from self.painter.checks(progress.verdicts)
         # A re-execution has the tags of the run before it.
         is_delegated = bool(progress.live) and not progress.n_hosted
         if is_delegated or DELEGATED_TAG in self.context.run.tags:
             self.painter.tag(DELEGATED_TAG, str(is_delegated).lower())
-        if progress.failed:
-            self.painter.only_failed(progress.failed)
-            raise Failure(_failure_message(progress), allow_retries=False)
-        if progress.missed:
-            self.painter.tag(OUTCOME_TAG, OUTCOME_DEP_MISS)
-        elif progress.denied:
+        left = self._not_live(asked)
+        waiting = {} if is_launch else self._judged(left)
+        if progress.denied:
             self.painter.tag(OUTCOME_TAG, OUTCOME_DENIED)
+        if progress.failed or progress.denied or (waiting and self.is_direct):
+            self.painter.only_failed([*progress.failed, *progress.denied])
+            why = _failure_message(progress) or next(iter(waiting.values())).sentence
+            raise NotBuilt(refs=left, why=why) if left and self.is_direct else Failure(why, allow_retries=False)
+        if progress.missed and is_launch:
+            self.painter.tag(OUTCOME_TAG, OUTCOME_DEP_MISS)
+        elif any(ref.is_wanted for ref in waiting.values()):
+            self.painter.tag(OUTCOME_TAG, OUTCOME_WAITING)
         elif progress.stopped:
             self.painter.tag(OUTCOME_TAG, "stopped")
-        not_live = {asset_of(ref) for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE}
+        yield from self.painter.waiting(waiting)
+        not_live_assets = {asset_of(ref) for ref in left}
         for asset in self.datasets:
-            if asset not in not_live:
+            if asset not in not_live_assets:
                 yield self.painter.all_live(asset_key(asset))
+
+    def _not_live(self, asked: Sequence[Ref]) -> list[Ref]:
+        return [ref for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE]
+
+    def _judged(self, left: Sequence[Ref]) -> dict[Ref, NotLive]:
+        """Deny the refs that have failed, also at their dep miss; returns those that wait, with a warning for each."""
+        progress = self.progress
+        progress.denied = {ref: sentence for ref in left if (sentence := progress.denied.get(ref)) is not None}
+        unexplained = [ref for ref in left if ref not in progress.failed and ref not in progress.denied]
+        waiting = not_live(self.engine, unexplained) if unexplained else {}
+        for ref in [ref for ref, found in waiting.items() if found.has_failed]:
+            self._deny(ref, waiting.pop(ref).sentence)
+        for found in list(waiting.values())[:MAX_WARNINGS]:
+            self.context.log.warning(found.sentence)
+        if len(waiting) > MAX_WARNINGS:
+            self.context.log.warning(f"{len(waiting) - MAX_WARNINGS} more refs wait: see `databuild want list`.")
+        return waiting
 
 
 @contextmanager
@@ -279,7 +315,9 @@ def _logging_errors(what: str) -> Iterator[None]:
 
 
 def _failure_message(progress: Progress) -> str:
-    """For example: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …"""
+    """For example: 1 of 31 partitions failed: 2013-01-07. First: ValueError: …; empty if nothing failed or was refused."""
+    if not progress.failed:
+        return run_messages.denied(progress.denied) if progress.denied else ""
     ref, error = next(iter(progress.failed.items()))
     key = partition_key_of(ref)
     if key is None:

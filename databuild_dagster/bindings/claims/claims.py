@@ -53,6 +53,8 @@ class Hosting:
     reuse: Mapping[Ref, str] = field(default_factory=dict)
     #: Ref to the reason of its refusal.
     refused: Mapping[Ref, str] = field(default_factory=dict)
+    #: Whether the Dagster run hosts the launch that it was created for; any other run is a request (rule 8.1).
+    is_launch: bool = False
 
 
 def asking(
@@ -193,4 +195,5 @@ def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, 
         return None
     started = set(outcome.job_run_ids)
     hosted = tuple(HostedRun(run.id, run.refs) for run in job_runs if run.id in started)
-    return Hosting(launch_id if hosted else None, hosted, tuple(ref for run in job_runs for ref in run.refs))
+    asked = tuple(ref for run in job_runs for ref in run.refs)
+    return Hosting(launch_id if hosted else None, hosted, asked, is_launch=True)

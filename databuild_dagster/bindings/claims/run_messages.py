@@ -22,6 +22,12 @@ def refused(why: str) -> str:
     return f"{why}. Taint it, or launch it yourself, to build it again."
 
 
+def denied(sentences: Mapping[Ref, str]) -> str:
+    """The run fails because these refs were refused; `sentences` has the reason of each."""
+    are = "was" if len(sentences) == 1 else "were"
+    return f"{few_of(list(sentences))} {are} refused. {next(iter(sentences.values()))}"
+
+
 def failed_elsewhere(ref: Ref, reason: str | None) -> str:
     """The ref failed while the run waited for it."""
     return f"{ref}, built elsewhere, failed: {reason or 'its build failed'}"

@@ -46,7 +46,9 @@ def runs_to_show(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, str]:
         return {}
     canonical = engine.queries.canonical(asked)
     taints = engine.queries.taints_to_show(asked)
-    # A ref that is being built or has failed shows its own run.
+    # A ref that is being built or has failed shows its own run, and one that failed upstream the run of its cause.
+    upstream = [ref for ref, instance in canonical.items() if instance.state is InstanceState.UPSTREAM_FAILED]
+    first = engine.queries.runs_that_failed_first(upstream) if upstream else {}
     own = {
         ref: instance.job_run
         for ref, instance in canonical.items()
@@ -59,6 +61,8 @@ def runs_to_show(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, str]:
             shown[ref] = NO_RUN
         elif ref in own:
             shown[ref] = runs[own[ref]].dagster_run_id or NO_RUN
+        elif ref in first:
+            shown[ref] = first[ref]
         else:
             shown[ref] = taint_run_id(taints[ref].taint_id) if ref in taints else NO_RUN
     return shown

@@ -1,4 +1,5 @@
 """Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (rule 7.1).
+A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8).
 
 A failed Dagster run represents each taint. It never ran: its failure message says who tainted what and why, and what to
 do. Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
@@ -46,8 +47,10 @@ _UNTAINTING: Final = (e.TaintCanceled, e.CanonicalReverted)
 #: Job runs that ended without a failed Dagster run that shows them red; live refs are left out. An instance that
 #: finishes late from inputs under a downstream taint is tainted at once (rule 7.3).
 _ENDING: Final = (e.JobRunSucceeded, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
-#: Events that may change a color; a failed ref is red by its own run.
-_CONCERNS: Final = e.names_of(e.TaintCreated, *_UNTAINTING, *_ENDING)
+#: A ref that these fail is red by its own run; refs that wait for it are not yet (rule 6.6).
+_FAILING: Final = (e.JobRunFailed, e.JobRunDepMissed, e.JobRunCanceled, e.JobRunLost)
+#: Events that may change a color.
+_CONCERNS: Final = e.names_of(e.TaintCreated, *_UNTAINTING, *_ENDING, e.JobRunFailed)
 #: States that Dagster shows by other events.
 _SHOWN_OTHERWISE: Final = (InstanceState.LIVE, InstanceState.BUILDING, InstanceState.FAILED)
 
@@ -82,14 +85,17 @@ def paint_taints(
             return {ref for ref in found if asset_of(ref) in ours}
 
         tainted, untainted, not_rebuilt = touched(e.TaintCreated), touched(*_UNTAINTING), touched(*_ENDING)
+        failed = all_touched(engine.queries, [event for event in events if isinstance(event.fact, _FAILING)])
     else:
         # Dagster was never painted, or the store is another one.
-        seq, untainted, not_rebuilt = follower.head, set[Ref](), set[Ref]()
+        seq, untainted, not_rebuilt, failed = follower.head, set[Ref](), set[Ref](), set[Ref]()
         found = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
         tainted = {ref for _, refs in found.values() for ref in refs}
     # A ref that loses one of several taints shows the reason of another.
     _paint_red(instance, engine, tainted | untainted | not_rebuilt)
     _paint_green(instance, engine, untainted)
+    upstream = [ref for ref in engine.queries.failed_upstream_of(failed) if asset_of(ref) in ours] if failed else ()
+    plan_runs(instance, runs_to_show(engine, upstream))
     if cursor.seq:
         found = engine.queries.tainted_refs(sorted(checked), MAX_NAMED)
     changed = {asset for asset in checked if cursor.tainted.get(asset) != found[asset][0]}

@@ -21,8 +21,9 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
-from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
+from databuild_dagster.bindings.claims.not_live import NotLive
 from databuild_dagster.bindings.claims.results import Built
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
@@ -103,6 +104,20 @@ class Painter:
         if len(uuids) > len(shown):
             self._context.log.info(
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
+            )
+
+    def waiting(self, described: Mapping[Ref, NotLive]) -> Iterable[AssetObservation]:
+        """An observation for each ref that waits at the end of the run, with its causes and their wants (rule 8.8)."""
+        for ref, found in list(described.items())[:MAX_OBSERVATIONS]:
+            yield AssetObservation(
+                asset_key=_key(ref),
+                partition=self._partition(ref),
+                description=found.sentence,
+                metadata={
+                    OUTCOME_TAG: OUTCOME_WAITING,
+                    "databuild/waits_for": list(found.waits_for),
+                    "databuild/wants": list(found.wants),
+                },
             )
 
     def only_failed(self, failed: Iterable[Ref]) -> None:

@@ -1,7 +1,7 @@
 """Ends a Dagster run whose partitions other runs have built, without a step.
 
 The run ends as its steps would have ended it: every live partition is observed with its data version, or materialized
-again where Dagster does not show it otherwise; refusals are in the log; nothing turns red.
+again where Dagster does not show it otherwise; refusals are in the log, and fail the run.
 """
 
 import logging
@@ -44,7 +44,7 @@ def end_as_answered(
     denied: Mapping[Ref, str],
     joined: Collection[Ref] = (),
 ) -> None:
-    """End the run successfully, like a step that built nothing: every ref is live by others, or was denied.
+    """End the run like a step that built nothing: every ref is live by others, or was denied, which fails the run.
 
     `denied` are sentences, by ref; `joined` are the refs that were being built when the run asked. A repetition is
     harmless and repairs a crash halfway.
@@ -67,7 +67,10 @@ def end_as_answered(
     # Both at once: Dagster takes an open run without a process for a lost one.
     if current.status is not DagsterRunStatus.STARTED:
         _report(instance, run, DagsterEventType.RUN_START, "Other runs built its partitions; it needs no process.")
-    _report(instance, run, DagsterEventType.RUN_SUCCESS, "Every partition is live, or was denied with its reason.")
+    if denied:
+        instance.report_run_failed(run, run_messages.denied(denied))
+    else:
+        _report(instance, run, DagsterEventType.RUN_SUCCESS, "Every partition is live.")
 
 
 def log_to_run(

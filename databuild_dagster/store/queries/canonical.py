@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
@@ -103,6 +103,15 @@ def _before_removal(canonical: Canonical) -> Canonical:
     return canonical._replace(manifest_state=None if canonical.manifest_uri is None else complete)
 
 
+#: The refs among those asked for that failed, and those that failed because of them, as the table `failed`.
+FAILED_BY = f"""
+    WITH RECURSIVE failed(id) AS (
+        SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
+        UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
+        JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
+        WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
+    )"""
+
 #: States by their text; a call of the enumeration takes three times as long, and planning asks for thousands.
 _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
 
@@ -124,6 +133,28 @@ class CanonicalQueries(Asking):
         sql = f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         found = dict(self._all(sql, Keys(wanted)))
         return {ref: _STATES[found.get(ref)] for ref in wanted}
+
+    def failed_upstream_of(self, refs: Iterable[Ref]) -> list[Ref]:
+        """The UpstreamFailed refs among these, and those that failed because of these (rule 6.6)."""
+        sql = f"""
+            {FAILED_BY} SELECT r.ref FROM failed JOIN {PREFIX}refs r ON r.id = failed.id
+            WHERE r.state = '{InstanceState.UPSTREAM_FAILED}' ORDER BY r.ref"""
+        return [ref for (ref,) in self._all(sql, Keys(refs))]
+
+    def runs_that_failed_first(self, refs: Iterable[Ref]) -> dict[Ref, str]:
+        """Each UpstreamFailed ref among these, with the Dagster run in which a ref behind it failed, if it had one."""
+        sql = f"""
+            WITH RECURSIVE behind(asked, id) AS (
+                SELECT ref, id FROM {PREFIX}refs
+                WHERE ref IN (SELECT value FROM json_each(?)) AND state = '{InstanceState.UPSTREAM_FAILED}'
+                UNION SELECT asked, m.ref_id FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
+                JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id AND m.active = 1
+                WHERE r.state = '{InstanceState.UPSTREAM_FAILED}'
+            ) SELECT behind.asked, min(l.dagster_run_id) FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
+            JOIN {PREFIX}instances i ON i.id = r.canonical_id AND i.state = '{InstanceState.FAILED}'
+            JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+            WHERE l.dagster_run_id IS NOT NULL GROUP BY behind.asked"""
+        return dict(self._all(sql, Keys(refs)))
 
     def states_of_dataset(self, asset: str) -> dict[Ref, InstanceState]:
         """The canonical state of every ref of a dataset that has an instance."""

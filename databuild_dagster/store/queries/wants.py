@@ -13,10 +13,11 @@ from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import FAILING, OPEN_WANTS, InstanceState, WantState
+from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, dataset_range, grouped
+from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
 from databuild_dagster.store.selection import Selection
 
@@ -272,13 +273,7 @@ class WantQueries(IdQueries):
     def failed_wants_of(self, refs: Iterable[Ref]) -> int:
         """The number of wants that failed by these refs, or by refs that failed because of them."""
         sql = f"""
-            WITH RECURSIVE failed(id) AS (
-                SELECT id FROM {PREFIX}refs
-                WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
-                UNION SELECT r.id FROM failed JOIN {PREFIX}missing m ON m.ref_id = failed.id AND m.active = 1
-                JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
-                WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
-            ) SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
+            {FAILED_BY} SELECT count(DISTINCT w.id) FROM failed JOIN {PREFIX}holds x ON x.ref_id = failed.id AND x.open = 0
             JOIN {PREFIX}wants w ON w.id = x.want_id
             WHERE w.state IN {one_of(_FAILED)} AND w.source <> '{DERIVATIVE}'"""
         ((n,),) = self._all(sql, Keys(refs))

@@ -37,6 +37,22 @@ def test_the_implicit_asset_job_exists_and_chooses_its_executor_by_config() -> N
     assert job.executor_def.name == "multi_or_in_process_executor"
 
 
+def test_a_direct_materialize_has_an_executor_of_its_own_and_a_run_of_a_job_has_not() -> None:
+    seen: list[bool] = []
+
+    @dg.asset
+    def a(context: dg.AssetExecutionContext) -> None:
+        seen.append(context.job_def.executor_def is private.execute_in_process_executor)
+
+    job = dg.Definitions(assets=[a]).get_repository_def().get_job(private.IMPLICIT_ASSET_JOB_NAME)
+    with fresh_instance() as instance:
+        dg.materialize([a], instance=instance)
+        job.execute_in_process(instance=instance)
+        run(job, instance, {})
+
+    assert seen == [True, True, False]
+
+
 def test_an_observed_output_materializes_nothing_and_lets_later_steps_run(
     instance: dg.DagsterInstance,
 ) -> None:

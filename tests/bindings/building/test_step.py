@@ -1,5 +1,6 @@
 """A Dagster run over our assets: started by a person or a launch, per partition, and with the steps after it."""
 
+import logging
 from typing import Any
 
 import dagster as dg
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, DepMiss, Transient, databuild_asset
+from databuild_dagster import EMPTY, BuildContext, DepMiss, NotBuilt, Transient, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
@@ -121,7 +122,7 @@ def test_steps_after_a_missed_input_do_not_execute(deploy: Any) -> None:
     run = site.launch(["source", "after", "last"], DAYS[:1])
 
     assert run.status is SUCCESS
-    assert run.tags[OUTCOME_TAG] == "dep_miss"
+    assert run.tags[OUTCOME_TAG] == "waiting"
     assert site.steps == {
         "source": "success",
         "source_good": "skipped",
@@ -198,7 +199,8 @@ def test_a_person_opens_what_has_failed_and_a_schedule_is_refused(deploy: Any) -
     broken[0] = False
 
     refused = site.launch(["fragile"], tags={"dagster/schedule_name": "nightly"})
-    assert refused.tags[OUTCOME_TAG] == "denied"
+    assert (refused.status, refused.tags[OUTCOME_TAG]) == (FAILURE, "denied")
+    assert site.failure().startswith("fragile was refused. fragile is Failed: ValueError: not today")
     assert site.state("fragile") is FAILED
 
     site.launch(["fragile"])
@@ -319,9 +321,99 @@ def test_resources_and_config_are_given_by_annotation(deploy: Any) -> None:
     assert (materialization.tags or {})["dagster/data_version"] == materialization.metadata["databuild/instance"].value
 
 
+def test_a_run_whose_refs_wait_warns_with_their_causes_and_wants(deploy: Any) -> None:
+    """Rule 8.8: a launch builds the inputs; the run itself is green, and its partitions are neither green nor red."""
+    site = deploy(numbers, doubled)
+
+    run = site.launch(["doubled"], DAYS[:1])
+
+    (cause,), (own,) = (site.engine.queries.wants_of_ref(f"{asset}@{DAYS[0]}") for asset in ("numbers", "doubled"))
+    sentence = (
+        f"doubled@{DAYS[0]} waits for numbers@{DAYS[0]} (want {cause.id}); want {own.id} builds it. "
+        f"`databuild explain doubled@{DAYS[0]}` shows its progress."
+    )
+    warnings = [entry.user_message for entry in site.instance.all_logs(run.run_id) if entry.level == logging.WARNING]
+    assert (run.status, run.tags[OUTCOME_TAG], warnings) == (SUCCESS, "waiting", [sentence])
+    (observed,) = site.instance.fetch_observations(dg.AssetKey("doubled"), limit=5).records
+    assert (observed.partition_key, observed.asset_observation.description) == (DAYS[0], sentence)
+    assert observed.asset_observation.metadata["databuild/wants"].value == [cause.id, own.id]
+    assert site.colours("doubled") == {}
+
+
+def test_a_run_whose_input_has_failed_fails_and_shows_the_cause(deploy: Any) -> None:
+    """Rule 8.8: its dep miss is judged at once, so its ref is UpstreamFailed and does not wait (rule 6.5)."""
+
+    @databuild_asset(partitions_def=daily)
+    def broken(context: BuildContext) -> pd.DataFrame:
+        raise ValueError("no such file")
+
+    @databuild_asset(partitions_def=daily)
+    def after(broken: pd.DataFrame) -> pd.DataFrame:
+        return broken
+
+    site = deploy(broken, after)
+    site.launch(["broken"], DAYS[:1])
+
+    run = site.launch(["after"], DAYS[:1])
+
+    assert (run.status, run.tags[OUTCOME_TAG]) == (FAILURE, "denied")
+    assert f"after@{DAYS[0]}: needs broken@{DAYS[0]}, which failed" in site.failure()
+    assert f"`databuild retry after@{DAYS[0]}`" in site.failure()
+    assert site.red("after") == DAYS[:1]
+
+
+def test_a_ref_that_failed_upstream_of_a_launch_is_red_by_the_run_of_its_cause(deploy: Any) -> None:
+    """Rule 8.8: no Dagster run of its own has failed."""
+
+    @databuild_asset(partitions_def=daily)
+    def broken(context: BuildContext) -> pd.DataFrame:
+        raise ValueError("no such file")
+
+    @databuild_asset(partitions_def=daily)
+    def after(broken: pd.DataFrame) -> pd.DataFrame:
+        return broken
+
+    site = deploy(broken, after)
+
+    site.build(f"after@{DAYS[0]}")
+
+    assert site.state(f"after@{DAYS[0]}") is InstanceState.UPSTREAM_FAILED
+    assert (site.red("broken"), site.red("after")) == (DAYS[:1], DAYS[:1])
+    log = site.instance.event_log_storage
+    shown = log.get_latest_asset_partition_materialization_attempts_without_materializations(dg.AssetKey("after"))
+    assert shown[DAYS[0]][0] == site.runs[-1].run_id
+
+
 def test_materialize_works_without_any_deployment() -> None:
     result = dg.materialize([numbers], partition_key=DAYS[0])
 
     assert result.success
     (event,) = result.get_asset_materialization_events()
     assert event.partition == DAYS[0]
+
+
+def test_materialize_raises_not_built_for_a_ref_that_waits(instance: dg.DagsterInstance) -> None:
+    """Rule 8.8: a test that builds nothing is not green."""
+    with pytest.raises(NotBuilt, match=r"doubled@2013-01-01 is not live .* waits for numbers@2013-01-01") as raised:
+        dg.materialize([numbers, doubled], selection=["doubled"], partition_key=DAYS[0], instance=instance)
+
+    assert raised.value.refs == (f"doubled@{DAYS[0]}",)
+    assert raised.value.allow_retries is False
+
+
+def test_materialize_raises_not_built_for_a_ref_that_failed() -> None:
+    @databuild_asset
+    def fragile() -> pd.DataFrame:
+        raise ValueError("not today")
+
+    with pytest.raises(NotBuilt, match="fragile failed: ValueError: not today") as raised:
+        dg.materialize([fragile])
+
+    assert raised.value.refs == ("fragile",)
+    assert dg.materialize([fragile], raise_on_error=False).success is False
+
+
+def test_materialize_of_what_is_live_by_delegation_succeeds(instance: dg.DagsterInstance) -> None:
+    """Rule 8.8"""
+    for _ in range(2):
+        assert dg.materialize([numbers], partition_key=DAYS[0], instance=instance).success

@@ -19,8 +19,8 @@ from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import (
     DELEGATED_TAG,
     LAUNCH_TAG,
-    OUTCOME_DEP_MISS,
     OUTCOME_TAG,
+    OUTCOME_WAITING,
     REBUILD_TAG,
 )
 from databuild_dagster.bindings.building import step
@@ -313,7 +313,7 @@ def behind(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dg.Dagste
     monkeypatch.setattr(waiting, "GIVE_WAY_SECONDS", 0.0)
     monkeypatch.setattr(waiting, "TAKE_OVER_SECONDS", 0.0)
     site = deploy(numbers, sums, delegation_timeout_seconds=1.0)
-    assert site.launch(["sums"], [DAY]).tags[OUTCOME_TAG] == OUTCOME_DEP_MISS
+    assert site.launch(["sums"], [DAY]).tags[OUTCOME_TAG] == OUTCOME_WAITING
     launcher = OrderCollector(site.instance)
     run_tick(site.instance, site.repository, site.deployment, launcher)
     (order,) = launcher.take_orders()
@@ -329,14 +329,14 @@ def report(site: Any, run: dg.DagsterRun, event: dg.DagsterEventType) -> None:
     site.instance.report_dagster_event(dg.DagsterEvent(event.value, run.job_name), run.run_id)
 
 
-def test_a_run_in_the_way_of_what_it_waits_for_ends_like_one_that_missed_its_inputs(behind: Any) -> None:
+def test_a_run_in_the_way_of_what_it_waits_for_ends_as_waiting(behind: Any) -> None:
     """Rule 8.3, decision 0023: the launch of the input is queued, and with it the slot that this run holds."""
     site, queued = behind
     report(site, queued, dg.DagsterEventType.RUN_ENQUEUED)
 
     run = site.launch(["sums"], [DAY])
 
-    assert (run.status, run.tags[OUTCOME_TAG]) == (SUCCESS, OUTCOME_DEP_MISS)
+    assert (run.status, run.tags[OUTCOME_TAG]) == (SUCCESS, OUTCOME_WAITING)
     assert site.colours("sums") == {}
     (given_up,) = site.engine.ledger.of_requester(run.run_id)
     assert (given_up.kind.value, given_up.outcome.value) == ("joined", "given up")

@@ -445,7 +445,7 @@ def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: 
     by_person = deployment.submit("numbers")
 
     assert goes_on(deployment, by_person)
-    assert (by_sensor.status, by_sensor.tags[OUTCOME_TAG]) == (SUCCESS, "denied")
+    assert (by_sensor.status, by_sensor.tags[OUTCOME_TAG], by_sensor.tags[HOLD_TAG]) == (FAILURE, "denied", OVER)
     assert DELEGATED_TAG not in by_sensor.tags
     assert f"numbers@{DAY} is Failed: no such file. Taint it" in deployment.log(by_sensor.run_id)
 
@@ -559,8 +559,8 @@ def test_run_monitoring_leaves_a_held_run_alone(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("reason", ["failed", "upstream failed"])
-def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: Deployment, reason: str) -> None:
-    """Rule 8.3: as the step ends what it was denied; the partition is as red as its own build left it."""
+def test_a_run_whose_delegate_fails_fails_as_denied_with_the_reason(deployment: Deployment, reason: str) -> None:
+    """Rules 8.3, 8.8: as the step ends what it was denied; the partition is as red as the failed build left it."""
     builder = deployment.begin(f"doubles@{DAY}")
     run = deployment.submit("doubles")
 
@@ -575,7 +575,7 @@ def test_a_run_whose_delegate_fails_ends_as_denied_with_the_reason(deployment: D
     deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
-    assert (run.status, run.tags[OUTCOME_TAG], run.tags[HOLD_TAG]) == (SUCCESS, "denied", OVER)
+    assert (run.status, run.tags[OUTCOME_TAG], run.tags[HOLD_TAG]) == (FAILURE, "denied", OVER)
     assert DELEGATED_TAG not in run.tags
     assert f"doubles@{DAY}, built elsewhere, failed: " in deployment.log(run.run_id)
     assert deployment.last_word("doubles") != run.run_id

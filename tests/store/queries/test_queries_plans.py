@@ -54,6 +54,8 @@ ASKED = [
     ("what readers of a dataset saw once", lambda world: world.queries.canonical_of_dataset_at("d", 4)),
     ("how an instance came into its state", lambda world: world.queries.last_change(world.uuid("d"), 4)),
     ("what open wants add up to", lambda world: world.queries.wanted(["a", "d"])),
+    ("what failed because of refs", lambda world: world.queries.failed_upstream_of(["a", "b"])),
+    ("where the causes of refs failed", lambda world: world.queries.runs_that_failed_first(["a", "b"])),
     ("what many instances wait for", lambda world: world.queries.missing_of_each([world.uuid("a")])),
     ("what taints many instances", lambda world: world.queries.taints_in_force([world.uuid("d")])),
     ("job runs by name", lambda world: world.queries.job_runs_named([world.canonical("a").job_run])),
