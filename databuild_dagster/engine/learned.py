@@ -59,14 +59,10 @@ def held_back(
     engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[Ref], now: float
 ) -> set[Ref]:
     """The refs of this level of planning whose launch waits. `missing` miss declared inputs anyway."""
-    asking = {
-        ref.ref: ref
-        for ref in due
-        if ref.learned_id is not None and ref.ref not in missing and datasets[ref.dataset_id].kind.is_built
-    }
+    asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
     if not asking:
         return set()
-    here = {ref.ref for ref in due if datasets[ref.dataset_id].kind.is_built}
+    here = {ref.ref for ref in due}
     learned = [
         need
         for need in engine.queries.learned_inputs(asking, now)

@@ -12,6 +12,7 @@ from functools import cache
 from itertools import chain
 from typing import NamedTuple
 
+from databuild_dagster.engine.due import Looks, built_here
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
@@ -21,12 +22,15 @@ from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Room, need_of
+from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Reason, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
+
+#: Reasons of due refs that more room for launches would not change: the look at their asset passes over them.
+_HELD_BACK = (Reason.LEARNED_INPUTS, Reason.UNBUILDABLE)
 
 #: The command that records a launch, and the order to Dagster.
 Launch = tuple[c.BufferLaunch, LaunchOrder]
@@ -110,19 +114,13 @@ class Level(NamedTuple):
 
 
 def missing_inputs(
-    datasets: Mapping[int, DatasetSpec],
-    due: Iterable[DueRef],
-    inputs: Mapping[Ref, tuple[Ref, ...]],
-    states: Mapping[Ref, InstanceState | None],
+    due: Iterable[DueRef], inputs: Mapping[Ref, tuple[Ref, ...]], states: Mapping[Ref, InstanceState | None]
 ) -> dict[Ref, tuple[Ref, ...]]:
-    """The due refs of jobs with declared inputs that are not live, and these inputs."""
-    # Planning looks at thousands of refs, and at their few datasets once.
-    built = {id for id in {ref.dataset_id for ref in due} if datasets[id].kind.is_built}
+    """The due refs with declared inputs that are not live, and these inputs."""
     return {
         ref.ref: found
         for ref in due
-        if ref.dataset_id in built
-        and (found := tuple(need for need in inputs[ref.ref] if states[need] is not InstanceState.LIVE))
+        if (found := tuple(need for need in inputs[ref.ref] if states[need] is not InstanceState.LIVE))
     }
 
 
@@ -194,12 +192,13 @@ def plan_due(
     being built wait for it without an event.
     """
     engine = this.engine
-    datasets = {id: spec for id, spec in known.items() if spec.location == this.location}
-    due = engine.queries.due_refs(datasets, now, this.limits.due_refs)
-    plan = Plan(is_cut_off=len(due) >= this.limits.due_refs)
-    if not due:
+    datasets = built_here(known, this.location)
+    looks = Looks(engine, "planning")
+    look = looks.look(datasets, now, this.limits.due_refs)
+    plan = Plan(is_cut_off=bool(look.passed))
+    if not look.refs:
         return plan
-    due, inputs = plannable(engine, datasets, due, aside)
+    due, inputs = plannable(engine, datasets, look.refs, aside)
     foreign = {spec.asset for spec in known.values() if spec.kind.is_foreign}
     if foreign:
         refs = [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]
@@ -209,7 +208,7 @@ def plan_due(
     states = engine.queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
     if plan.observed:
         return plan
-    missing = missing_inputs(datasets, due, inputs, states)
+    missing = missing_inputs(due, inputs, states)
     if missing:
         by_job: dict[str, dict[Ref, tuple[Ref, ...]]] = defaultdict(dict)
         spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due if ref.ref in missing}
@@ -218,8 +217,10 @@ def plan_due(
         plan.missed += [_missed(this, spec_of[next(iter(missed))], missed) for missed in by_job.values()]
     if room.is_none or (plan.missed and not is_last):
         return plan
-    for launch_set in decide_level(engine, datasets, due, missing, room, now, aside).launches:
+    level = decide_level(engine, datasets, due, missing, room, now, aside)
+    for launch_set in level.launches:
         plan.launches.append(_launch(this, datasets, launch_set, [due[place] for place in launch_set.places]))
+    looks.pass_over(look, {ref.dataset_id for ref in due if level.needs[ref.ref].reason not in _HELD_BACK})
     return plan
 
 

@@ -12,6 +12,7 @@ from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER
+from databuild_dagster.engine.observing import observe_sources
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
 from databuild_dagster.engine.ports import (
@@ -105,6 +106,11 @@ def tick(this: Pass) -> TickReport:
         report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
     report.fired = fire_arcs(engine, ACTOR, aside, head=head.seq)
     datasets = engine.queries.datasets() if this.datasets is None else this.datasets
+    sources = [
+        id for id, spec in datasets.items() if spec.kind is DatasetKind.SOURCE and spec.location == this.location
+    ]
+    with aside.guard("the wanted refs of sources"):
+        report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs)
     room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
     for level in range(1, MAX_LEVELS + 1):
         plan = plan_due(this, datasets, aside, now=now, room=room, is_last=level == MAX_LEVELS)

@@ -71,7 +71,7 @@ def _entities(row: type[Any], unique: str) -> sa.Table:
     return _table(row.TABLE, columns, key=("id",), unique=unique, clustered=False)
 
 
-def _index(name: str, *columns: sa.Column[Any], where: str | None = None) -> None:
+def _index(name: str, *columns: sa.ColumnElement[Any], where: str | None = None) -> None:
     condition = None if where is None else sa.text(where)
     sa.Index(PREFIX + name, *columns, sqlite_where=condition, postgresql_where=condition)
 
@@ -141,9 +141,10 @@ for _dialect, _statements in GUARDS.items():
 datasets = _entities(rows.DatasetRow, unique="asset")
 
 refs = _entities(rows.RefRow, unique="ref")
-# Due refs, and those that are being built, by which open job runs are found. One index, because a lease moves a ref from the
-# one to the other.
-_index("refs_at_hand", refs.c.due, refs.c.dataset_id, where=f"due = 1 OR state = '{InstanceState.BUILDING}'")
+# Due refs of a dataset, the most urgent first, and refs that are being built, by which open job runs are found. One index,
+# because a lease moves a ref from the one to the other.
+_URGENCY = (refs.c.priority.desc(), refs.c.deadline, refs.c.wanted_since, refs.c.ref)
+_index("refs_at_hand", refs.c.due, refs.c.dataset_id, *_URGENCY, where=f"due = 1 OR state = '{InstanceState.BUILDING}'")
 _index("refs_tainted", refs.c.dataset_id, where=f"state = '{InstanceState.TAINTED}'")
 
 instances = _entities(rows.InstanceRow, unique="uuid")

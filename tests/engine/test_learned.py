@@ -272,14 +272,17 @@ def test_a_learned_input_that_is_out_already_holds_back_however_urgent(world):
     assert not launched(world, "a")
 
 
-def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(world):
-    """Rule 11.1: else the refs looked at could all wait for refs that no tick looks at."""
-    world.taint("b")
-    assert world.due() == ["a", "b"]
+def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(make_world):
+    """Rule 11.6: else the refs looked at could all wait for refs that no tick looks at."""
+    world = make_world(dataset("a", keys=["1", "2"]))
+    learn(world, "a@1", "a@2")
+    world.taint("a@1", "a@2")
+    world.want("a@1", "a@2")
+    assert world.due() == ["a@1", "a@2"]
 
     Orchestrator(world).tick(due_refs=1)
 
-    assert world.state("a") is _I.BUILDING
+    assert world.state("a@1") is _I.BUILDING
 
 
 def test_of_a_launch_only_those_wait_that_learned_something(make_world):

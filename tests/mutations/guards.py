@@ -35,6 +35,7 @@ CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
 CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
+DUE = "tests/engine/test_due.py"
 GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 LEDGER = "tests/store/test_ledger.py"
@@ -321,5 +322,29 @@ GUARDS = (
         "for arc in arcs if arc.asset not in aside}",
         "for arc in arcs}",
         (SET_ASIDE,),
+    ),
+    Guard(
+        "one asset's due refs fill the look of a tick",
+        "11.6",
+        "store/queries/planning.py",
+        "SELECT (? + n - 1) / n AS size",
+        "SELECT ? + n - n AS size",
+        (DUE,),
+    ),
+    Guard(
+        "a part of an asset in which nothing can be launched is looked at for good",
+        "11.6",
+        "engine/planning.py",
+        "looks.pass_over(look, {",
+        "looks.pass_over(look, datasets or {",
+        (DUE,),
+    ),
+    Guard(
+        "the same wanted refs of a source are observed each time",
+        "11.6",
+        "engine/observing.py",
+        "    looks.pass_over(look)\n",
+        "",
+        ("tests/engine/test_observing.py",),
     ),
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -27,7 +29,7 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.datasets import ArcView
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
-from databuild_dagster.store.queries.planning import DueRef
+from databuild_dagster.store.queries.planning import MAX_PARTS, DueRef, DueRefs
 from databuild_dagster.store.queries.taints import Taint
 from databuild_dagster.store.queries.wants import WantView
 
@@ -158,14 +160,22 @@ class MemoryQueries:
     def arcs(self) -> list[ArcView]:
         return [ArcView(row.asset, row.seq, row.since) for row in self._view().arcs_in_force()]
 
-    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
+    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
         asked = set(dataset_ids)
-        due = [row for row in self._rows(RefRow) if row.dataset_id in asked and row.due_at(now)]
-        due.sort(key=lambda row: (-row.priority, row.deadline, row.wanted_since, row.ref))
-        return [
+        marked = [row for row in self._rows(RefRow) if row.dataset_id in asked and row.n_open_wants and row.schedulable]
+        part = math.ceil(most / max(1, min(MAX_PARTS, len({row.dataset_id for row in marked}))))
+        marked.sort(key=lambda row: (-row.priority, row.deadline, row.wanted_since, row.ref))
+        found, n_before = [], Counter()
+        for row in marked:
+            if row.due_at(now):
+                n_before[row.dataset_id] += 1
+                if skipped < n_before[row.dataset_id] <= skipped + part:
+                    found.append(row)
+        refs = [
             DueRef(row.ref, row.dataset_id, row.priority, row.deadline, row.wanted_since, row.learned_id)
-            for row in due[:most]
+            for row in found
         ]
+        return DueRefs(refs, part if refs else most)
 
     # Job runs and launches
 

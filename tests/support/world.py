@@ -242,7 +242,7 @@ class World:
 
     def due(self) -> list[str]:
         """The due refs, the most urgent first."""
-        return [ref.ref for ref in self.queries.due_refs(self.queries.datasets(), self.clock.now, 10_000)]
+        return [ref.ref for ref in self.queries.due_refs(self.queries.datasets(), self.clock.now, 10_000).refs]
 
     @property
     def seq(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, assert_never
 
+from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
@@ -251,11 +252,12 @@ class _Following:
     def _levels_of(self, location: str) -> dict[Ref, Need]:
         """The planner's row for each due ref in the next tick of a location."""
         if location not in self._levels:
-            datasets, limits = self._queries.datasets(location), self._limits(location)
-            due = self._queries.due_refs(datasets, self._now, limits.due_refs)
+            limits = self._limits(location)
+            datasets = built_here(self._queries.datasets(location), location)
+            due = self._queries.due_refs(datasets, self._now, limits.due_refs).refs
             due, inputs = plannable(self._engine, datasets, due, self._aside)
             states = self._queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
-            missing = missing_inputs(datasets, due, inputs, states)
+            missing = missing_inputs(due, inputs, states)
             room = RoomLeft.within(limits, self._queries.open_launches(), location, 0)
             self._levels[location] = decide_level(
                 self._engine, datasets, due, missing, room, self._now, self._aside
@@ -391,7 +393,8 @@ class _Following:
             case Reason.TICK_FULL:
                 return f"one tick starts {limits.launches} launches at most; more urgent launches come first"
             case _:
-                return f"one tick looks at {limits.due_refs} due refs at most; more urgent refs come first"
+                looked_at = f"one tick looks at {limits.due_refs} due refs at most, divided among the assets"
+                return f"{looked_at}; more urgent refs of {spec.asset} come first"
 
     def _limits(self, location: str) -> TickLimits:
         """The limits of the location's orchestrator, which are not in the log."""

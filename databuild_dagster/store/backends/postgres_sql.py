@@ -40,6 +40,8 @@ _RULES = (
     # Many keys are an array.
     _rule(r"NOT IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"<> ALL(\1)"),
     _rule(r"IN \(SELECT value FROM json_each\((\?|:\w+)\)\)", r"= ANY(\1)"),
+    # The first rows for each row of a join: a list that is not an array would be computed for each pair.
+    _rule(r"IN \(SELECT \* FROM \(", "= ANY(ARRAY("),
     # A comparison in which NULL equals NULL.
     _rule(r"\bIS NOT (?!NULL\b|DISTINCT\b)", "IS DISTINCT FROM "),
     _rule(r"\bIS (?!NOT\b|NULL\b|DISTINCT\b)", "IS NOT DISTINCT FROM "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import Asking, grouped
 from databuild_dagster.store.selection import Selection
+
+#: Datasets among which the limit on due refs is divided; more of them exceed it together.
+MAX_PARTS = 100
 
 
 class DueRef(NamedTuple):
@@ -24,6 +28,18 @@ class DueRef(NamedTuple):
     wanted_since: float
     #: Row id of the last instance, if its call named inputs that are not declared.
     learned_id: int | None
+
+
+class DueRefs(NamedTuple):
+    """The due refs of some datasets, the most urgent first, and how many of one dataset there can be among them."""
+
+    refs: list[DueRef]
+    of_each: int
+
+    @property
+    def cut_off(self) -> set[int]:
+        """The datasets that may have further due refs."""
+        return {id for id, n in Counter(ref.dataset_id for ref in self.refs).items() if n >= self.of_each}
 
 
 class Need(NamedTuple):
@@ -85,14 +101,27 @@ _WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
 class PlanningQueries(Asking):
     """Refs as the planner and its explanations see them."""
 
-    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int) -> list[DueRef]:
-        """Refs that are due (rule 5.4), the most urgent first. Reads only the index of what is due."""
+    def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
+        """Refs that are due (rule 5.4), after the `skipped` most urgent ones of each dataset.
+
+        `most` is shared by the datasets that have due refs, in equal parts for up to `MAX_PARTS` of them. A dataset costs its
+        part, however many of its refs are due, because the index has them in this order.
+        """
         sql = f"""
-            SELECT {_DUE.columns} FROM {PREFIX}refs r
-            WHERE due = 1 AND dataset_id IN (SELECT value FROM json_each(?))
-              AND (retry_at IS NULL OR retry_at <= ?) AND wanted_until > ?
-            ORDER BY priority DESC, deadline, wanted_since, ref LIMIT ?"""
-        return _DUE.rows(self._all(sql, Keys(dataset_ids), now, now, most))
+            WITH RECURSIVE with_due(id) AS (
+                SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1
+                UNION ALL SELECT (SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1 AND dataset_id > with_due.id)
+                FROM with_due WHERE with_due.id IS NOT NULL
+            ), asked AS (SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?))
+            ), part AS (SELECT (? + n - 1) / n AS size FROM (
+                SELECT coalesce(nullif(count(*), 0), 1) AS n FROM (SELECT id FROM asked LIMIT {MAX_PARTS}) x) y)
+            SELECT (SELECT size FROM part), {_DUE.columns} FROM asked CROSS JOIN {PREFIX}refs r ON r.id IN (SELECT * FROM (
+                SELECT d.id FROM {PREFIX}refs d WHERE d.due = 1 AND d.dataset_id = asked.id
+                AND (d.retry_at IS NULL OR d.retry_at <= ?) AND d.wanted_until > ?
+                ORDER BY d.priority DESC, d.deadline, d.wanted_since, d.ref LIMIT (SELECT size FROM part) OFFSET ?))
+            ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
+        found = _DUE.by(self._all(sql, Keys(dataset_ids), most, now, now, skipped))
+        return DueRefs([ref for _, ref in found], found[0][0] if found else most)
 
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
         """Missing refs of the last dep miss of each ref that are due or leased by now (rule 6.3)."""

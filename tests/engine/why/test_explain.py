@@ -322,7 +322,6 @@ def test_explain_says_that_launches_of_its_job_come_first(make_world):
     ("limits", "words"),
     [
         ({"launches": 1}, "one tick starts 1 launches at most; more urgent launches come first"),
-        ({"due_refs": 1}, "one tick looks at 1 due refs at most; more urgent refs come first"),
         ({"open_launches": 1}, "0 launches of location here are out, its limit is 1; more urgent launches come first"),
     ],
 )
@@ -333,6 +332,17 @@ def test_explain_says_which_limit_more_urgent_refs_reach_first(world, limits, wo
     world.want("b")
 
     assert why(world, "b")[1:] == [words]
+
+
+def test_explain_says_that_more_urgent_refs_of_its_asset_fill_its_part_of_a_look(make_world):
+    """Rule 11.6"""
+    world = make_world(dataset("days", keys=DAYS))
+    Orchestrator(world).tick(interval_seconds=5, due_refs=1)
+    world.want("days@2", priority=1)
+    world.want("days@1")
+
+    answer = "one tick looks at 1 due refs at most, divided among the assets; more urgent refs of days come first"
+    assert why(world, "days@1")[1:] == [answer]
 
 
 def test_what_it_waits_for_is_being_built(make_world):

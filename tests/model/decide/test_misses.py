@@ -109,7 +109,7 @@ def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
 
     world.want("a", priority=9, sla=60.0)
 
-    (due,) = world.queries.due_refs(world.queries.datasets(), world.clock.now, 10)
+    (due,) = world.queries.due_refs(world.queries.datasets(), world.clock.now, 10).refs
     assert (due.ref, due.priority, due.deadline) == ("c", 9, world.clock.now + 60.0)
     assert world.due() == ["c"]
 
