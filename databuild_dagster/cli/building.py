@@ -208,7 +208,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
         if launches := engine.queries.open_launches():
             progress.waiting(sorted({launch.job for launch in launches}))
             pause.wait(WAIT_SECONDS)
-        elif (retry_at := engine.queries.next_retry_at()) is not None:
+        elif (retry_at := engine.queries.next_retry_at(engine.now())) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif engine.queries.head().seq != report.began_at:
             # A launch that was out during the tick has ended since; the next tick sees what became due by that.

@@ -216,6 +216,27 @@ class RevertCanonical(Command, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class PausePartitions(Command, frozen=True, kw_only=True):
+    """Keep refs from being launched, all or none (rule 6.13). Their queued job runs are canceled, and their wants stay open.
+
+    A ref without a partition key names every partition of its asset, also those to come.
+    """
+
+    refs: tuple[Ref, ...]
+    reason: str
+    #: The pause ends by itself at this time.
+    until: float | None = None
+    #: Cancel running job runs too.
+    terminate: bool = False
+
+
+class ResumePartitions(Command, frozen=True, kw_only=True):
+    """End the pauses of refs, all or none. A ref without a partition key ends all pauses of its asset."""
+
+    refs: tuple[Ref, ...]
+    reason: str = ""
+
+
 class RetryRefs(Command, frozen=True, kw_only=True):
     """Taint the causes why these refs failed, and repeat the wants that failed by them (rule 6.6)."""
 

@@ -76,6 +76,13 @@ ANSWERS: dict[InstanceState | None, Answer] = {
     _S.UPSTREAM_FAILED: _A.REFUSE,
 }
 
+
+def while_paused(answer: Answer, state: InstanceState | None) -> Answer:
+    """The answer to a Dagster run for a paused ref (rule 6.13): a build goes on, and another one does not begin."""
+    goes_on = answer is Answer.REUSE or (answer is Answer.JOIN and state is InstanceState.BUILDING)
+    return answer if goes_on else Answer.REFUSE
+
+
 #: The first outcome of a delegation, by its answer.
 FIRST_OUTCOME = {
     answer: DELEGATION.next(None, cause)

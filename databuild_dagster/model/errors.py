@@ -26,7 +26,10 @@ _HISTORY_OF_ANY = "`databuild history REF`"
 _JOB_RUNS = "`databuild job-run list`"
 _OPERATIONS = "`databuild operation list`"
 _PARTITIONS = "`databuild partitions {asset}`"
+_RESUME = "`databuild resume {ref}`"
+_RESUME_ASSET = "`databuild resume {asset}`"
 _SHOW = "`databuild show {ref}`"
+_STATUS = "`databuild status`"
 _UNTAINT = "`databuild untaint TAINT`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
@@ -205,6 +208,30 @@ class NothingToRetry(Refused):
     hint = (
         f"A retry opens refs that failed, or whose inputs failed; see {_SHOW}. Of a range, --only failed selects them."
     )
+
+
+class NothingToPause(Refused):
+    """{asset} has nothing to pause: it is a {kind}, which nothing here launches."""
+
+    hint = "Pause an asset that reads it."
+
+
+class AlreadyPaused(Refused):
+    """{ref} is paused already, by {actor}: {reason}"""
+
+    hint = f"To change the reason or the end, resume it first: {_RESUME}."
+
+
+class NotPaused(Refused):
+    """{ref} is not paused."""
+
+    hint = f"{_STATUS} lists what is paused."
+
+
+class PausedAsAWhole(Refused):
+    """{ref} is paused with all of {asset}, by {actor}: {reason}"""
+
+    hint = f"Resume the asset, then pause the partitions that are to stay paused: {_RESUME_ASSET}."
 
 
 class NothingToUntaint(Refused):

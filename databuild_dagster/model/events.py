@@ -278,6 +278,23 @@ class CanonicalReverted(Fact, frozen=True, tag="CanonicalReverted"):
     reason: str = ""
 
 
+class PartitionsPaused(Fact, frozen=True, tag="PartitionsPaused"):
+    """Nothing launches these refs until they are resumed (rule 6.13)."""
+
+    #: A ref without a partition key names every partition of its asset, also those to come.
+    refs: tuple[Ref, ...]
+    reason: str
+    #: The pause ends by itself at this time; None for a pause that only a resume ends.
+    until: float | None = None
+
+
+class PartitionsResumed(Fact, frozen=True, tag="PartitionsResumed"):
+    """The pauses of these names ended."""
+
+    refs: tuple[Ref, ...]
+    reason: str = ""
+
+
 class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
     """The data of instances is removed: readers stop here, and their files are deleted next (rule 10.8)."""
 
@@ -374,6 +391,8 @@ AnyFact = (
     | TaintCreated
     | TaintCanceled
     | CanonicalReverted
+    | PartitionsPaused
+    | PartitionsResumed
     | ManifestRemoved
     | RemovalFinished
     | LotArrived

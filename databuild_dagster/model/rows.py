@@ -238,6 +238,26 @@ class TaintRow(msgspec.Struct, gc=False):
     canceled_at: float | None = None
 
 
+class PauseRow(NamedTuple):
+    """A pause of a ref, or of a whole asset (rule 6.13)."""
+
+    #: Without a partition key it names every partition of the asset.
+    ref: Ref
+    #: The event that paused it.
+    seq: int
+    dataset_id: int
+    #: 1 for a ref without a partition key.
+    is_whole: int
+    reason: str
+    actor: str
+    paused_at: float
+    #: `NEVER` for a pause that only a resume ends.
+    until: float
+    #: The event that resumed it, or paused it again when its time had passed; with its time.
+    ended_seq: int | None = None
+    ended_at: float | None = None
+
+
 class ArcRow(msgspec.Struct, gc=False):
     """A dataset that subscribes to others, and how far its arc has been followed (rule 10.5)."""
 

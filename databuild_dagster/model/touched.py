@@ -15,7 +15,16 @@ from databuild_dagster.model.refs import Ref
 _OfRequests = (
     e.WantCreated | e.WantCanceled | e.WantExpired | e.WantSlaMissed | e.PartitionDelegated | e.DelegationGivenUp
 )
-_OfOthers = e.JobRunStarted | e.JobRunSkipped | e.ArcFired | e.DatasetRegistered | e.MetaInvoked | e.MetaCompacted
+_OfOthers = (
+    e.JobRunStarted
+    | e.JobRunSkipped
+    | e.PartitionsPaused
+    | e.PartitionsResumed
+    | e.ArcFired
+    | e.DatasetRegistered
+    | e.MetaInvoked
+    | e.MetaCompacted
+)
 _Untouching = _OfRequests | _OfOthers
 #: The stored names of all others.
 TOUCHING: Final = e.names_of(*(kind for kind in e.EVENT_TYPES if not issubclass(kind, _Untouching)))

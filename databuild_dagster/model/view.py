@@ -19,6 +19,7 @@ from databuild_dagster.model.rows import (
     InstanceRow,
     JobRunRow,
     LaunchRow,
+    PauseRow,
     RefRow,
     Row,
     TaintRow,
@@ -143,6 +144,20 @@ class Delegated(Protocol):
     def end_delegations(self, ends: Iterable[tuple[str, int | None, float, str, str, int]]) -> None: ...
 
 
+class Paused(Protocol):
+    """Pauses (rule 6.13)."""
+
+    #: The pause of each of these names that no resume has ended, also if its time has passed.
+    def pauses(self, names: Iterable[Ref]) -> dict[Ref, PauseRow]: ...
+    #: The same of datasets as a whole, and of all of their partitions.
+    def pauses_of_datasets(self, dataset_ids: Iterable[int]) -> list[PauseRow]: ...
+    #: The refs of datasets that a job run builds, or is about to.
+    def refs_being_built(self, dataset_ids: Iterable[int]) -> list[RefRow]: ...
+    def add_pauses(self, rows: Iterable[PauseRow]) -> None: ...
+    #: Ends the pauses of these names, if any, by the event being folded.
+    def end_pauses(self, names: Iterable[Ref], at: float) -> None: ...
+
+
 class Keyed(Protocol):
     """The meta storage (rule 9.1)."""
 
@@ -159,7 +174,7 @@ class Keyed(Protocol):
     def compact_meta(self, revision: int) -> None: ...
 
 
-class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Keyed, Protocol):
+class View(Registered, Built, Wanted, Missed, Tainted, Delegated, Paused, Keyed, Protocol):
     """A unit of work over the state."""
 
     #: The event being folded, or the last one while a command is decided; ids of new rows follow from it.

@@ -157,6 +157,16 @@ QUERIES: dict[str, tuple[str, ...]] = {
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
             WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = '{_I.UPSTREAM_BUILDING}')""",
     ),
+    "I12": (
+        f"""SELECT i.uuid, 'was launched while ' || p.actor || ' had paused ' || p.ref || ' at seq ' || p.seq
+        FROM {P}pauses p JOIN {P}refs r ON r.dataset_id = p.dataset_id AND (p.is_whole = 1 OR r.ref = p.ref)
+        JOIN {P}instances i ON i.ref_id = r.id JOIN {P}job_runs j ON j.id = i.job_run_id
+        JOIN {P}launches l ON l.id = j.launch_id
+        WHERE l.location <> '' AND i.created_seq > p.seq AND (p.ended_seq IS NULL OR i.created_seq < p.ended_seq)
+        AND i.created_at < p.until""",
+        f"""SELECT ref, 'has ' || count(*) || ' open pauses of its own' FROM {P}pauses
+        WHERE ended_seq IS NULL GROUP BY ref HAVING count(*) > 1""",
+    ),
     "rule 6.1": (
         f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END
         FROM {P}job_runs WHERE (ended_at IS NULL) <> (state IN {_OPEN_RUNS})""",

@@ -186,6 +186,10 @@ _index("taint_instances_of_instance", taint_instances.c.instance_id)
 #: Reverts of canonical pointers, which no instance's creation shows.
 reverts = _table("reverts", {"ref_id": int, "seq": int, "instance_id": int}, key=("ref_id", "seq"))
 
+pauses = _table("pauses", get_type_hints(rows.PauseRow), key=("ref", "seq"))
+# Few pauses are open, and planning asks for those of whole datasets.
+_index("pauses_open", pauses.c.dataset_id, where="ended_seq IS NULL")
+
 arcs = _entities(rows.ArcRow, unique="asset")
 #: The source instances that have woken an arc, each once by the key.
 arc_firings = _table("arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id"))

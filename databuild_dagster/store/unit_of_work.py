@@ -17,19 +17,20 @@ from databuild_dagster.model.rows import (
     WantRow,
 )
 from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.work import builds, delegations, taints, wants
+from databuild_dagster.store.work import builds, delegations, pauses, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
+from databuild_dagster.store.work.pauses import PauseWork
 from databuild_dagster.store.work.row_sets import RowSet
 from databuild_dagster.store.work.taints import TaintWork
 from databuild_dagster.store.work.wants import WantWork
 
 
-class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
+class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
     unsettled: set[int]
-    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS)
+    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS, *pauses.LINKS)
 
     def __init__(self, connection: Connection) -> None:
         # One for all subjects, because a chain of seven takes 2 µs more of every command.

@@ -141,6 +141,20 @@ class Histories(RuleBasedStateMachine):
     def retry(self, refs):
         self.do(c.RetryRefs(refs=refs))
 
+    @rule(refs=some_refs, seconds=st.sampled_from([None, 5.0, 60.0]), terminate=st.booleans())
+    def pause(self, refs, seconds, terminate):
+        until = None if seconds is None else self.world.clock.now + seconds
+        self.do(c.PausePartitions(refs=refs, reason="its source is wrong", until=until, terminate=terminate))
+
+    @rule(ref=st.sampled_from(REFS))
+    def resume(self, ref):
+        self.do(c.ResumePartitions(refs=(ref,)))
+
+    @rule()
+    def resume_all_that_is_paused(self):
+        if paused := tuple(self.world.queries.paused(REFS, self.world.clock.now)):
+            self.do(c.ResumePartitions(refs=paused))
+
     @precondition(lambda self: self.taints)
     @rule(at=which)
     def untaint(self, at):

@@ -42,6 +42,7 @@ LEDGER = "tests/store/test_ledger.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
+PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 REGISTERING = "tests/engine/test_registering.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
@@ -106,6 +107,38 @@ GUARDS = (
         "if row is not None and _backs_off(row, deciding.now) and not opens:",
         "if False:",
         (DELEGATIONS,),
+    ),
+    Guard(
+        "a launch that was planned before a pause takes the lease of a paused ref",
+        "6.13",
+        "model/decide/launches.py",
+        " and ref not in paused)",
+        ")",
+        (PAUSES,),
+    ),
+    Guard(
+        "a Dagster run builds a paused ref",
+        "6.13",
+        "model/decide/delegations.py",
+        "if ref in paused and while_paused(given, state) is not given:",
+        "if False:",
+        (PAUSES,),
+    ),
+    Guard(
+        "a pause does not end by itself",
+        "6.13",
+        "model/pauses.py",
+        "if now < pause.until}",
+        "if True}",
+        (PAUSES,),
+    ),
+    Guard(
+        "a queued job run of a paused ref begins",
+        "6.13",
+        "model/decide/pauses.py",
+        "else {JobRunState.QUEUED}",
+        "else set()",
+        (PAUSES,),
     ),
     Guard(
         "the message of a delegation is not the design's",

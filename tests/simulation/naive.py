@@ -49,6 +49,8 @@ class Naive:
         self.now = 0.0
         self.refs = {ref: NaiveRef() for ref in refs}
         self.wants: list[NaiveWant] = []
+        #: Ref to the end of its pause (rule 6.13).
+        self.pauses: dict[str, float] = {}
 
     # Commands
 
@@ -124,13 +126,35 @@ class Naive:
         self._settle()
         return True
 
+    def pause(self, refs: tuple[str, ...], seconds: float | None, *, terminate: bool) -> bool:
+        """Rule 6.13; each job run here runs, so none ends without `terminate`."""
+        if (seconds is not None and seconds <= 0) or any(self.is_paused(ref) for ref in refs):
+            return False
+        self.pauses.update(dict.fromkeys(refs, float("inf") if seconds is None else self.now + seconds))
+        for row in (self.refs[ref] for ref in refs if terminate):
+            if row.state is _I.BUILDING:
+                row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
+        self._settle()
+        return True
+
+    def resume(self, refs: tuple[str, ...]) -> bool:
+        if not all(self.is_paused(ref) for ref in refs):
+            return False
+        for ref in refs:
+            del self.pauses[ref]
+        return True
+
+    def is_paused(self, ref: str) -> bool:
+        return self.now < self.pauses.get(ref, 0.0)
+
     def due(self) -> set[str]:
-        """Rules 4.5, 5.4"""
+        """Rules 4.5, 5.4, 6.13"""
         return {
             ref
             for ref, row in self.refs.items()
             if (row.state in (None, _I.TAINTED) or (row.state is _I.UP_FOR_RETRY and row.retry_at <= self.now))
             and self._is_wanted(ref)
+            and not self.is_paused(ref)
         }
 
     # What follows

@@ -109,6 +109,21 @@ class Compared(RuleBasedStateMachine):
             taint_id = self.taints[at % len(self.taints)]
             self.both(c.UntaintPartitions(taint_id=taint_id), self.naive.untaint(taint_id))
 
+    @rule(refs=some_refs, seconds=st.sampled_from([None, None, 0.0, 5.0, 60.0]), terminate=st.booleans())
+    def pause(self, refs, seconds, terminate):
+        until = None if seconds is None else self.world.clock.now + seconds
+        command = c.PausePartitions(refs=refs, reason="its source is wrong", until=until, terminate=terminate)
+        self.both(command, self.naive.pause(refs, seconds, terminate=terminate))
+
+    @rule(refs=some_refs)
+    def resume(self, refs):
+        self.both(c.ResumePartitions(refs=refs), self.naive.resume(refs))
+
+    @rule(at=which)
+    def resume_what_is_paused(self, at):
+        if paused := sorted(filter(self.naive.is_paused, REFS)):
+            self.resume((paused[at % len(paused)],))
+
     @rule(seconds=st.sampled_from([1.0, 5.0, 60.0]))
     def time_passes(self, seconds):
         self.world.clock.turn(seconds)
@@ -119,6 +134,8 @@ class Compared(RuleBasedStateMachine):
         states = {ref: row.state for ref, row in self.naive.refs.items()}
         assert self.world.queries.states(REFS) == states
         assert set(self.world.due()) == self.naive.due()
+        paused = self.world.queries.paused(REFS, self.world.clock.now)
+        assert set(paused) == set(filter(self.naive.is_paused, REFS))
         for want_id, want in self.wants:
             assert self.world.want_state(want_id) == want.state
         for ref in REFS:

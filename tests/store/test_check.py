@@ -239,3 +239,17 @@ def test_a_log_that_cannot_be_read_is_a_violation_too(world):
     found = check(world.store)
 
     assert any(violation.invariant == "I5" and "seq 2" in violation.detail for violation in found), found
+
+
+def test_an_instance_that_was_launched_while_paused_breaks_an_invariant():
+    """I12, rule 6.13"""
+    world = World([dataset("a")], url="sqlite://")
+    world.pause("a", until=world.clock.now + 60.0)
+    world.clock.turn(60.0)
+    world.start("a")
+    assert world.broken() == []
+
+    with world.store.writing() as work:
+        work.connection.execute("UPDATE databuild_pauses SET until = until + 60")
+
+    assert [violation.invariant for violation in world.broken()] == ["I12"]

@@ -137,6 +137,8 @@ STORED = [
     ("TaintCreated", '{"type":"TaintCreated","taint_id":"t","refs":["a"],"reason":"wrong"}'),
     ("TaintCanceled", '{"type":"TaintCanceled","taint_id":"t","reason":"it was right"}'),
     ("CanonicalReverted", '{"type":"CanonicalReverted","ref":"a","uuid":"u","reason":"the new one is wrong"}'),
+    ("PartitionsPaused", '{"type":"PartitionsPaused","refs":["a","days@1"],"reason":"wrong","until":1060.0}'),
+    ("PartitionsResumed", '{"type":"PartitionsResumed","refs":["a"],"reason":"mended"}'),
     ("ManifestRemoved", '{"type":"ManifestRemoved","uuids":["u"],"reason":"superseded"}'),
     ("RemovalFinished", '{"type":"RemovalFinished","uuids":["u"]}'),
     ("LotArrived", '{"type":"LotArrived","arrivals":[{"job_run_id":"j","ref":"a","origin":"dagster event 1"}]}'),

@@ -54,6 +54,8 @@ def eventful(make_world, shared_url):
     world.invoke(do(Put("a", b"1"), Put("b", b"2")))
     world.compact_meta()
     world.invoke(do(Put("a", b"2"), Remove("b")))
+    world.pause("a", "b")
+    world.resume("b")
     return world
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.model.rows import MACHINES, InstanceRow, JobRunRow, RefRow, TaintRow, WantRow
+from databuild_dagster.model.rows import MACHINES, InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow, WantRow
 from databuild_dagster.model.states import (
     FAILING,
     LEASED,
@@ -255,6 +255,18 @@ def _dead_job_runs(view: MemoryView, now: float) -> Iterator[str]:
             yield f"{row.job_run_id} was skipped and has an instance"
 
 
+def _pauses(view: MemoryView, now: float) -> Iterator[str]:
+    refs, job_runs, launches = (view.rows[kind].by_id for kind in (RefRow, JobRunRow, LaunchRow))
+    for row in view.rows[InstanceRow]:
+        ref = refs[row.ref_id].ref
+        for pause in view.paused.values():
+            names_it = pause.ref in (ref, ref.partition("@")[0])
+            in_time = row.created_at < pause.until
+            in_force = pause.seq < row.created_seq < (pause.ended_seq or row.created_seq + 1) and in_time
+            if names_it and in_force and launches[job_runs[row.job_run_id].launch_id].location:
+                yield f"{row.uuid} was launched while {pause.ref} was paused"
+
+
 _QUESTIONS: tuple[tuple[str, Callable[[MemoryView, float], Iterator[str]]], ...] = (
     ("I1", _leases),
     ("I2", _pointers),
@@ -268,5 +280,6 @@ _QUESTIONS: tuple[tuple[str, Callable[[MemoryView, float], Iterator[str]]], ...]
     ("I7", _manifests),
     ("rules 7", _taints),
     ("rule 8.3", _delegations),
+    ("I12", _pauses),
     ("rule 3.2", _histories),
 )

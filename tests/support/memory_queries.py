@@ -12,12 +12,14 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import spec_of
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.pauses import in_force, names_of
 from databuild_dagster.model.rows import (
     NEVER,
     DatasetRow,
     InstanceRow,
     JobRunRow,
     LaunchRow,
+    PauseRow,
     RefRow,
     TaintRow,
     WantRow,
@@ -162,12 +164,15 @@ class MemoryQueries:
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
         asked = set(dataset_ids)
+        paused = self.paused([row.ref for row in self._rows(RefRow)], now)
+        wholes = self.paused([row.asset for row in self._rows(DatasetRow)], now)
+        asked -= {row.id for row in self._rows(DatasetRow) if row.asset in wholes}
         marked = [row for row in self._rows(RefRow) if row.dataset_id in asked and row.n_open_wants and row.schedulable]
         part = math.ceil(most / max(1, min(MAX_PARTS, len({row.dataset_id for row in marked}))))
         marked.sort(key=lambda row: (-row.priority, row.deadline, row.wanted_since, row.ref))
         found, n_before = [], Counter()
         for row in marked:
-            if row.due_at(now):
+            if row.due_at(now) and row.ref not in paused:
                 n_before[row.dataset_id] += 1
                 if skipped < n_before[row.dataset_id] <= skipped + part:
                     found.append(row)
@@ -176,6 +181,9 @@ class MemoryQueries:
             for row in found
         ]
         return DueRefs(refs, part if refs else most)
+
+    def paused(self, refs: Sequence[str], now: float) -> dict[str, PauseRow]:
+        return in_force(self._view().pauses(names_of(refs)), refs, now)
 
     # Job runs and launches
 

@@ -23,6 +23,7 @@ from databuild_dagster.model.rows import (
     InstanceRow,
     JobRunRow,
     LaunchRow,
+    PauseRow,
     RefRow,
     Row,
     TaintRow,
@@ -88,6 +89,8 @@ class MemoryView:
         self.taint_links: dict[tuple[int, int], float | None] = {}
         #: By (ref, seq).
         self.reverts: dict[tuple[int, int], int] = {}
+        #: By (name, seq).
+        self.paused: dict[tuple[str, int], PauseRow] = {}
         #: By (arc, instance): the event.
         self.firings: dict[tuple[int, int], int] = {}
         #: By (requester, ref).
@@ -279,6 +282,30 @@ class MemoryView:
         building = [instances[ref.canonical_id].job_run_id for ref in self.rows[RefRow] if ref.state == "Building"]
         return min(building) >> ROW_BITS if building else None
 
+    # Pauses
+
+    def pauses(self, names: Iterable[str]) -> dict[str, PauseRow]:
+        asked = set(names)
+        return {row.ref: row for row in self._open_pauses() if row.ref in asked}
+
+    def pauses_of_datasets(self, dataset_ids: Iterable[int]) -> list[PauseRow]:
+        asked = set(dataset_ids)
+        return sorted(row for row in self._open_pauses() if row.dataset_id in asked)
+
+    def _open_pauses(self) -> list[PauseRow]:
+        return [row for row in self.paused.values() if row.ended_seq is None]
+
+    def refs_being_built(self, dataset_ids: Iterable[int]) -> list[RefRow]:
+        asked = set(dataset_ids)
+        return [ref for ref in self.rows[RefRow] if ref.state == "Building" and ref.dataset_id in asked]
+
+    def add_pauses(self, rows: Iterable[PauseRow]) -> None:
+        self.paused.update({(row.ref, row.seq): row for row in rows})
+
+    def end_pauses(self, names: Iterable[str], at: float) -> None:
+        for row in self.pauses(names).values():
+            self.paused[row.ref, row.seq] = row._replace(ended_seq=self.seq, ended_at=at)
+
     # Delegations
 
     def meet_delegations(self, asked: Mapping[str, Iterable[int]]) -> None:
@@ -374,6 +401,7 @@ class MemoryView:
             "instance_inputs": {(*pair, input_id) for pair, input_id in self.inputs.items()},
             "taint_instances": {(*pair, canceled_at) for pair, canceled_at in self.taint_links.items()},
             "reverts": {(*pair, instance_id) for pair, instance_id in self.reverts.items()},
+            "pauses": set(self.paused.values()),
             "arc_firings": {(*pair, seq) for pair, seq in self.firings.items()},
             "delegations": {tuple(row) for row in self.delegations_made.values()},
             "history": set(self.history),

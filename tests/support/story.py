@@ -55,6 +55,7 @@ def tell(world: World) -> None:
     _taints(world)
     _removals(world)
     _delegations(world)
+    _pauses(world)
     _compactions(world)
     _time_goes_by(world)
     _arcs(world)
@@ -215,6 +216,21 @@ def _delegations(world: World) -> None:
     world.claim("f", dagster_run_id="builds")
     world.claim("f", dagster_run_id="joins")
     world.succeed("f")
+
+
+def _pauses(world: World) -> None:
+    """A queued job run ends with its pause; a pause of time, replaced after it; a whole asset, and one of its partitions."""
+    world.taint("f")
+    world.buffer("f")
+    world.pause("f", until=world.clock.now + A_MINUTE)
+    world.clock.turn(A_MINUTE)
+    world.pause("f", "days", reason="the clock was wrong")
+    world.pause("days@2024-01-01", reason="and this one looks odd")
+    world.claim("f", dagster_run_id="is-refused")
+    world.resume("f")
+    world.live("f")
+    world.resume("days")
+    world.pause("days@2024-01-02", until=world.clock.now + A_MINUTE)
 
 
 def _time_goes_by(world: World) -> None:

@@ -97,6 +97,21 @@ class Walk:
     def cancel_job_run(self) -> None:
         self.world.handle(c.CancelJobRuns(job_run_ids=(self.running().id,), keep_wants=self.rng.random() < 0.5))
 
+    def pause(self) -> None:
+        names = tuple(dict.fromkeys(self.rng.choice([ref, asset_of(ref)]) for ref in self.some()[:2]))
+        until = self.rng.choice([None, self.world.clock.now + 60.0])
+        self.world.handle(c.PausePartitions(refs=names, reason="later", until=until, terminate=self.rng.random() < 0.5))
+
+    def resume(self) -> None:
+        """All that is paused, or some of it."""
+        with self.world.store.reading() as connection:
+            paused = connection.execute(
+                "SELECT ref FROM databuild_pauses WHERE ended_seq IS NULL ORDER BY ref"
+            ).fetchall()
+        names = [str(ref) for (ref,) in paused] or [_nothing("pause")]
+        names = self.rng.choice([names, [asset_of(self.rng.choice(names))], [self.rng.choice(names)]])
+        self.world.resume(*names)
+
     def claim(self) -> None:
         self.world.claim(*self.some(), dagster_run_id=self._requester(), by_person=self.rng.random() < 0.5)
 
@@ -187,5 +202,5 @@ STEPS: tuple[Callable[[Walk], None], ...] = (
     *[Walk.taint, Walk.fail, Walk.claim, Walk.pass_time] * 2,
     *[Walk.want_again, Walk.cancel_want, Walk.untaint, Walk.revert, Walk.retry, Walk.cancel_job_run, Walk.give_up],
     *[Walk.start, Walk.lose, Walk.arrive, Walk.fire, Walk.replace_files, Walk.remove, Walk.finish_removals],
-    *[Walk.invoke, Walk.compact_meta],
+    *[Walk.invoke, Walk.compact_meta, Walk.pause, Walk.resume, Walk.resume],
 )

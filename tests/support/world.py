@@ -201,6 +201,14 @@ class World:
     def untaint(self, taint_id: str) -> Outcome:
         return self.handle(c.UntaintPartitions(taint_id=taint_id))
 
+    def pause(
+        self, *refs: str, reason: str = "its source is wrong", until: float | None = None, terminate: bool = False
+    ) -> Outcome:
+        return self.handle(c.PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate))
+
+    def resume(self, *refs: str) -> Outcome:
+        return self.handle(c.ResumePartitions(refs=refs))
+
     def claim(
         self, *refs: str, by_person: bool = True, dagster_run_id: str = "run-by-hand", together: bool = False
     ) -> Outcome:

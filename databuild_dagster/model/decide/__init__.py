@@ -17,6 +17,7 @@ from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_ru
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.meta_storage import compact_meta, invoke_meta
 from databuild_dagster.model.decide.misses import miss_deps
+from databuild_dagster.model.decide.pauses import pause_partitions, resume_partitions
 from databuild_dagster.model.decide.removals import finish_removals, remove_manifests
 from databuild_dagster.model.decide.retries import retry_refs
 from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
@@ -44,6 +45,8 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.TaintPartitions: taint_partitions,
     c.UntaintPartitions: untaint_partitions,
     c.RevertCanonical: revert_canonical,
+    c.PausePartitions: pause_partitions,
+    c.ResumePartitions: resume_partitions,
     c.RetryRefs: retry_refs,
     c.RemoveManifests: remove_manifests,
     c.FinishRemovals: finish_removals,

@@ -17,6 +17,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownPartition,
 )
+from databuild_dagster.model.pauses import in_force, names_of
 from databuild_dagster.model.refs import (
     Ref,
     asset_of,
@@ -26,7 +27,17 @@ from databuild_dagster.model.refs import (
     partition_key_of,
 )
 from databuild_dagster.model.removals import left_by
-from databuild_dagster.model.rows import DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow, Row, TaintRow, WantRow
+from databuild_dagster.model.rows import (
+    DatasetRow,
+    InstanceRow,
+    JobRunRow,
+    LaunchRow,
+    PauseRow,
+    RefRow,
+    Row,
+    TaintRow,
+    WantRow,
+)
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.view import View
 
@@ -99,6 +110,10 @@ class Deciding:
             if ref not in rows:
                 self.check_wantable(ref)
         return {ref: rows.get(ref) for ref in checked}
+
+    def paused(self, refs: Collection[Ref]) -> dict[Ref, PauseRow]:
+        """Each of the refs that nothing may launch now, with its pause (rule 6.13)."""
+        return in_force(self.view.pauses(names_of(refs)), refs, self.now)
 
     def found(self, rows: dict[str, R], names: Iterable[str], row_type: type[Row]) -> dict[str, R]:
         """The rows of these names. Raises `NotFound`, with near names."""

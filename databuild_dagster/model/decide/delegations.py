@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer, DelegationOutcome
+from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer, DelegationOutcome, while_paused
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.pauses import why_refused
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.rows import InstanceRow, PauseRow, RefRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
@@ -31,12 +33,16 @@ class Answers:
     #: Ref to its canonical instance, and to the job run that made that, unless the answer is a build.
     instances: dict[Ref, InstanceRow] = field(default_factory=dict)
     job_runs: dict[Ref, str] = field(default_factory=dict)
+    #: Ref to the pause for which it is refused. The ledger does not have these: there may be no instance to name.
+    paused: dict[Ref, PauseRow] = field(default_factory=dict)
 
     def given(self, answer: Answer) -> list[Ref]:
         """The refs with this answer."""
         return [ref for ref, given in self.by_ref.items() if given is answer]
 
     def why_refused(self, ref: Ref) -> str:
+        if ref in self.paused:
+            return why_refused(ref, self.paused[ref])
         instance = self.instances[ref]
         return f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
 
@@ -48,18 +54,20 @@ def answer(
     opens: bool = False,
     rebuild_before: float | None = None,
     fresh: bool = False,
+    paused: Mapping[Ref, PauseRow] = MappingProxyType({}),
 ) -> Answers:
     """By the table `ANSWERS`, with these exceptions.
 
     `opens` builds failed refs again. `rebuild_before` builds every ref again whose instance is older; a younger one is a result
-    of the rebuild. `fresh` builds live refs of another code version again.
+    of the rebuild. `fresh` builds live refs of another code version again. No `paused` ref is built, or waited for.
     """
     answers = Answers()
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
     instances = deciding.view.instances_by_id(ids)
     builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     for ref, row in rows.items():
-        found = ANSWERS[None if row is None else row.state]
+        state = None if row is None else row.state
+        found, is_opened = ANSWERS[state], False
         if row is not None and _backs_off(row, deciding.now) and not opens:
             found = Answer.JOIN
         if found is not Answer.BUILD:
@@ -67,13 +75,16 @@ def answer(
             instance = instances[row.canonical_id or 0]
             again = rebuild_before is not None and instance.created_at < rebuild_before
             again = again or (fresh and found is Answer.REUSE and _is_outdated(ref, instance, deciding))
-            if (found is Answer.REFUSE and (opens or again)) or (found is Answer.REUSE and again):
-                answers.opened.append(ref)
-                found = Answer.BUILD
-            else:
-                answers.instances[ref] = instance
-                answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
-        answers.by_ref[ref] = found
+            is_opened = (found is Answer.REFUSE and (opens or again)) or (found is Answer.REUSE and again)
+        given = Answer.BUILD if is_opened else found
+        if ref in paused and while_paused(given, state) is not given:
+            answers.paused[ref], given = paused[ref], Answer.REFUSE
+        elif is_opened:
+            answers.opened.append(ref)
+        elif given is not Answer.BUILD:
+            answers.instances[ref] = instance
+            answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
+        answers.by_ref[ref] = given
     return answers
 
 
@@ -108,7 +119,7 @@ def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fa
             reason=answers.why_refused(ref) if kind is Answer.REFUSE else "",
         )
         for ref, kind in answers.by_ref.items()
-        if kind is not Answer.BUILD and known.get(rows[ref]) != FIRST_OUTCOME[kind].value
+        if kind is not Answer.BUILD and ref not in answers.paused and known.get(rows[ref]) != FIRST_OUTCOME[kind].value
     )
     return [e.PartitionDelegated(requester=requester, delegations=facts)] if facts else []
 

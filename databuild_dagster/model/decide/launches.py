@@ -16,7 +16,7 @@ from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunStat
 
 
 def buffer_launch(command: c.BufferLaunch, deciding: Deciding) -> list[e.Fact]:
-    """The planned refs that are still due; another orchestrator may have been faster."""
+    """The planned refs that are still due: another orchestrator may have been faster, or a person has paused one (rule 6.13)."""
     runs = _still_due(command, deciding)
     return _leased(command, runs, deciding) if runs else []
 
@@ -51,9 +51,10 @@ def _still_missing(impacted: dict[Ref, tuple[Ref, ...]], rows: dict[Ref, RefRow]
 def _still_due(command: c.BufferLaunch | c.BufferMissed, deciding: Deciding) -> list[e.BufferedRun]:
     _check_launch(command, deciding)
     rows = deciding.view.refs(ref for run in command.runs for ref in run.refs)
+    paused = deciding.paused(rows)
     kept = []
     for run in command.runs:
-        due = tuple(ref for ref in run.refs if (row := rows.get(ref)) is not None and row.due_at(deciding.now))
+        due = tuple(ref for ref in run.refs if ref in rows and rows[ref].due_at(deciding.now) and ref not in paused)
         if due:
             kept.append(e.BufferedRun(job_run_id=run.job_run_id, refs=due, partition_key=run.partition_key))
     return kept
@@ -112,7 +113,11 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     _check_launch(command, deciding)
     job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
     answers = answer(
-        deciding.existing_refs(job_run_of), deciding, opens=command.by_person, rebuild_before=command.rebuild_before
+        deciding.existing_refs(job_run_of),
+        deciding,
+        opens=command.by_person,
+        rebuild_before=command.rebuild_before,
+        paused=deciding.paused(job_run_of),
     )
     to_build, to_join = answers.given(Answer.BUILD), answers.given(Answer.JOIN)
     claim = deciding.claim = Claim(

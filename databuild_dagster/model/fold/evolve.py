@@ -11,7 +11,7 @@ from typing import Any
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.model.fold import births, datasets, job_runs, taints, wants
+from databuild_dagster.model.fold import births, datasets, job_runs, pauses, taints, wants
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.fold.react import settle
 from databuild_dagster.model.states import JobRunCause, WantCause
@@ -46,6 +46,8 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.TaintCreated: taints.taint_created,
     e.TaintCanceled: taints.taint_canceled,
     e.CanonicalReverted: taints.canonical_reverted,
+    e.PartitionsPaused: pauses.partitions_paused,
+    e.PartitionsResumed: pauses.partitions_resumed,
     e.ManifestRemoved: taints.manifest_removed,
     e.RemovalFinished: taints.removal_finished,
     e.LotArrived: births.lot_arrived,

@@ -102,7 +102,7 @@ class PlanningQueries(Asking):
     """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
-        """Refs that are due (rule 5.4), after the `skipped` most urgent ones of each dataset.
+        """Refs that are due (rule 5.4) and not paused (rule 6.13), after the `skipped` most urgent ones of each dataset.
 
         `most` is shared by the datasets that have due refs, in equal parts for up to `MAX_PARTS` of them. A dataset costs its
         part, however many of its refs are due, because the index has them in this order.
@@ -112,15 +112,18 @@ class PlanningQueries(Asking):
                 SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1
                 UNION ALL SELECT (SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1 AND dataset_id > with_due.id)
                 FROM with_due WHERE with_due.id IS NOT NULL
-            ), asked AS (SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?))
+            ), asked AS (SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?)) AND NOT EXISTS (
+                SELECT 1 FROM {PREFIX}pauses p
+                WHERE p.dataset_id = with_due.id AND p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
             ), part AS (SELECT (? + n - 1) / n AS size FROM (
                 SELECT coalesce(nullif(count(*), 0), 1) AS n FROM (SELECT id FROM asked LIMIT {MAX_PARTS}) x) y)
             SELECT (SELECT size FROM part), {_DUE.columns} FROM asked CROSS JOIN {PREFIX}refs r ON r.id IN (SELECT * FROM (
                 SELECT d.id FROM {PREFIX}refs d WHERE d.due = 1 AND d.dataset_id = asked.id
-                AND (d.retry_at IS NULL OR d.retry_at <= ?) AND d.wanted_until > ?
+                AND (d.retry_at IS NULL OR d.retry_at <= ?) AND d.wanted_until > ? AND NOT EXISTS (
+                    SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = d.ref AND p.ended_seq IS NULL AND p.until > ?)
                 ORDER BY d.priority DESC, d.deadline, d.wanted_since, d.ref LIMIT (SELECT size FROM part) OFFSET ?))
             ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
-        found = _DUE.by(self._all(sql, Keys(dataset_ids), most, now, now, skipped))
+        found = _DUE.by(self._all(sql, Keys(dataset_ids), now, most, now, now, now, skipped))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)
 
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
@@ -168,9 +171,13 @@ class PlanningQueries(Asking):
             ORDER BY r.ref"""
         return grouped(self._all(sql, Keys(uuids)))
 
-    def next_retry_at(self) -> float | None:
-        """The time when the next ref becomes due for its retry."""
-        (row,) = self._all(f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at IS NOT NULL")
+    def next_retry_at(self, now: float) -> float | None:
+        """The time when the next ref that is not paused becomes due for its retry."""
+        sql = f"""
+            SELECT min(retry_at) FROM {PREFIX}refs r WHERE due = 1 AND retry_at IS NOT NULL AND NOT EXISTS (
+                SELECT 1 FROM {PREFIX}pauses p WHERE p.dataset_id = r.dataset_id AND p.ended_seq IS NULL
+                AND p.until > ? AND (p.is_whole = 1 OR p.ref = r.ref))"""
+        (row,) = self._all(sql, now)
         at: float | None = row[0]
         return at
 

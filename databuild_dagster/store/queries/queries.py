@@ -8,6 +8,7 @@ from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.gaps import GapQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
+from databuild_dagster.store.queries.pauses import PauseQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
 from databuild_dagster.store.queries.taints import TaintQueries
 from databuild_dagster.store.queries.wants import WantQueries
@@ -19,6 +20,7 @@ class Queries(
     TaintQueries,
     WantQueries,
     JobRunQueries,
+    PauseQueries,
     PlanningQueries,
     GapQueries,
     DatasetQueries,

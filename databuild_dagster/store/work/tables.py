@@ -60,7 +60,7 @@ class Tables(ABC):
         """Written in `LINK_ORDER`: a want that one event links and ends is linked first."""
         self._links.setdefault(statement, []).extend(links)
 
-    def _linked(self, lookup: Lookup, keys: Iterable[int], *before: Any) -> Iterable[Any]:
+    def _linked(self, lookup: Lookup, keys: Iterable[int | str], *before: Any) -> Iterable[Any]:
         wanted = list(keys)
         if not wanted:
             return ()

@@ -44,7 +44,7 @@ ASKED = [
     ("the newest want of refs", lambda world: world.queries.last_wants(["a", "d"])),
     ("what was learned", lambda world: world.queries.learned_inputs(["a", "c"], world.clock.now)),
     ("what waiting refs wait for", lambda world: world.queries.waited_for(["a"], world.clock.now)),
-    ("when the next retry is due", lambda world: world.queries.next_retry_at()),
+    ("when the next retry is due", lambda world: world.queries.next_retry_at(0.0)),
     ("launches that have not ended", lambda world: world.queries.open_launches()),
     ("job runs that have not ended", lambda world: world.queries.job_runs(open_only=True)),
     ("every want of a ref", lambda world: world.queries.wants_of_ref("a")),

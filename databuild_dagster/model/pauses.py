@@ -1,0 +1,41 @@
+"""The pause that keeps a ref from being launched, if there is one (rule 6.13). Every door asks here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.rows import PauseRow
+
+
+def is_whole(name: Ref) -> bool:
+    """A name without a partition key names every partition of its asset."""
+    return partition_key_of(name) is None
+
+
+def whole(ref: Ref) -> Ref:
+    """The name of all partitions of a ref's asset."""
+    return Ref(asset_of(ref))
+
+
+def names_of(refs: Iterable[Ref]) -> list[Ref]:
+    """The names by which any of the refs may be paused, each once."""
+    return list(dict.fromkeys(name for ref in refs for name in (whole(ref), ref)))
+
+
+def in_force(pauses: Mapping[Ref, PauseRow], refs: Iterable[Ref], now: float) -> dict[Ref, PauseRow]:
+    """Each ref that is paused now, with the pause; of a pause of its asset and one of its own, the one that ends last."""
+    acting = {name: pause for name, pause in pauses.items() if now < pause.until}
+    if not acting:
+        return {}
+    found: dict[Ref, PauseRow] = {}
+    for ref in refs:
+        both = [acting[name] for name in (whole(ref), ref) if name in acting]
+        if both:
+            found[ref] = max(both, key=lambda pause: pause.until)
+    return found
+
+
+def why_refused(ref: Ref, pause: PauseRow) -> str:
+    """The sentence for a request that would build the ref."""
+    return f"{ref} is paused by {pause.actor}: {pause.reason}"
