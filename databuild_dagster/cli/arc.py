@@ -28,6 +28,7 @@ COLUMNS = (
     Column("stale"),
     Column("ref"),
     Column("instance", "uuid"),
+    Column("reason", wide_only=True),
     Column("arc", wide_only=True),
     Column("sources", wide_only=True),
 )
@@ -59,7 +60,8 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
         sources = {spec.asset: _sources(spec) for spec in chosen}
         # Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always.
         records = [
-            picked(lot, "arc", "lot", "ref", "state", "uuid") | {"stale": lot.is_stale, "sources": sources[lot.arc]}
+            picked(lot, "arc", "lot", "ref", "state", "uuid", "reason")
+            | {"stale": lot.is_stale, "sources": sources[lot.arc]}
             for lot in listed
         ]
         empty = f"No lot is {state}." if state else "There are no lots yet."

@@ -73,7 +73,7 @@ def test_lots_of_arcs_are_listed_by_state_and_by_lot(project: Project) -> None:
         zip((f"clean@{day}" for day in DAYS), ("complete", "complete", "partial", "missing"), strict=True)
     )
     assert [lot["lot"] for lot in lots] == [f"2024010{day}P1D000" for day in range(1, 5)]
-    assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid", "sources"}] * 4
+    assert [set(lot) for lot in lots] == [{"arc", "lot", "ref", "state", "stale", "uuid", "reason", "sources"}] * 4
     assert lots[3]["uuid"] is None
     assert project.ask("arc", "list", "clean") == lots
     assert [lot["ref"] for lot in project.ask("arc", "list", "--state", "partial")] == [f"clean@{DAYS[2]}"]

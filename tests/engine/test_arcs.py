@@ -384,18 +384,125 @@ def test_an_arc_begins_at_the_present_after_7_days(chain, days, woken):
 # Lots that have failed
 
 
-def test_the_want_for_a_lot_that_has_failed_fails_and_retry_builds_it(chain):
-    """Rules 5.2, 6.6: only an operator opens it, and then it is wanted by itself."""
+@pytest.fixture(params=["chain", "late"])
+def either(request):
+    """With `follow_late` and without: it adds nothing for a lot that has failed."""
+    world = request.getfixturevalue(request.param)
+    if request.param == "late":
+        world.live("names")
+    return world
+
+
+def test_new_data_opens_a_lot_that_had_failed_and_the_arc_wants_it(either):
+    """Rule 10.5: bad files are sent again; once for each source instance."""
+    either.arrive("files@1", "file:///1")
+    either.fire()
+    either.fail("clean@1")
+    either.arrive("files@1", "file:///1 mended")
+    before = either.seq
+
+    either.fire()
+
+    assert either.log(before) == ["ArcFired", "TaintCreated", "WantCreated"]
+    assert either.state("clean@1") is _I.TAINTED
+    (taint,) = either.queries.taints_of(either.uuid("clean@1"))
+    assert taint.reason == "late data: files@1 has a new instance"
+    assert [state for _, state in arc_wants(either, "clean@1")] == [WantState.FAILED, WantState.IDLE]
+    assert either.due() == ["clean@1"]
+    either.fail("clean@1")
+    assert either.fire() == []
+    assert either.state("clean@1") is _I.FAILED
+
+
+def test_a_lot_that_failed_of_the_data_that_is_there_stays_failed(either):
+    """Rules 5.2, 6.6: an operator opens it, and then it is wanted by itself."""
+    either.arrive("files@1", "file:///1")
+    either.fail("clean@1")
+
+    either.fire()
+
+    assert either.state("clean@1") is _I.FAILED
+    assert [state for _, state in arc_wants(either, "clean@1")] == [WantState.FAILED]
+    either.handle(c.RetryRefs(refs=("clean@1",)))
+    assert either.due() == ["clean@1"]
+
+
+def test_a_compacted_source_a_revert_and_an_untaint_open_no_failed_lot(either):
+    """Rules 9.8, 10.5: the rows are the same."""
+    either.arrive("files@1", "file:///1")
+    either.fire()
+    either.fail("clean@1")
+    first = either.uuid("files@1")
+    either.handle(c.ReplaceFiles(ref="files@1", uuid=first, job_run_id=either.ids(), manifest=COMPLETE))
+    either.fire()
+    either.handle(c.RevertCanonical(ref="files@1", uuid=first))
+    either.untaint(either.taint("files@1"))
+
+    either.fire()
+
+    assert either.state("clean@1") is _I.FAILED
+
+
+def test_new_data_does_not_open_a_lot_that_a_person_canceled(chain):
+    """Rules 6.10, 10.5"""
     chain.arrive("files@1", "file:///1")
     chain.fire()
-    chain.fail("clean@1")
-    chain.arrive("files@1", "file:///1 once more")
+    chain.miss("report@1", "clean@1")
+    chain.start("clean@1")
+    job_run = chain.canonical("clean@1").job_run
+    chain.handle(c.CancelJobRuns(job_run_ids=(job_run,), reason="canceled by Zoë", fail_missed=True))
+    assert chain.state("clean@1") is _I.FAILED
+    chain.arrive("files@1", "file:///1 mended")
 
     chain.fire()
 
-    assert [state for _, state in arc_wants(chain, "clean@1")] == [WantState.FAILED, WantState.FAILED]
-    chain.handle(c.RetryRefs(refs=("clean@1",)))
-    assert chain.due() == ["clean@1"]
+    assert chain.state("clean@1") is _I.FAILED
+    assert chain.open_wants("clean@1") == []
+
+
+@pytest.fixture
+def of_two(make_world):
+    """`clean` subscribes to `files`, and reads `names`, which is no source of it."""
+    return make_world(
+        dataset("files", keys=DAYS),
+        dataset("names"),
+        dataset("clean", "files", "names", keys=DAYS, subscribe=["files"]),
+    )
+
+
+def test_a_lot_that_failed_upstream_is_wanted_by_its_arc_when_it_is_open_again(of_two):
+    """Rules 6.6, 10.5: new data came while another input had failed."""
+    of_two.arrive("files@1", "file:///1")
+    of_two.fire()
+    of_two.miss("clean@1", "names")
+    of_two.fail("names")
+    of_two.arrive("files@1", "file:///1 more")
+    of_two.fire()
+    assert of_two.state("clean@1") is _I.UPSTREAM_FAILED
+    assert of_two.open_wants("clean@1") == []
+
+    of_two.taint("names")
+
+    (want,) = of_two.open_wants("clean@1")
+    assert (want.source, want.source_id, want.state) == ("arc", of_two.uuid("files@1"), WantState.IDLE)
+    assert want.comment == "files@1 became live; no input has failed any more"
+    of_two.cancel_want(want.id)
+    assert of_two.open_wants("clean@1") == [], "a person's cancel stays"
+    assert of_two.check() == []
+
+
+def test_a_lot_that_failed_upstream_without_new_data_is_not_wanted_when_it_is_open(of_two):
+    """Rule 6.6: wants that ended stay ended."""
+    of_two.arrive("files@1", "file:///1")
+    of_two.fire()
+    of_two.miss("clean@1", "names")
+    of_two.clock.turn(1.0)
+    of_two.fail("names")
+
+    of_two.taint("names")
+
+    assert of_two.state("clean@1") is _I.UP_FOR_RETRY
+    assert of_two.open_wants("clean@1") == []
 
 
 # Late data
@@ -512,21 +619,8 @@ def test_a_source_that_was_reverted_is_not_late(late):
     assert late.state("clean@1") is _I.LIVE
 
 
-def test_late_data_opens_a_lot_that_had_failed(late):
-    """Rule 10.5: bad files are sent again."""
-    late.live("files@1", "names")
-    late.fire()
-    late.fail("clean@1")
-    late.arrive("files@1", "file:///mended")
-
-    late.fire()
-
-    assert late.state("clean@1") is _I.TAINTED
-    assert late.due() == ["clean@1"]
-
-
 def test_late_data_opens_a_lot_and_the_one_that_failed_because_of_it(make_world):
-    """Rules 7.1, 10.5: as soon as the first is open the second is free, so neither is tainted after the other. A storm found it."""
+    """Rules 6.6, 10.5: as soon as the first is open the second is free, and gets a want and no refusal."""
     world = make_world(
         dataset("files"),
         dataset("clean", "files", subscribe=["files"], follow_late=True),
@@ -538,12 +632,12 @@ def test_late_data_opens_a_lot_and_the_one_that_failed_because_of_it(make_world)
     world.miss("report", "clean")
     assert world.states("clean", "report") == [_I.FAILED, _I.UPSTREAM_FAILED]
     world.arrive("files", "file:///mended")
+    before = world.seq
 
     assert world.fire() == ["clean", "report"]
 
     assert world.check() == []
-    assert world.states("clean", "report") == [_I.TAINTED, _I.TAINTED]
-    assert [taint.reason for taint in world.queries.taints_of(world.uuid("report"))] == [
-        "late data: files has a new instance"
-    ]
+    assert world.states("clean", "report") == [_I.TAINTED, _I.UP_FOR_RETRY]
+    assert [want.source for want in world.open_wants("report")] == ["arc"]
+    assert "PartitionDelegated" not in world.log(before)
     assert "clean" in world.due()

@@ -37,6 +37,8 @@ class ArcLot(NamedTuple):
     uuid: str | None
     #: It is live, and a source has a newer instance.
     is_stale: bool
+    #: The reason of a failure.
+    reason: str | None
 
 
 def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpec) -> Iterator[ArcLot]:
@@ -54,7 +56,9 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
         state = arc_state(canonical.state, has_data=_has_left_data(canonical, usual))
         is_stale = state is ArcState.COMPLETE and canonical.uuid in stale
         lot = lot_of(keys, partition_key_of(ref))
-        yield ArcLot(dataset.asset, ref, None if lot is None else str(lot), state, canonical.uuid, is_stale)
+        yield ArcLot(
+            dataset.asset, ref, None if lot is None else str(lot), state, canonical.uuid, is_stale, canonical.reason
+        )
 
 
 def _has_left_data(canonical: Canonical, usual: Warehouse) -> bool:

@@ -1,10 +1,12 @@
 """Arcs: the lots that a new live instance of a source makes wanted (rule 10.5).
 
-| its lot is                                        | without `follow_late` | with it, if the source came later |
-|---------------------------------------------------|-----------------------|-----------------------------------|
-| missing, being built, waiting, up for retry, tainted | wanted             | wanted                            |
-| failed, or failed upstream                        | wanted, which fails   | tainted and wanted                |
-| live                                              | stale: not wanted     | tainted and wanted                |
+| its lot                                               | without `follow_late`  | with it, if the source came later |
+|-------------------------------------------------------|------------------------|-----------------------------------|
+| missing, being built, waiting, up for retry, tainted  | wanted                 | wanted                            |
+| failed before the source got new data                 | tainted and wanted     | tainted and wanted                |
+| failed of this data, or canceled by a person          | wanted, which fails    | wanted, which fails               |
+| failed upstream                                       | wanted, which fails; wanted again when rule 6.6 opens it | the same |
+| live                                                  | stale: not wanted      | tainted and wanted                |
 
 A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
 data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
@@ -17,24 +19,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
+from databuild_dagster.model.decide.retries import first_causes
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
-from databuild_dagster.model.states import FAILING, InstanceState
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.states import InstanceState, JobRunState
 
 #: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without
 #: partitions, or an input that is all of them.
 MAX_LOTS = 10_000
-#: Reasons that one taint names.
-MAX_REASONS = 3
 
 
 class _Arc(NamedTuple):
@@ -67,6 +65,7 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     facts: list[e.Fact] = []
     #: Lots that this command taints, each once.
     tainted: set[Ref] = set()
+    freed = _freed(woken, rows, deciding)
     for wake in woken:
         if asset_of(wake.published.ref) == wake.arc.row.asset:
             facts += _checked_again(wake, rows, tainted, deciding)
@@ -75,36 +74,27 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
         lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
         if lots:
-            known = {lot: rows[lot] for lot in lots if lot in rows and lot not in tainted}
+            known = {lot: rows[lot] for lot in lots if lot in rows and lot not in tainted and lot not in freed}
             facts += _wanted(wake, lots, late, known, deciding)
         tainted.update(late)
     fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
-    failing = {lot for lot, row in rows.items() if row.state in FAILING}
-    return [fired, *_failing_at_once(facts, failing, deciding)]
+    # Taints first: one lot may be the cause why another failed.
+    return [fired, *sorted(facts, key=lambda fact: not isinstance(fact, e.TaintCreated))]
 
 
-def _failing_at_once(facts: list[e.Fact], failing: set[Ref], deciding: Deciding) -> list[e.Fact]:
-    """Taints of lots that had failed are one event, before the others.
-
-    One lot may be the cause why another failed. The taint of the first alone would free the second for a retry, and the second
-    would then be up for retry and carry a taint.
-    """
-    several = [fact for fact in facts if isinstance(fact, e.TaintCreated) and not failing.isdisjoint(fact.refs)]
-    if len(several) < 2:
-        return facts
-    together = e.TaintCreated(
-        taint_id=deciding.new_id(),
-        refs=tuple(ref for fact in several for ref in fact.refs if ref in failing),
-        reason=few_of(list(dict.fromkeys(fact.reason for fact in several)), MAX_REASONS),
-    )
-    others: list[e.Fact] = []
-    for fact in facts:
-        if isinstance(fact, e.TaintCreated):
-            left = tuple(ref for ref in fact.refs if ref not in failing)
-            others += [msgspec.structs.replace(fact, refs=left)] if left else []
-        else:
-            others.append(fact)
-    return [together, *others]
+def _freed(woken: list[_Woken], rows: dict[Ref, RefRow], deciding: Deciding) -> set[Ref]:
+    """The lots that failed upstream because of lots that this command taints alone: they get no refusal."""
+    failed = [
+        (wake, rows[lot])
+        for wake in woken
+        for lot in wake.lots
+        if lot in rows and rows[lot].state is InstanceState.FAILED
+    ]
+    opened = {lot.ref for wake, lot in failed if _is_late(wake, lot, deciding)}
+    if not opened:
+        return set()
+    waiting = [row for row in rows.values() if row.state is InstanceState.UPSTREAM_FAILED]
+    return {row.ref for row in waiting if all(cause.ref in opened for cause in first_causes([row], deciding.view))}
 
 
 def _in_force(deciding: Deciding) -> Iterator[_Arc]:
@@ -141,10 +131,10 @@ def _is_live(lot: RefRow | None) -> bool:
 
 
 def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
-    """A live or failed lot was made without this instance of the source, which belongs to its inputs."""
-    if not woken.arc.spec.follow_late or lot is None or lot.canonical_id is None:
+    """A lot that failed, or a live one of an arc that follows late data, was made without this instance of the source."""
+    if lot is None or lot.canonical_id is None:
         return False
-    if not _is_live(lot) and lot.state not in FAILING:
+    if not (woken.arc.spec.follow_late if _is_live(lot) else _may_open(lot.canonical_id, deciding)):
         return False
     view = deciding.view
     source = view.instances_by_uuid([woken.published.uuid])[woken.published.uuid]
@@ -161,6 +151,13 @@ def _is_late(woken: _Woken, lot: RefRow | None, deciding: Deciding) -> bool:
         return source.id > max(of_source) and not any(_same_rows(source.id, read, deciding) for read in of_source)
     made = view.instances_by_id([lot.canonical_id])[lot.canonical_id]
     return woken.published.seq > made.created_seq
+
+
+def _may_open(lot_id: int, deciding: Deciding) -> bool:
+    """New data opens a lot that failed by itself; a person's cancel stays. A compaction publishes nothing."""
+    lot = deciding.view.instances_by_id([lot_id])[lot_id]
+    job_run = deciding.view.job_runs_by_id([lot.job_run_id])[lot.job_run_id]
+    return lot.state is InstanceState.FAILED and job_run.state is not JobRunState.CANCELED
 
 
 def _checked_again(woken: _Woken, rows: dict[Ref, RefRow], tainted: set[Ref], deciding: Deciding) -> list[e.Fact]:

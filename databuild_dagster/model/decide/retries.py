@@ -31,7 +31,7 @@ def retry_refs(command: c.RetryRefs, deciding: Deciding) -> list[e.Fact]:
         if row is None or row.state not in FAILING:
             raise NothingToRetry(ref=text, state="missing" if row is None or row.state is None else row.state.value)
         asked.append(row)
-    causes = _first_causes(asked, deciding.view)
+    causes = first_causes(asked, deciding.view)
     concerned = _waiting_for(causes, deciding.view)
     request_id = deciding.new_id()
     wanted = _wanted_again(concerned, deciding)
@@ -61,7 +61,7 @@ class _Again:
     sla_seconds: float | None = None
 
 
-def _first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
+def first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
     """The failed refs upstream that failed by themselves."""
     causes: dict[int, RefRow] = {}
     seen: set[int] = set()

@@ -116,6 +116,7 @@ def _repair(folding: Folding, instance_ids: list[int]) -> None:
         if canonical and instance.id not in still_failed and instance.state is InstanceState.UPSTREAM_FAILED:
             instance.reason = None
             folding.move_instance(instance, InstanceCause.REPAIRED)
+            folding.view.unsettled.add(instance.ref_id)
 
 
 def _move_wants(folding: Folding) -> None:

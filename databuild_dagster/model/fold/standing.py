@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.model import events as e
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import NEVER, InstanceRow, RefRow, WantRow
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
 
 #: The source of derivative wants (rule 5.1).
@@ -57,6 +58,7 @@ def follow_ups(view: View, now: float, new_id: Callable[[], str]) -> list[e.Fact
     wants = _open_wants(view, missing)
     return [
         *_wants_needed(view, missing, demands, wants, now, new_id),
+        *_lots_opened(view, missing, now, new_id),
         *_wants_needless(missing, demands, wants),
         *_job_runs_needless(view, missing, demands),
     ]
@@ -117,6 +119,32 @@ def _wants_needed(
             deadline=None if demand.deadline == NEVER else demand.deadline,
         )
         for demand, refs in unmet.items()
+    ]
+
+
+def _lots_opened(view: View, refs: dict[int, RefRow], now: float, new_id: Callable[[], str]) -> list[e.Fact]:
+    """An arc wanted a lot that had failed upstream; now that it is open it is wanted again, once (rule 10.5)."""
+    idle = [ref for ref in refs.values() if ref.state is InstanceState.UP_FOR_RETRY and not ref.n_open_wants]
+    arcs = view.arcs({asset_of(ref.ref) for ref in idle}) if idle else {}
+    lots = {ref.id: ref for ref in idle if (arc := arcs.get(asset_of(ref.ref))) is not None and not arc.removed}
+    newest: dict[int, WantRow] = {}
+    for ref_id, want in view.wants_holding(lots, Openness.ENDED) if lots else ():
+        newest[ref_id] = max(newest.get(ref_id, want), want, key=lambda want: want.id)
+    return [
+        e.WantCreated(
+            request_id=new_id(),
+            wants=(e.WantFact(id=new_id(), refs=(lots[ref_id].ref,)),),
+            source=ARC,
+            source_id=want.source_id,
+            comment=f"{want.comment}; no input has failed any more",
+            ttl_seconds=want.expires_at - want.created_at,
+            expires_at=now + want.expires_at - want.created_at,
+        )
+        for ref_id, want in newest.items()
+        if want.source == ARC
+        and want.state is WantState.UPSTREAM_FAILED
+        and want.ended_at == want.created_at
+        and now < want.expires_at
     ]
 
 
