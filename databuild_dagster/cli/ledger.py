@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 @click.command("list")
-@click.option("--request", help="Only this request: the id of a want's request or of a Dagster run.")
+@click.option("--request", help="Only this request: its id, a Dagster run or a launch.")
 @click.option("--ref", type=REF, help="Only this ref.")
 @click.option(
     "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of entries at most, newest first."
@@ -44,7 +44,8 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     if request is not None:
         entries = ledger.of_requester(request, most=limit)
         if not entries:
-            entries = ledger.of_requester(Queries(store).full_id(IdKind.REQUEST, request), most=limit)
+            full = Queries(store).full_id(IdKind.REQUEST, request)
+            entries = ledger.of_requester(full, most=limit) or ledger.of_launch(full, most=limit)
     elif ref is not None:
         entries = ledger.of_ref(ref, most=limit)
         if not entries:

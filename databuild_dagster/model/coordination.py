@@ -1,11 +1,12 @@
 """The answer to a request for a ref, by the state of its canonical instance, and the ends of delegations (rules 8.1, 8.3).
 
-The claim of a Dagster run, a new want and `check_build_coordination` read these tables, so they cannot disagree.
+The claim of a Dagster run, a new want and `check_build_coordination` ask `answer_of`, so they cannot disagree.
 """
 
 from __future__ import annotations
 
 from databuild_dagster.model.machine import Label, Machine, Move
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 
 
@@ -83,6 +84,16 @@ def while_paused(answer: Answer, state: InstanceState | None) -> Answer:
     return answer if goes_on else Answer.REFUSE
 
 
+def answer_of(state: InstanceState | None, *, backs_off: bool) -> Answer:
+    """The answer by a ref's canonical state; a ref whose next attempt is later is joined (rules 4.5, 6.8, 8.1)."""
+    return _A.JOIN if backs_off and state is _S.UP_FOR_RETRY else ANSWERS[state]
+
+
+def why_refused(ref: Ref, state: InstanceState | None, reason: str | None) -> str:
+    """The reason of a refusal by a state."""
+    return f"{ref} is {state}: {reason or 'its build failed'}"
+
+
 #: The first outcome of a delegation, by its answer.
 FIRST_OUTCOME = {
     answer: DELEGATION.next(None, cause)
@@ -98,3 +109,5 @@ MESSAGES = {
     _A.REUSE: "Delegated to historical build - partition already available",
     _A.REFUSE: "Refused - its build has failed, taint it to have it built again",
 }
+#: The message of a job run of which each ref was reused (rule 8.2).
+SKIPPED_MESSAGE = "Job skipped - all target partitions already available"

@@ -220,6 +220,8 @@ class JobRunSkipped(Fact, frozen=True, tag="JobRunSkipped"):
     location: str
     dagster_run_id: str
     runs: tuple[SkippedRun, ...]
+    #: `coordination.SKIPPED_MESSAGE`; empty in older logs.
+    message: str = ""
 
 
 class DelegationFact(msgspec.Struct, frozen=True, omit_defaults=True):

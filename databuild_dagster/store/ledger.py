@@ -7,6 +7,7 @@ that the common case, a request for missing refs, writes no row for the ledger.
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
@@ -113,7 +114,7 @@ ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
 _CLAIMED_ENTRY = Selection(
     LedgerEntry,
     "l",
-    requester="own_l.dagster_run_id",
+    requester="coalesce(own_l.dagster_run_id, own_l.launch_id)",
     ref="r.ref",
     kind=f"'{Answer.BUILD}'",
     job_run="j.job_run_id",
@@ -126,17 +127,18 @@ _CLAIMED_ENTRY = Selection(
     reason=f"""CASE WHEN i.was_live = 1 AND own_j.state = '{JobRunState.LOST}' THEN '{_OWN_LOST}'
             WHEN {_UNWANTED} THEN '{_WANT_ENDED}' ELSE coalesce(i.reason, '') END""",
 )
-_CLAIMED = f"""
+_BUILT = f"""
 SELECT {_CLAIMED_ENTRY.columns}
 FROM ({{source}}) s CROSS JOIN {P}instances own ON own.id = s.id CROSS JOIN {P}refs r ON r.id = own.ref_id
 CROSS JOIN {P}job_runs own_j ON own_j.id = own.job_run_id CROSS JOIN {P}launches own_l ON own_l.id = own_j.launch_id
 CROSS JOIN {P}instances i ON i.id = CASE own.state WHEN '{InstanceState.UP_FOR_RETRY}' THEN r.canonical_id ELSE own.id END
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
 {_LAST_WANT.format(joined="", run="own_l.dagster_run_id")}
-WHERE own_l.owner = own_l.dagster_run_id AND NOT EXISTS (
+WHERE {{which}} AND NOT EXISTS (
     SELECT 1 FROM {P}delegations d
     WHERE d.requester = own_l.dagster_run_id AND d.ref_id = r.id AND d.kind = '{Answer.BUILD}')
 ORDER BY own_l.id DESC, r.ref LIMIT :most"""
+_CLAIMED = partial(_BUILT.format, which="own_l.owner = own_l.dagster_run_id")
 
 #: Instances are numbered after their job run, and job runs after their launch. The plus keeps SQLite from making an index over
 #: all of them for this one query.
@@ -183,7 +185,7 @@ _ENTRIES = (_DELEGATED_ENTRY, _CLAIMED_ENTRY, _WANTED_ENTRY)
 #: The parts, by question. Only the newest of all read each delegation.
 _ALL = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations ORDER BY asked_at DESC LIMIT :most)"),
-    _CLAIMED.format(
+    _CLAIMED(
         source=f"""SELECT i.id FROM (
             SELECT id FROM {P}launches WHERE owner = dagster_run_id ORDER BY id DESC LIMIT :most) l {_OUTPUTS}"""
     ),
@@ -191,16 +193,21 @@ _ALL = (
 )
 _OF_REQUESTER = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations WHERE requester = :key)"),
-    _CLAIMED.format(
+    _CLAIMED(
         source=f"SELECT i.id FROM {P}launches l {_OUTPUTS} WHERE l.dagster_run_id = :key AND l.owner = l.dagster_run_id"
     ),
     _WANTED.format(source=_WANTS, which="w.request_id = :key"),
+)
+#: The builds of a launch, which is no request, by its id or its Dagster run.
+_OF_LAUNCH = _BUILT.format(
+    source=f"SELECT i.id FROM {P}launches l {_OUTPUTS} WHERE l.dagster_run_id = :key OR l.launch_id = :key",
+    which="1 = 1",
 )
 _OF_REF = (
     _DELEGATED.format(
         source=f"(SELECT * FROM {P}delegations WHERE ref_id = (SELECT id FROM {P}refs WHERE ref = :key))"
     ),
-    _CLAIMED.format(
+    _CLAIMED(
         source=f"""WITH RECURSIVE chain(id) AS (
             SELECT last_id FROM {P}refs WHERE ref = :key AND last_id IS NOT NULL
             UNION ALL SELECT p.previous_id FROM chain CROSS JOIN {P}instances p ON p.id = chain.id
@@ -227,6 +234,14 @@ class Ledger:
     def of_requester(self, requester: str, *, most: int = 100_000) -> list[LedgerEntry]:
         """The answers to a request, or a Dagster run, for each of its refs."""
         return self._entries(_OF_REQUESTER, requester, most)
+
+    def of_launch(self, name: str, *, most: int = 100_000) -> list[LedgerEntry]:
+        """The builds of a launch, by its id or its Dagster run, as `get_build_request_for_available_partition` gives it.
+
+        Scans the launches.
+        """
+        with self._store.reading() as connection:
+            return _CLAIMED_ENTRY.rows(connection.execute(_OF_LAUNCH, {"key": name, "most": most}).fetchall())
 
     def of_ref(self, ref: Ref, *, most: int = 100) -> list[LedgerEntry]:
         """The requests for a ref."""

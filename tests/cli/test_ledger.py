@@ -202,7 +202,10 @@ def test_current_state_is_asked_from_python_by_the_names_of_the_design(project: 
     assert db.get_latest_partition_status("orders@2024-01-31", home=home) is None
     assert [want.request_id for want in db.get_wants_for_partition(DAY, home=home)] == [done.json["request_id"]]
     (job_run,) = [job_run for job_run in project.ask("job-run", "list") if job_run["refs"] == [DAY]]
-    assert db.get_build_request_for_available_partition(DAY, home=home) == job_run["dagster_run_id"]
+    built_by = db.get_build_request_for_available_partition(DAY, home=home)
+    assert built_by == job_run["dagster_run_id"]
+    (entry,) = [entry for entry in project.ask("ledger", "list", "--request", built_by) if entry["ref"] == DAY]
+    assert (entry["requester"], entry["kind"], entry["outcome"]) == (built_by, "built", "live")
     assert db.get_build_request_for_available_partition(NEXT_DAY, home=home) is None
     assert db.get_active_builds_for_partition(DAY, home=home) == []
     coordination = db.check_build_coordination([DAY, NEXT_DAY, "orders@2024-01-31"], home=home)

@@ -39,6 +39,7 @@ DUE = "tests/engine/test_due.py"
 GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 LEDGER = "tests/store/test_ledger.py"
+LOOKUPS = "tests/bindings/reading/test_lookups.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -103,9 +104,9 @@ GUARDS = (
     Guard(
         "a Dagster run builds a ref that backs off",
         "6.8, 8.1",
-        "model/decide/delegations.py",
-        "if row is not None and _backs_off(row, deciding.now) and not opens:",
-        "if False:",
+        "model/coordination.py",
+        "_A.JOIN if backs_off and state is _S.UP_FOR_RETRY else",
+        "",
         (DELEGATIONS,),
     ),
     Guard(
@@ -139,6 +140,14 @@ GUARDS = (
         "else {JobRunState.QUEUED}",
         "else set()",
         (PAUSES,),
+    ),
+    Guard(
+        "check_build_coordination builds a ref that backs off",
+        "8.1",
+        "bindings/reading/lookups.py",
+        "backs_off = canonical.retry_at is not None and canonical.retry_at > now",
+        "backs_off = False",
+        (LOOKUPS,),
     ),
     Guard(
         "the message of a delegation is not the design's",

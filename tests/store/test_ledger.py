@@ -48,6 +48,20 @@ def test_what_a_claim_could_not_finish_and_another_built_was_built_for_it(world)
     assert world.engine.ledger.of_ref("a")[-1] == entry
 
 
+def test_a_launch_is_known_by_its_dagster_run_and_by_its_own_id(world):
+    """Rule 13: `get_build_request_for_available_partition` gives one of them."""
+    world.want("a")
+    uuid = world.succeed("a")
+    built_by = world.queries.build_request_of_live("a")
+    launch_id = world.queries.job_run(world.canonical("a").job_run).launch_id
+
+    (entry,) = world.engine.ledger.of_launch(built_by)
+
+    assert (entry.requester, entry.ref, entry.uuid, entry.outcome.value) == (built_by, "a", uuid, "live")
+    assert world.engine.ledger.of_launch(launch_id) == [entry]
+    assert world.engine.ledger.of_requester(built_by) == []
+
+
 def test_what_a_killed_claim_lost_and_another_built_says_so(world):
     """Rule 8.1"""
     world.claim("a", dagster_run_id="R")

@@ -197,9 +197,13 @@ class _Step:
     # Builds of others
 
     def _reuse(self, hosting: Hosting) -> Iterator[Any]:
+        if hosting.reuse:
+            self.context.log.info(run_messages.reused(list(hosting.reuse)))
+        if skipped := run_messages.skipped_of(hosting.asked, hosting.reuse):
+            self.context.log.info(run_messages.skipped(skipped))
         yield from self._served(hosting.reuse)
         for ref, why in hosting.refused.items():
-            self._deny(ref, run_messages.refused(why))
+            self._deny(ref, run_messages.refused(ref, why))
 
     def _deny(self, ref: Ref, sentence: str) -> None:
         self.progress.denied[ref] = sentence

@@ -19,11 +19,11 @@ from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, partition_k
 from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.coordination import Answer, answer_of
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRef
 from databuild_dagster.model.refs import Ref, asset_of, make_ref
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.planning import Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,14 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 
-def answers(states: Mapping[Ref, InstanceState | None], request: Request) -> dict[Ref, Answer]:
-    """The answer that each ref would get in these canonical states (rule 8.1)."""
-    found = {ref: ANSWERS[states[ref]] for ref in request.refs}
-    if request.asking.by_person:
+def answers(standings: Mapping[Ref, Standing], request: Request) -> dict[Ref, Answer]:
+    """The answer that each ref would get (rule 8.1)."""
+    opens = request.asking.by_person
+    found = {}
+    for ref in request.refs:
+        answer = answer_of(standings[ref].state, backs_off=standings[ref].backs_off and not opens)
         # A person's request builds failed refs again.
-        return {ref: Answer.BUILD if answer is Answer.REFUSE else answer for ref, answer in found.items()}
+        found[ref] = Answer.BUILD if opens and answer is Answer.REFUSE else answer
     return found
 
 

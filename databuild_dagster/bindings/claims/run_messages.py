@@ -1,10 +1,17 @@
 """The sentences in the log of a Dagster run about refs that other runs build; a step and a held run use the same."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from databuild_dagster.model.coordination import MESSAGES, Answer
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer, why_refused
+from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.states import FAILING
 from databuild_dagster.model.wording import few_of
+
+
+def skipped_of(asked: Iterable[Ref], reused: Collection[Ref]) -> list[Ref]:
+    """The refs of one job whose partition key has only reused refs, so that its job run was skipped (rule 8.2)."""
+    built = {partition_key_of(ref) for ref in asked if ref not in reused}
+    return [ref for ref in reused if partition_key_of(ref) not in built]
 
 
 def joined(refs: Sequence[Ref]) -> str:
@@ -17,9 +24,16 @@ def reused(refs: Sequence[Ref]) -> str:
     return f"{few_of(refs)}: {MESSAGES[Answer.REUSE]}."
 
 
-def refused(why: str) -> str:
-    """The ref had failed before the run asked for it; `why` names the ref."""
-    return f"{why}. Taint it, or launch it yourself, to build it again."
+def skipped(refs: Sequence[Ref]) -> str:
+    """Each ref of these partition keys was live, so no job ran for them."""
+    return f"{few_of(refs)}: {SKIPPED_MESSAGE}."
+
+
+def refused(ref: Ref, why: str) -> str:
+    """The ref had failed, or a person had paused it, before the run asked for it; `why` names the ref."""
+    if why.startswith(tuple(why_refused(ref, state, " ").rstrip() for state in FAILING)):
+        return f"{why}. Taint it, or launch it yourself, to build it again."
+    return f"{why}. `databuild resume {ref}` ends the pause."
 
 
 def denied(sentences: Mapping[Ref, str]) -> str:

@@ -54,6 +54,9 @@ def end_as_answered(
     instance.add_run_tags(run.run_id, tags)
     for refs, sentence in _kinds(served, joined):
         log_to_run(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
+    for _, refs in request.by_job():
+        if skipped := run_messages.skipped_of(refs, [ref for ref in refs if ref in served and ref not in joined]):
+            log_to_run(instance, run, run_messages.skipped(skipped))
     for event in _asset_events(instance, request, served):
         instance.report_dagster_event(event, run.run_id)
     for sentence in list(denied.values())[:MAX_SHOWN]:

@@ -50,7 +50,7 @@ def receive(instance: DagsterInstance, run: DagsterRun, *, may_hold: bool) -> bo
     request = request_of(instance, engine, run)
     if request is None:
         return False
-    found = set(answers(engine.queries.states(request.refs), request).values())
+    found = set(answers(engine.queries.standings(request.refs, engine.now()), request).values())
     if Answer.BUILD in found or (Answer.JOIN in found and not may_hold):
         return False
     instance.add_run_tags(run.run_id, {HOLD_TAG: HELD})
@@ -102,7 +102,7 @@ def state_of(engine: Engine, request: Request) -> RequestState:
             job_run = canonical.job_run or ""
             state.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
         elif entry is not None and entry.kind is Answer.REFUSE:
-            state.denied[ref] = run_messages.refused(entry.reason)
+            state.denied[ref] = run_messages.refused(ref, entry.reason)
         elif canonical.state in FAILING:
             state.denied[ref] = run_messages.failed_elsewhere(ref, canonical.reason)
         elif canonical.state in LEASED:

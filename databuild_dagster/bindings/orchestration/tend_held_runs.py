@@ -90,8 +90,9 @@ def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[Dagste
     requests = {run.run_id: request for run in runs if (request := asked.get(run.run_id)) is not None}
     if not requests:
         return []
-    states = engine.queries.states({ref for request in requests.values() for ref in request.refs})
-    return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers(states, request).values()]
+    refs = {ref for request in requests.values() for ref in request.refs}
+    standings = engine.queries.standings(refs, engine.now())
+    return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers(standings, request).values()]
 
 
 def _hold_queued(instance: DagsterInstance, engine: Engine, run_id: str) -> None:

@@ -4,16 +4,20 @@ The functions take a ref as text or `PartitionRef`, and the place to look: a `ho
 the project, or a Dagster `instance`. They read only the store, so they import neither Dagster nor Spark.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic, time
 from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.bindings.reading.open_store import opened_store
+from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.publishing import Publication, published_stretches
-from databuild_dagster.model.coordination import ANSWERS, Answer
+from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
+from databuild_dagster.model.pauses import why_refused as why_paused
 from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
 from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -30,7 +34,7 @@ Opened: TypeAlias = "DagsterInstance | None"
 
 @dataclass(frozen=True, slots=True)
 class BuildCoordination:
-    """The answers that a request for some refs would get now (rule 8.1). Looking takes no lease."""
+    """The answers that a Dagster run without a person would get for some refs now (rule 8.1). Looking takes no lease."""
 
     #: Refs that it would build.
     build: tuple[Ref, ...] = ()
@@ -77,7 +81,7 @@ def get_wants_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened 
 def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> str | None:
     """The Dagster run that built the live instance, or the launch that it came with; None when it is not live.
 
-    Raises as `get_canonical_partition`.
+    `databuild ledger list --request ID` lists what it built. Raises as `get_canonical_partition`.
     """
     with opened_store(home, instance) as store:
         return Queries(store).build_request_of_live(parse_ref(ref))
@@ -111,24 +115,39 @@ def get_builds_for_partition(
 def check_build_coordination(
     refs: Iterable[AnyRef], *, home: Home = None, instance: Opened = None
 ) -> BuildCoordination:
-    """Per ref exactly one of build, join, reuse and refused (rule 8.1).
+    """Per ref exactly one of build, join, reuse and refused (rule 8.1), as a want or the run of a schedule gets it.
 
     It does not check that the partition key of a ref without an instance exists, because that needs Dagster. Raises as
     `get_canonical_partition`, and `UnknownAsset` for an asset that nothing builds.
     """
     asked = [parse_ref(ref) for ref in refs]
-    by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
     with opened_store(home, instance) as store:
         queries = Queries(store)
-        for canonical in queries.canonical(asked).values():
-            by_answer[ANSWERS[canonical.state]].append(canonical)
-        for asset in dict.fromkeys(asset_of(canonical.ref) for canonical in by_answer[Answer.BUILD]):
-            queries.known_dataset(asset)
+        now = LogTime(Heartbeats(store.database), store.url).now(queries.head().at, time(), monotonic())
+        return coordination_of(queries, asked, now)
+
+
+def coordination_of(queries: Queries, refs: Sequence[Ref], now: float) -> BuildCoordination:
+    """The same at a time of the log. Raises `UnknownAsset` for an asset that nothing builds."""
+    by_answer: dict[Answer, list[Canonical]] = {answer: [] for answer in Answer}
+    paused = queries.paused(refs, now)
+    refused: dict[Ref, str] = {}
+    for canonical in queries.canonical(refs).values():
+        backs_off = canonical.retry_at is not None and canonical.retry_at > now
+        answer = answer_of(canonical.state, backs_off=backs_off)
+        if answer is Answer.REFUSE:
+            refused[canonical.ref] = why_refused(canonical.ref, canonical.state, canonical.reason)
+        elif canonical.ref in paused and while_paused(answer, canonical.state) is Answer.REFUSE:
+            refused[canonical.ref] = why_paused(canonical.ref, paused[canonical.ref])
+        else:
+            by_answer[answer].append(canonical)
+    for asset in dict.fromkeys(asset_of(canonical.ref) for canonical in by_answer[Answer.BUILD]):
+        queries.known_dataset(asset)
     return BuildCoordination(
         build=tuple(canonical.ref for canonical in by_answer[Answer.BUILD]),
         join={canonical.ref: canonical.job_run or "" for canonical in by_answer[Answer.JOIN]},
         reuse={canonical.ref: canonical.uuid or "" for canonical in by_answer[Answer.REUSE]},
-        refused={canonical.ref: canonical.reason or "its build failed" for canonical in by_answer[Answer.REFUSE]},
+        refused=refused,
     )
 
 

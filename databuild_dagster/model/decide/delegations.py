@@ -8,14 +8,20 @@ from types import MappingProxyType
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.coordination import ANSWERS, FIRST_OUTCOME, Answer, DelegationOutcome, while_paused
+from databuild_dagster.model import pauses
+from databuild_dagster.model.coordination import (
+    FIRST_OUTCOME,
+    Answer,
+    DelegationOutcome,
+    answer_of,
+    while_paused,
+    why_refused,
+)
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.fold.standing import DERIVATIVE
-from databuild_dagster.model.pauses import why_refused
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, PauseRow, RefRow
-from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
 #: Sources of wants that follow another request, which has the answer.
@@ -42,9 +48,9 @@ class Answers:
 
     def why_refused(self, ref: Ref) -> str:
         if ref in self.paused:
-            return why_refused(ref, self.paused[ref])
+            return pauses.why_refused(ref, self.paused[ref])
         instance = self.instances[ref]
-        return f"{ref} is {instance.state.value}: {instance.reason or 'its build failed'}"
+        return why_refused(ref, instance.state, instance.reason)
 
 
 def answer(
@@ -56,10 +62,11 @@ def answer(
     fresh: bool = False,
     paused: Mapping[Ref, PauseRow] = MappingProxyType({}),
 ) -> Answers:
-    """By the table `ANSWERS`, with these exceptions.
+    """By `answer_of`, with these exceptions.
 
-    `opens` builds failed refs again. `rebuild_before` builds every ref again whose instance is older; a younger one is a result
-    of the rebuild. `fresh` builds live refs of another code version again. No `paused` ref is built, or waited for.
+    `opens` builds failed refs again, and does not wait for a backoff. `rebuild_before` builds every ref again whose instance is
+    older; a younger one is a result of the rebuild. `fresh` builds live refs of another code version again. No `paused` ref is
+    built, or waited for.
     """
     answers = Answers()
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
@@ -67,9 +74,8 @@ def answer(
     builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     for ref, row in rows.items():
         state = None if row is None else row.state
-        found, is_opened = ANSWERS[state], False
-        if row is not None and _backs_off(row, deciding.now) and not opens:
-            found = Answer.JOIN
+        backs_off = row is not None and row.retry_at is not None and row.retry_at > deciding.now
+        found, is_opened = answer_of(state, backs_off=backs_off and not opens), False
         if found is not Answer.BUILD:
             assert row is not None, "a missing ref is built"
             instance = instances[row.canonical_id or 0]
@@ -86,11 +92,6 @@ def answer(
             answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
         answers.by_ref[ref] = given
     return answers
-
-
-def _backs_off(row: RefRow, now: float) -> bool:
-    """The next attempt is later; a request that cannot overrule that waits for it (rules 4.5, 6.8)."""
-    return row.state is InstanceState.UP_FOR_RETRY and row.retry_at is not None and row.retry_at > now
 
 
 def _is_outdated(ref: Ref, instance: InstanceRow, deciding: Deciding) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.coordination import SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.decide.context import Claim, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import answer, delegated, joining, opened
 from databuild_dagster.model.decide.misses import miss_facts
@@ -180,4 +180,5 @@ def _skipped(command: c.ClaimRefs, runs: list[e.BufferedRun], deciding: Deciding
         runs=tuple(
             e.SkippedRun(job_run_id=run.job_run_id, refs=run.refs, partition_key=run.partition_key) for run in runs
         ),
+        message=SKIPPED_MESSAGE,
     )

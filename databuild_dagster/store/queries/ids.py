@@ -24,7 +24,7 @@ class IdKind(Enum):
     """The entity that an id names; the value is its name in messages."""
 
     WANT = "want or request"
-    #: Also a Dagster run that asked for refs.
+    #: Also a Dagster run, and a launch.
     REQUEST = "request"
     JOB_RUN = "job run"
     INSTANCE = "instance"
@@ -34,7 +34,12 @@ class IdKind(Enum):
 #: The column with the ids of each kind; that of requests has one id several times.
 _COLUMNS = {
     IdKind.WANT: (("wants", "want_id"), ("wants", "request_id")),
-    IdKind.REQUEST: (("wants", "request_id"), ("launches", "dagster_run_id"), ("delegations", "requester")),
+    IdKind.REQUEST: (
+        ("wants", "request_id"),
+        ("launches", "dagster_run_id"),
+        ("launches", "launch_id"),
+        ("delegations", "requester"),
+    ),
     IdKind.JOB_RUN: (("job_runs", "job_run_id"),),
     IdKind.INSTANCE: (("instances", "uuid"),),
     IdKind.TAINT: (("taints", "taint_id"),),

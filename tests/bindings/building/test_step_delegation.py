@@ -83,6 +83,9 @@ def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
     assert uuid(site) == built
     assert ledger(site, again.run_id) == {DAY: ("reused", "live")}
     assert DELEGATED_TAG not in site.runs[0].tags
+    said = [record.user_message for record in site.instance.all_logs(again.run_id)]
+    assert f"numbers@{DAY}: Delegated to historical build - partition already available." in said
+    assert f"numbers@{DAY}: Job skipped - all target partitions already available." in said
 
 
 @pytest.mark.parametrize("how", ["tag", "Launchpad"])

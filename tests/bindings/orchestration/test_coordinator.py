@@ -299,6 +299,7 @@ def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: D
     assert deployment.dequeue() == []
     assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("reused", "live")}
     assert "Delegated to historical build - partition already available" in deployment.log(run.run_id)
+    assert "Job skipped - all target partitions already available" in deployment.log(run.run_id)
     stats = deployment.instance.get_run_stats(run.run_id)
     assert stats.start_time is not None
     assert stats.end_time is not None

@@ -33,13 +33,14 @@ def test_what_is_being_built_is_joined(world):
 
 
 def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
-    """Rules 8.1, 8.2: historical delegation."""
+    """Rules 8.1, 8.2: historical delegation, and the seed's message in the record."""
     uuid = world.succeed("a")
 
     outcome = world.claim("a")
 
     assert outcome.claim.reuse == {"a": uuid}
     assert world.log()[-1] == "JobRunSkipped"
+    assert world.queries.events()[-1].fact.message == "Job skipped - all target partitions already available"
     skipped = world.queries.job_runs(most=1)[0]
     assert (skipped.state, skipped.refs, skipped.dagster_run_id) == (JobRunState.SKIPPED, ("a",), "run-by-hand")
     assert world.uuid("a") == uuid
