@@ -1,11 +1,13 @@
 """What operations over a whole dataset cost.
 
-    python -m bench.operations [store|validate|index|adopt …] [--jobs N] [--batch N …] [--url URL] [--rounds N] [--clock cpu]
+    python -m bench.operations [store|parallel|validate|index|adopt …] [--jobs N] [--batch N …] [--url URL] [--rounds N] [--clock cpu]
 
 store: an operation of N trivial jobs, by one executor that takes and marks so many at a time, with its coordinator asked after
 each time. Milliseconds for each job, of all that is done for it: starting, taking, marking and completing, statements,
 transactions, decisions and the executor's own. The keys that the coordinator looked at for each job, in the first and in
 the last tenth of the operation, say whether its work grows with the jobs already done.
+
+parallel: an operation of 40 jobs, which wait or compute for 50 ms each, by one executor with 1, 2 and 4 threads. Seconds.
 
 validate, index: the operations that come with databuild, over a year of flights (`bench.provided`).
 
@@ -22,8 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from hashlib import pbkdf2_hmac
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from threading import Event
 from typing import Any, NamedTuple, NoReturn
 
@@ -41,10 +45,13 @@ from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.warehouse.threads import DaemonThreads
 
-PARTS = ("store", "validate", "index", "adopt")
+PARTS = ("store", "parallel", "validate", "index", "adopt")
 #: Jobs that the killed executor has.
 HELD = 100
+#: Jobs of `parallel`, and how long one takes.
+BUSY, BUSY_SECONDS = 40, 0.05
 #: Lots that arrive in one command.
 BULK = 10_000
 
@@ -56,6 +63,18 @@ class Trivial(DistributedOperation[Any]):
 
     def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
         return
+
+
+class Busy(DistributedOperation[Any]):
+    """Waits, as for Spark, or computes outside of the interpreter's lock, as pandas does."""
+
+    type_name = "busy"
+
+    def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
+        if arg == "wait":
+            time.sleep(BUSY_SECONDS)
+        else:
+            pbkdf2_hmac("sha256", b"", b"", arg)
 
 
 class Measured(NamedTuple):
@@ -76,7 +95,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--batch", type=int, nargs="*", default=[100, 10, 1])
     parser.add_argument("--url")
-    parser.add_argument("--rounds", type=int, default=3, help="of validate; printed is the median")
+    parser.add_argument("--rounds", type=int, default=3, help="of validate and parallel; printed is the median")
     parser.add_argument("--clock", choices=clock.CLOCKS, default="wall", help="of store; cpu on a busy machine")
     parser.add_argument("--hold", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -87,6 +106,8 @@ def main() -> None:
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
     if "store" in arguments.parts:
         store(arguments)
+    if "parallel" in arguments.parts:
+        parallel(arguments.rounds)
     if {"validate", "index"} & set(arguments.parts):
         provided(arguments)
     if "adopt" in arguments.parts:
@@ -160,6 +181,32 @@ def measure(engine: Engine, n_jobs: int, batch: int) -> Measured:
         sum(steps[-tenth:]) / tenth / batch,
         idle,
     )
+
+
+def parallel(rounds: int) -> None:
+    print("| 40 jobs of 50 ms | 1 thread, s | 2 threads, s | 4 threads, s |")
+    print("|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        engine = opened(f"sqlite:///{Path(folder) / 'build.db'}")
+        fill(engine, BUSY)
+        manager = DistributedOperationManager(engine, [Busy()])
+        began = time.perf_counter()
+        pbkdf2_hmac("sha256", b"", b"", 100_000)
+        n_hashes = int(100_000 * BUSY_SECONDS / (time.perf_counter() - began))
+        for name, arg in (("that wait", "wait"), ("that compute", n_hashes)):
+            found = {threads: [_in_threads(manager, arg, threads) for _ in range(rounds)] for threads in (1, 2, 4)}
+            print(f"| {name} | {' | '.join(f'{median(seconds):.2f}' for seconds in found.values())} |")
+
+
+def _in_threads(manager: DistributedOperationManager, arg: Any, n_threads: int) -> float:
+    id, executor, threads = manager.start("busy", "a", arg), Executor(manager), DaemonThreads[None](n_threads, "bench")
+    began = time.perf_counter()
+    while executor.step(id, 10, threads) or executor.jobs:
+        pass
+    seconds = time.perf_counter() - began
+    threads.close()
+    Coordinator(manager).coordinate()
+    return seconds
 
 
 def adopt(url: str | None) -> None:

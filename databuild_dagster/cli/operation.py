@@ -15,7 +15,7 @@ from databuild_dagster.cli.operation_progress import (
     follow_to_end,
     trouble_of,
 )
-from databuild_dagster.cli.operation_run import TIMEOUT, check_timeout, run_here
+from databuild_dagster.cli.operation_run import PARALLEL, TIMEOUT, check_local, run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
 from databuild_dagster.cli.output import Column, count, emit, listing, picked, table, when
 from databuild_dagster.cli.process import screen
@@ -108,11 +108,14 @@ def show(operation: str, where: Where, as_json: bool) -> None:
 @click.argument("operation")
 @click.option("--local", is_flag=True, help="Also run its jobs in this process; no daemon is needed.")
 @TIMEOUT
+@PARALLEL
 @definitions
 @tabular
-def watch(operation: str, local: bool, timeout: float | None, where: Where, as_json: bool) -> None:
+def watch(
+    operation: str, local: bool, timeout: float | None, parallel: int | None, where: Where, as_json: bool
+) -> None:
     """Follow OPERATION to its end."""
-    check_timeout(local=local, timeout=timeout)
+    check_local(local=local, timeout=timeout, parallel=parallel)
     id = OperationId.parse(operation)
     manager = DistributedOperationManager(the_engine())
     view = manager.operation(id)
@@ -120,7 +123,7 @@ def watch(operation: str, local: bool, timeout: float | None, where: Where, as_j
     try:
         with following.shown(screen(), is_alone=False):
             if local and view.state is OperationState.RUNNING:
-                _run_here(following, where)
+                _run_here(following, where, parallel)
             else:
                 follow_to_end(following, timeout)
     except KeyboardInterrupt:
@@ -128,12 +131,12 @@ def watch(operation: str, local: bool, timeout: float | None, where: Where, as_j
     finished(manager.operation(id), as_json=as_json)
 
 
-def _run_here(following: Following, where: Where) -> None:
+def _run_here(following: Following, where: Where, parallel: int | None) -> None:
     from databuild_dagster.bindings.building.operations import manager_of, operation_resources
 
     found = deployed_dataset(following.id.dataset, where)
     resources = operation_resources(found.instance, found.deployment)
-    run_here(manager_of(resources, found.deployment, actor=this_user()), resources, following)
+    run_here(manager_of(resources, found.deployment, actor=this_user()), resources, following, parallel)
 
 
 @click.command()

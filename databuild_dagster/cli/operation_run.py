@@ -45,13 +45,22 @@ TYPES: dict[str, dict[str, Leaf | Branch]] = {
 }
 
 
-#: Of `run` and `watch`.
+#: Both of `run` and `watch`.
 TIMEOUT = click.option(
     "--timeout",
     type=DURATION,
     default=None,
     metavar="DURATION",
     help="Stop waiting after this time, with exit code 1; the operation continues.",
+)
+
+
+PARALLEL = click.option(
+    "--parallel",
+    type=click.IntRange(1, 256),
+    default=None,
+    metavar="N",
+    help="With --local: run N jobs at a time. Default: as many as cores.",
 )
 
 
@@ -86,6 +95,7 @@ class How:
     #: Refs and ranges. None for all that are live.
     partitions: tuple[Ref, ...] | None
     local: bool
+    parallel: int | None
     wait: bool
     timeout: float | None
     where: Where
@@ -97,7 +107,7 @@ def operation_command(function: F) -> F:
 
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
-        common_options = {name: options.pop(name) for name in ("local", "timeout", "where", "as_json")}
+        common_options = {name: options.pop(name) for name in ("local", "parallel", "timeout", "where", "as_json")}
         how = How(dataset, _named(dataset, partitions), wait=not no_wait, **common_options)
         return function(*args, how=how, **options)
 
@@ -106,6 +116,7 @@ def operation_command(function: F) -> F:
         definitions,
         click.option("--no-wait", is_flag=True, help="Start the operation and print its id; the daemon runs it."),
         TIMEOUT,
+        PARALLEL,
         click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),
         click.option(
             "--partitions",
@@ -144,7 +155,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
 
     if how.local and not how.wait:
         raise click.UsageError("--local and --no-wait exclude each other: with --local, this process runs the jobs.")
-    check_timeout(local=how.local, timeout=how.timeout)
+    check_local(local=how.local, timeout=how.timeout, parallel=how.parallel)
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
@@ -161,7 +172,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     try:
         with following.shown(screen(), is_alone=False):
             if how.local:
-                run_here(manager, resources, following)
+                run_here(manager, resources, following, how.parallel)
             else:
                 follow_to_end(following, how.timeout)
     except KeyboardInterrupt:
@@ -169,17 +180,21 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     finished(manager.operation(id), as_json=how.as_json)
 
 
-def check_timeout(*, local: bool, timeout: float | None) -> None:
+def check_local(*, local: bool, timeout: float | None, parallel: int | None) -> None:
+    if parallel is not None and not local:
+        raise click.UsageError("--parallel needs --local: it says how many jobs this process runs at a time.")
     if local and timeout is not None:
         raise click.UsageError(
             "--local and --timeout exclude each other: --timeout limits the wait for other processes."
         )
 
 
-def run_here(manager: DistributedOperationManager, resources: OperationResources, following: Following) -> None:
+def run_here(
+    manager: DistributedOperationManager, resources: OperationResources, following: Following, parallel: int | None
+) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
     from databuild_dagster.bindings.building.operation_context import OperationContext
-    from databuild_dagster.bindings.building.operations import executor_of, jobs_at_once, run_jobs
+    from databuild_dagster.bindings.building.operations import calls_at_once, executor_of, jobs_at_once, run_jobs
     from databuild_dagster.engine.operations.coordinator import Coordinator
 
     id, judge, wait = following.id, Judge(), threading.Event().wait
@@ -188,7 +203,14 @@ def run_here(manager: DistributedOperationManager, resources: OperationResources
     last_problem = ""
     while following.look() is not None:
         with printing_to_stderr():
-            run_jobs(executor, id, jobs_at_once(manager, id), pause=wait, after_step=following.tell)
+            run_jobs(
+                executor,
+                id,
+                jobs_at_once(manager, id),
+                parallel=calls_at_once(manager, id, parallel),
+                pause=wait,
+                after_step=following.tell,
+            )
             done = coordinator.coordinate()
         following.tell()
         if (problem := done.problems.get(id, "")) and problem != last_problem:

@@ -22,12 +22,15 @@ from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
+from databuild_dagster.warehouse.threads import DaemonThreads, n_cores
 
 #: Jobs that an executor takes at once; a batched type gets all of them in one call.
 JOBS_AT_ONCE = 10
 JOBS_OF_A_BATCH = 200
 #: How long an executor with nothing due waits.
 LOOK_SECONDS = 1.0
+#: How long an interrupted executor waits for its jobs.
+STOP_SECONDS = 10.0
 
 
 class OwnSpark:
@@ -110,24 +113,37 @@ def jobs_at_once(manager: DistributedOperationManager, id: OperationId) -> int:
     return JOBS_OF_A_BATCH if manager.type_named(id.type).batched else JOBS_AT_ONCE
 
 
+def calls_at_once(manager: DistributedOperationManager, id: OperationId, asked: int | None = None) -> int:
+    """The calls that an executor makes at a time: as asked, as the type declares, or as the cores allow (rule 9.4).
+
+    Raises `UnknownOperationType`.
+    """
+    operation = manager.type_named(id.type)
+    return asked or operation.parallel or (1 if operation.batched else n_cores())
+
+
 def run_jobs(
     executor: Executor,
     id: OperationId,
     most: int,
     *,
+    parallel: int = 1,
     pause: Callable[[float], object],
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run jobs of an operation until none is left, `most` at a time; the operation bounds the loop.
+    """Run jobs of an operation until none is left; the operation bounds the loop.
 
-    Unfinished jobs are given back in any case. Raises `UnknownOperationType`, `NewerOperation`, `CannotExecute`, and
-    errors of the store.
+    The executor takes `most` jobs at a time, and more if `parallel` calls would leave a thread idle. Running jobs are
+    interrupted and unfinished ones given back in any case. Raises `UnknownOperationType`, `NewerOperation`,
+    `CannotExecute`, and errors of the store.
     """
+    threads = DaemonThreads[None](parallel, "databuild job")
     with ExecutorHeartbeat(executor):
         try:
-            while executor.step(id, most) or executor.jobs:
+            while executor.step(id, max(most, parallel), threads) or executor.jobs:
                 after_step()
                 if executor.jobs:
                     pause(min(executor.seconds_until_due, LOOK_SECONDS))
         finally:
+            threads.interrupt(STOP_SECONDS)
             executor.give_back()

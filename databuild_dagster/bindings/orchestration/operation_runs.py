@@ -41,6 +41,7 @@ from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationContext
 from databuild_dagster.bindings.building.operations import (
+    calls_at_once,
     executor_of,
     jobs_at_once,
     manager_of,
@@ -52,7 +53,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
-from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.executor import Executor, Progress
 from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
@@ -93,6 +94,7 @@ def operation_job() -> JobDefinition:
         config_schema={
             "operation": Field(str, description="Its id, as `databuild operation list` shows it."),
             "batch_size": Field(int, default_value=0, description="Jobs that it takes at once; 0 for the default."),
+            "parallel": Field(int, default_value=0, description="Jobs that it runs at once; 0 for the default."),
         },
         out=Out(Nothing),
         pool=OPERATION_JOB,
@@ -126,13 +128,22 @@ class _ExecutorRun:
         manager = manager_of(resources, deployment, actor=f"dagster run {context.run_id}")
         self._executor = executor_of(manager, resources, on_ended=self._on_ended, on_retry=self._on_retry)
         self._most = context.op_config["batch_size"] or jobs_at_once(manager, self._id)
+        self._parallel = calls_at_once(manager, self._id, context.op_config["parallel"])
+        self._logged: Progress | None = None
 
     def run(self) -> dict[str, Any]:
         """The metadata that Dagster shows at the end."""
         executor = self._executor
         self._context.instance.add_run_tags(self._context.run_id, {EXECUTOR_TAG: executor.id})
         try:
-            run_jobs(executor, self._id, self._most, pause=Event().wait, after_step=self._log_progress)
+            run_jobs(
+                executor,
+                self._id,
+                self._most,
+                parallel=self._parallel,
+                pause=Event().wait,
+                after_step=self._log_progress,
+            )
         finally:
             n_failed = sum(mark.state is JobState.FAILED for _, mark in self._ended)
             self._context.log.info(f"{self._id}: {len(self._ended)} jobs done here, {n_failed} of them failed.")
@@ -151,7 +162,8 @@ class _ExecutorRun:
 
     def _log_progress(self) -> None:
         progress = self._executor.progress(self._id)
-        if progress is not None:
+        if progress is not None and progress != self._logged:
+            self._logged = progress
             failed = f", {progress.failed} failed" if progress.failed else ""
             self._context.log.info(f"{self._id}: {progress.done} of {progress.total} jobs done{failed}.")
 

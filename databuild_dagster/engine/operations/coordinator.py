@@ -12,8 +12,8 @@ import msgspec
 
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations.executor import ContextFactory, Executor
-from databuild_dagster.engine.operations.job import MAX_ERROR, JobContext, backoff_seconds, clean_up
+from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.job import MAX_ERROR, ContextFactory, JobContext, backoff_seconds, clean_up
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker, gone_of
 from databuild_dagster.model import errors

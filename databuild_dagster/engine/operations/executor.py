@@ -1,7 +1,7 @@
 """An executor takes jobs of an operation, runs them, and records how they ended (rules 9.5, 9.7).
 
-`outcomes` is the table of the results of a job. Nothing here waits or starts threads: the host of an executor calls it, in
-a Dagster run or on a command line. `beat` and `watch` may be called by another thread.
+`outcomes` is the table of the results of a job. The host of an executor calls it, in a Dagster run or on a command line, and
+gives it the workers that call the jobs' code. `beat` and `watch` may be called by another thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import islice
-from math import inf
+from math import ceil, inf
 from threading import RLock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -20,6 +20,7 @@ from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
 from databuild_dagster.engine.operations.job import (
     MAX_ERROR,
     CannotExecute,
+    ContextFactory,
     Job,
     JobContext,
     backoff_seconds,
@@ -29,6 +30,7 @@ from databuild_dagster.engine.operations.job import (
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.outcomes import Becomes, Befell, becomes, befell, why
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker, abandoned, following
+from databuild_dagster.engine.operations.workers import Call, InTurn, Workers, running_after
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records
@@ -40,6 +42,8 @@ from databuild_dagster.store.errors import StoreUnusable
 #: Marks that one invoke records, at most.
 MARKS_AT_ONCE = 100
 
+IN_TURN = InTurn()
+
 
 class Progress(NamedTuple):
     """The number of an operation's jobs, and of those that succeeded and failed."""
@@ -49,8 +53,6 @@ class Progress(NamedTuple):
     failed: int
 
 
-#: Makes the context of a job: `JobContext`, or a subclass.
-ContextFactory: TypeAlias = Callable[["Executor", OperationId, str, Lease, str | None], JobContext]
 #: Wraps a call of an operation's code with these contexts: Spark's tags, the naming of failures.
 Around: TypeAlias = Callable[[Sequence[JobContext]], AbstractContextManager[None]]
 
@@ -91,8 +93,8 @@ class Executor:
         self._lock = RLock()
         self._beaten_at = -inf
         self._trackers: dict[OperationId, Tracker] = {}
-        #: Jobs whose end is not recorded yet.
-        self._ended: list[tuple[Job, Mark]] = []
+        #: Calls whose end `step` has not seen.
+        self._calls: set[Call] = set()
         #: An invoke whose reply was lost: repeated under the same command id.
         self._unanswered: tuple[str, list[tuple[Job, Mark]]] | None = None
 
@@ -170,11 +172,10 @@ class Executor:
 
         Never raises the errors of the jobs.
         """
+        self.beat_if_due()
         ready = [job for job in jobs if self._is_ready(job)]
         if ready:
             self._call(*ready)
-        if len(self._ended) >= MARKS_AT_ONCE:
-            self.flush()
 
     def _is_ready(self, job: Job) -> bool:
         """Whether the job's code may be called; otherwise its end is handled here."""
@@ -222,7 +223,8 @@ class Executor:
         """Apply the table of `outcomes`."""
         match becomes(what, can_fail=jobs[0].operation.can_fail):
             case Becomes.MARKED:
-                self._ended += [(job, job.context.outcome) for job in jobs]
+                for job in jobs:
+                    job.ended = job.context.outcome
             case Becomes.FAILED:
                 for job in jobs:
                     said = job.context.failed_with(error) if what is Befell.RAISED else job.context.outcome
@@ -234,7 +236,6 @@ class Executor:
                     job.context.stop()
                     self._drop(job)
             case Becomes.HALVED:
-                self.beat_if_due()
                 for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
                     self.run(*half)
 
@@ -246,7 +247,7 @@ class Executor:
             if job.operation.resumable and not self.meta.invoke_all([invokes.forget(*job.place, lease)]).value:
                 raise LeaseLost(id=str(job.context.operation), partition=job.context.partition)
             self._clean(job)
-            self._ended.append((job, mark))
+            job.ended = mark
 
     def _again(self, why: str, *jobs: Job) -> None:
         """Retry later, and record why for jobs that this executor still has."""
@@ -272,15 +273,19 @@ class Executor:
 
     def flush(self) -> None:
         """Record how jobs ended, many in one invoke; clean up after a job whose mark is not applied (rule 9.5)."""
-        while self._ended or self._unanswered is not None:
+        while True:
             if self._unanswered is None:
-                some, self._ended = self._ended[:MARKS_AT_ONCE], self._ended[MARKS_AT_ONCE:]
-                self._unanswered = self.manager.engine.new_id(), some
+                with self._lock:
+                    ended = [(job, job.ended) for job in self.jobs.values() if job.ended is not None]
+                if not ended:
+                    return
+                self._unanswered = self.manager.engine.new_id(), ended[:MARKS_AT_ONCE]
             command_id, some = self._unanswered
             statements = [invokes.mark(*job.place, job.context.lease, mark) for job, mark in some]
             values = self.meta.invoke_all(statements, command_id=command_id).values
             self._unanswered = None
             for (job, mark), is_taken in zip(some, values, strict=True):
+                job.ended = None
                 if is_taken:
                     self._let_go(job)
                     self._on_ended(job.context, mark)
@@ -315,10 +320,13 @@ class Executor:
         return stopped
 
     def give_back(self) -> None:
-        """Release the jobs that have not ended, so that other executors can take them at once."""
+        """Release the jobs that have not ended, so that other executors can take them at once.
+
+        A job whose code still runs keeps its lease: the executor that adopts it cleans up.
+        """
         self.flush()
         statements: list[Statement] = []
-        for job in self.jobs.values():
+        for job in [job for job in self.jobs.values() if not job.is_running]:
             try:
                 if not job.operation.resumable:
                     self._clean(job)
@@ -369,24 +377,36 @@ class Executor:
         soonest = min((job.due_at for job in self.jobs.values()), default=-inf)
         return max(soonest - self.manager.engine.steady(), 0.0)
 
-    def step(self, operation: OperationId, most: int) -> bool:
-        """Take jobs, run the due ones, record how they ended. False if none was due."""
+    def step(self, operation: OperationId, most: int, workers: Workers = IN_TURN) -> bool:
+        """Take jobs, begin the due ones, wait for some to end, record how they ended. False if none was due or ran.
+
+        Raises errors of the store, and `CannotExecute`; other calls may still run then.
+        """
         self.watch()
         if len(self.jobs) < most:
             self.take(operation, most - len(self.jobs))
-        ended = {id(job) for job, _ in self._ended}
         now = self.manager.engine.steady()
-        due = [job for job in self.jobs.values() if job.due_at <= now and id(job) not in ended]
-        for batch in _batches(due):
-            self.beat_if_due()
-            self.run(*batch)
+        with self._lock:
+            due = [job for job in self.jobs.values() if job.is_idle and job.due_at <= now]
+        for batch in _batches(due, workers.n_threads - len(self._calls)):
+            call = workers.submit(self.run, *batch)
+            self._calls.add(call)
+            for job in batch:
+                job.call = call
+        is_busy = bool(self._calls)
+        self._calls = running_after(self._calls, workers.n_threads)
         self.flush()
-        return bool(due)
+        return is_busy
 
 
-def _batches(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Jobs of one batched operation are run together, all others alone."""
+def _batches(jobs: Iterable[Job], n_free: int) -> list[list[Job]]:
+    """Jobs of one batched operation are divided among the free workers, all others are run alone."""
     found: dict[object, list[Job]] = {}
     for job in jobs:
         found.setdefault(job.context.operation if job.operation.batched else job.place, []).append(job)
-    return list(found.values())
+    return [share for together in found.values() for share in _shares(together, n_free)]
+
+
+def _shares(jobs: list[Job], n_free: int) -> list[list[Job]]:
+    size = ceil(len(jobs) / max(n_free, 1))
+    return [jobs[start : start + size] for start in range(0, len(jobs), size)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.meta_storage import MetaStorage
+from databuild_dagster.engine.operations.workers import Call
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest, LeaseLost
 from databuild_dagster.model.operations import invokes, records
@@ -18,9 +20,6 @@ from databuild_dagster.model.operations.records import Lease, Mark
 from databuild_dagster.model.operations.states import JobState
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.model.wording import one_line
-
-if TYPE_CHECKING:
-    from databuild_dagster.engine.operations.executor import Executor
 
 #: Of one mark; one event records many marks.
 MAX_DETAIL_BYTES = 1024 * 1024
@@ -48,10 +47,23 @@ class CannotExecute(Exception):
     """Raised around jobs if this process can run none; passed on to its host."""
 
 
+class Host(Protocol):
+    """The executor as a job knows it."""
+
+    manager: DistributedOperationManager
+    meta: MetaStorage
+    #: For the jobs' code: Spark, logging.
+    extras: Any
+    contexts: ContextFactory
+
+    def beat_if_due(self) -> None:
+        """Send a heartbeat if the last one is old enough."""
+
+
 class JobContext:
     """A job for its code: its ref and instance, and the recording of progress and end."""
 
-    def __init__(self, executor: Executor, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
+    def __init__(self, executor: Host, id: OperationId, partition: str, lease: Lease, instance: str | None) -> None:
         self._executor = executor
         self.operation = id
         #: The partition's key, "" for a dataset without partitions.
@@ -67,7 +79,6 @@ class JobContext:
         self.is_stopped = False
         #: Called then, perhaps by another thread: to interrupt code that cannot check.
         self.on_stop: list[Callable[[], None]] = []
-        #: For the host of the executor: Spark, logging.
         self.extras = executor.extras
         self.mark: Mark | None = None
 
@@ -137,6 +148,10 @@ class JobContext:
         raise LeaseLost(id=str(self.operation), partition=self.partition)
 
 
+#: Makes the context of a job: `JobContext`, or a subclass.
+ContextFactory: TypeAlias = Callable[[Host, OperationId, str, Lease, str | None], JobContext]
+
+
 class Job:
     """One job that this executor has."""
 
@@ -152,6 +167,19 @@ class Job:
         self.is_begun = False
         #: Whether this executor has lost it: only its clean-up must follow.
         self.is_dropped = False
+        #: Its end, until that is recorded. A worker sets it before its call ends.
+        self.ended: Mark | None = None
+        #: The latest call of its code.
+        self.call: Call | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self.call is not None and not self.call.done()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether its code may be called: it neither runs nor has ended."""
+        return not self.is_running and self.ended is None
 
     @property
     def place(self) -> tuple[OperationId, str]:
@@ -159,7 +187,7 @@ class Job:
 
 
 def clean_up(
-    executor: Executor, operation: DistributedOperation[Any], arg: Any, context: JobContext, tokens: Iterable[str]
+    executor: Host, operation: DistributedOperation[Any], arg: Any, context: JobContext, tokens: Iterable[str]
 ) -> None:
     """Clean up after a job under each of some tokens."""
     for token in tokens:

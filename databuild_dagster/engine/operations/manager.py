@@ -57,7 +57,7 @@ class DistributedOperation(Generic[A]):
     """The code of one type of operations; it keeps no state of a single operation.
 
     A job may run again at any time, in another process, while its earlier run continues. Its writes must allow that: name
-    them by `context.token`, or make them idempotent.
+    them by `context.token`, or make them idempotent. Jobs of one executor run in threads beside each other.
     """
 
     #: A text that never changes, because keys contain it.
@@ -72,6 +72,8 @@ class DistributedOperation(Generic[A]):
     resumable: ClassVar[bool] = False
     #: Whether an executor passes several jobs to one call: `start_or_resume_jobs`.
     batched: ClassVar[bool] = False
+    #: Calls that an executor makes at a time. None: as many as it has cores; of a batched type one.
+    parallel: ClassVar[int | None] = None
     #: Increased when older code could not read today's argument.
     version: ClassVar[int] = 1
     #: The type of the argument, which is stored as JSON.
