@@ -11,9 +11,9 @@ from pathlib import Path
 
 import click
 
-from databuild_dagster.cli.building import MAX_EXPLAINED, AssetDone, Built, Workshop, build_refs
+from databuild_dagster.cli.building import AssetDone, Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.options import Selection, Where, common, definitions, selection, tabular
+from databuild_dagster.cli.options import DURATION, Selection, Where, common, definitions, selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
@@ -39,14 +39,29 @@ MAX_NAMED = 5
 @click.option("--comment", default="", help="The reason, shown in the list of wants.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
 @click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default=None,
+    metavar="DURATION",
+    help="Stop after this time with exit code 1; the wants stay open.",
+)
 @definitions
 @tabular
 def build(
-    selection: Selection, priority: int, comment: str, rebuild: bool, fresh: bool, where: Where, as_json: bool
+    selection: Selection,
+    priority: int,
+    comment: str,
+    rebuild: bool,
+    fresh: bool,
+    timeout: float | None,
+    where: Where,
+    as_json: bool,
 ) -> None:
     """Build REFS and what they need, and wait for the end.
 
-    What is live already is not built again, unless --rebuild says so; what another process is building is waited for.
+    What is live already is not built again, unless --rebuild says so; what another process is building is waited for. Other
+    open wants are left to the orchestrator.
     On a terminal, what Dagster, Spark and the assets print goes to the file logs/build-TIME.log of the Dagster home.
     """
     home = dagster_home()
@@ -60,14 +75,14 @@ def build(
         display.enter_context(progress.shown(screen(), is_alone=log is not None))
         wants, comment = tuple((ref,) for ref in refs), comment or "databuild build"
         command = CreateWants(wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh)
-        built = build_refs(workshop, command, progress=progress)
+        built = build_refs(workshop, command, progress=progress, timeout_seconds=timeout)
     if as_json:
         emit(built.as_json())
     else:
         _summarize(built, refs, log)
     if built.interrupted:
         raise Exit(INTERRUPTED)
-    if built.not_live:
+    if built.not_live or built.timed_out is not None:
         raise Exit(FAILED)
 
 
@@ -128,7 +143,7 @@ class _Seen:
     def launching(self, job: str, n_partitions: int) -> None:
         self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
 
-    def waiting(self, jobs: Sequence[str]) -> None:
+    def waiting(self, sentence: str) -> None:
         """One tick never waits."""
 
     def coordinated(self, done: Coordination) -> None:
@@ -174,9 +189,8 @@ def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
     if built.interrupted:
         again = f"databuild build {' '.join(refs)}" if len(refs) <= MAX_NAMED else "run the same command"
         click.echo(f"Interrupted: the want is taken back, and what is live stays live. To continue: {again}")
-    if built.for_others:
-        named = [f"{ref}{f' for {who}' if who else ''}" for ref, who in built.for_others.items()]
-        click.echo(f"Built for others, not for this command: {few_of(named, MAX_EXPLAINED)}.")
+    if built.timed_out is not None:
+        click.echo(f"{built.timed_out.message} {built.timed_out.advice}")
     n_refs = built.live + len(built.not_live)
     reused = f" ({built.reused} before)" if built.reused else ""
     if built.launches or built.not_live:
@@ -186,6 +200,8 @@ def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
         doing = f"; nothing to build; {built.seconds:.1f} s."
     if built.canceled:
         doing += f" {count(built.canceled, 'job run')} canceled."
+    if built.left_to_orchestrator:
+        doing += f" {count(built.left_to_orchestrator, 'want')} of arcs left to the orchestrator."
     if log is not None and (built.failed or (built.not_live and not built.interrupted)):
         doing += f" Log: {_short(log)}"
     click.echo(f"{built.live} of {count(n_refs, 'ref')} live{reused}{doing}")

@@ -1,6 +1,6 @@
-"""Refs become live by ticks of this process: want, tick, execute what was launched, until every want has ended.
+"""Refs become live by ticks of this process: want, tick, execute what was launched, until every want has ended (rule 8.9).
 
-Bounded by the wants: they end when their refs are live or failed; when nothing goes on anywhere and they are still open,
+Bounded by the wants: they end when their refs are live or failed. When nothing builds what they need and they are still open,
 what is missing cannot be built here, and that is the answer.
 """
 
@@ -9,14 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
-from databuild_dagster.cli.history import asked_by
-from databuild_dagster.cli.output import picked
-from databuild_dagster.cli.process import heed_no_more_interrupts
+from databuild_dagster.cli.output import error_as_json, picked, when
+from databuild_dagster.cli.process import Alarm, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.engine import Engine
@@ -24,12 +23,13 @@ from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
-from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.queries.served import Awaited
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -39,17 +39,21 @@ if TYPE_CHECKING:
 
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
-#: Refs of others with the names of those who asked for them.
-MAX_EXPLAINED = 3
 #: One launch after another: two Dagster runs in one process deadlock.
 ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
+
+
+class BuildTimedOut(DatabuildError):
+    """The build has not ended after {seconds:g} s: it waits for {what}."""
+
+    hint = "Its wants stay open: the same command, or an orchestrator, continues."
 
 
 class Progress(Protocol):
     """A display of the progress."""
 
     def launching(self, job: str, n_partitions: int) -> None: ...
-    def waiting(self, jobs: Sequence[str]) -> None: ...
+    def waiting(self, sentence: str) -> None: ...
     def coordinated(self, done: Coordination) -> None: ...
 
 
@@ -77,8 +81,8 @@ class Workshop:
         engine = engine_for(instance)
         return cls(instance, engine, locations, register_all(engine, locations))
 
-    def tick(self, progress: Progress | None = None) -> TickReport:
-        """One tick for every location, and the launches that it gave, executed here."""
+    def tick(self, progress: Progress | None = None, serving: Collection[Ref] | None = None) -> TickReport:
+        """One tick for every location, and the launches that it gave, executed here. `serving`: as `run_tick`."""
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import QUIET, execute_order
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
@@ -89,7 +93,7 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             launcher = OrderCollector(self.instance)
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
-            report = run_tick(self.instance, location.repository, deployment, launcher)
+            report = run_tick(self.instance, location.repository, deployment, launcher, serving=serving)
             whole.add(report)
             coordination, _ = operations_tick(self.instance, location.deployment)()
             if progress is not None:
@@ -146,33 +150,50 @@ class Built:
     canceled: int = 0
     #: The assets of the request and of its inputs, as far as something was built or is not live.
     assets: list[AssetDone] = field(default_factory=list)
-    #: Refs that this process built although the request did not need them, the first of them with who asked for it.
-    for_others: dict[Ref, str | None] = field(default_factory=dict)
     seconds: float = 0.0
     interrupted: bool = False
+    #: Refs that arcs wanted meanwhile, and how many of their wants are open: an orchestrator builds them.
+    fired: set[Ref] = field(default_factory=set)
+    left_to_orchestrator: int = 0
+    #: It ended for its timeout, and the job runs for which it waited then.
+    timed_out: BuildTimedOut | None = None
+    waits_for: list[Awaited] = field(default_factory=list)
     #: What to do about what is not live.
     hints: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """Rules 15."""
+        """Rules 15. A build launches nothing for others, and says so under the names of old (rule 8.9)."""
+        timed_out = {} if self.timed_out is None else {"error": error_as_json(self.timed_out)}
         return {
             "request_id": self.request_id,
             "refs": {"live": self.live, "failed": len(self.not_live)},
             "job_runs": picked(self, "succeeded", "dep_missed", "failed", "canceled"),
             "launches": self.launches,
-            "for_others": list(self.for_others),
+            "for_others": [],
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
             "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
             "hints": self.hints,
-            "asked_by": self.for_others,
+            "asked_by": {},
             "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
             "interrupted": self.interrupted,
+            "left_to_orchestrator": self.left_to_orchestrator,
+            "waits_for": [
+                {
+                    **picked(run, "ref", "job_run", "state", "job", "dagster_run_id"),
+                    "process": process_of(run),
+                    "since": when(run.since),
+                }
+                for run in self.waits_for
+            ],
+            **timed_out,
         }
 
 
-def build_refs(workshop: Workshop, command: CreateWants, *, progress: BuildProgress) -> Built:
-    """Create wants, and work until all of them have ended. Raises `DatabuildError` before anything is recorded."""
+def build_refs(
+    workshop: Workshop, command: CreateWants, *, progress: BuildProgress, timeout_seconds: float | None = None
+) -> Built:
+    """Create wants, and work until all of them have ended, or the timeout. Raises `DatabuildError` before anything is recorded."""
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
     began = time.monotonic()
@@ -184,12 +205,16 @@ def build_refs(workshop: Workshop, command: CreateWants, *, progress: BuildProgr
     assert outcome.request_id is not None
     built = Built(outcome.request_id)
     built.reused = _n_live(engine, refs)
+    alarm = Alarm(timeout_seconds)
     try:
-        _work(workshop, built, progress)
+        with alarm:
+            _work(workshop, built, progress)
     except KeyboardInterrupt:
-        built.interrupted = True
+        built.interrupted = not alarm.has_rung
         heed_no_more_interrupts()
-        _clean_up(engine, built.request_id)
+        if alarm.has_rung:
+            _report_timeout(engine, built, timeout_seconds)
+        _clean_up(engine, built.request_id, keep_wants=alarm.has_rung)
     progress.end()
     _count(engine, progress.tally, built)
     _tell_refs(engine, refs, built)
@@ -201,15 +226,17 @@ def build_refs(workshop: Workshop, command: CreateWants, *, progress: BuildProgr
 def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
     engine = workshop.engine
     pause = threading.Event()
-    while _is_open(engine, built.request_id):
-        report = workshop.tick(progress)
-        if not report.idle or not _is_open(engine, built.request_id):
+    while serving := _unserved(engine, built.request_id):
+        report = workshop.tick(progress, serving)
+        built.fired.update(report.fired)
+        if not report.idle or not (serving := _unserved(engine, built.request_id)):
             continue
-        if launches := engine.queries.open_launches():
-            progress.waiting(sorted({launch.job for launch in launches}))
+        waiting = awaited_by(engine, serving, report.planned_at)
+        if waiting.job_runs:
+            progress.waiting(waiting.sentence)
             pause.wait(WAIT_SECONDS)
-        elif (retry_at := engine.queries.next_retry_at(engine.now())) is not None:
-            pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        elif waiting.retry_at is not None:
+            pause.wait(min(max(waiting.retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif engine.queries.head().seq != report.began_at:
             # A launch that was out during the tick has ended since; the next tick sees what became due by that.
             continue
@@ -218,23 +245,37 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             return
 
 
-def _is_open(engine: Engine, request_id: str) -> bool:
-    return any(want.state in OPEN_WANTS for want in engine.queries.wants_named(request_id))
+def _unserved(engine: Engine, request_id: str) -> list[Ref]:
+    """The refs of the request that are not live; none when all of its wants have ended."""
+    wants = engine.queries.wants_named(request_id)
+    if not any(want.state in OPEN_WANTS for want in wants):
+        return []
+    return [ref for want in wants if want.state is not WantState.SUCCESSFUL for ref in want.refs]
+
+
+def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None:
+    """Say what the request waits for, while the job runs of this process are still open."""
+    if serving := _unserved(engine, built.request_id):
+        waiting = awaited_by(engine, serving, engine.now())
+        built.waits_for = waiting.job_runs
+        built.timed_out = BuildTimedOut(seconds=seconds, what=waiting.sentence)
 
 
 def _n_live(engine: Engine, refs: Sequence[Ref]) -> int:
     return sum(state is InstanceState.LIVE for state in engine.queries.states(refs).values())
 
 
-def _clean_up(engine: Engine, request_id: str) -> None:
-    """Ctrl-C: cancel wants of ours alone; refs that others want too are built by their orchestrator."""
+def _clean_up(engine: Engine, request_id: str, *, keep_wants: bool) -> None:
+    """Cancel the job runs of this process, and unless they are to stay open the wants of this request alone: refs that others
+    want too are built by their orchestrator."""
     for launch in engine.queries.open_launches():
         if this_process() not in (launch.owner, launch.holder):
             continue
         runs = engine.queries.job_runs_of_launch(launch.launch_id)
         open_runs = tuple(run.id for run in runs if run.state in OPEN_JOB_RUNS)
         _unless_refused(engine, CancelJobRuns(job_run_ids=open_runs, reason="interrupted", keep_wants=True))
-    _unless_refused(engine, CancelWants(ids=(request_id,), reason="interrupted"))
+    if not keep_wants:
+        _unless_refused(engine, CancelWants(ids=(request_id,), reason="interrupted"))
 
 
 def _unless_refused(engine: Engine, command: CancelJobRuns | CancelWants) -> None:
@@ -256,11 +297,9 @@ def _count(engine: Engine, tally: Tally, built: Built) -> None:
     for asset, counts in tally.count().items():
         if asset in seconds or set(+counts) != {"live"}:
             built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))
-    built.for_others = dict.fromkeys(tally.for_others())
-    if named := list(built.for_others)[:MAX_EXPLAINED]:
-        uuids = {ref: canonical.uuid or "" for ref, canonical in engine.queries.canonical(named).items()}
-        askers = who_asked(engine.queries, uuids.values())
-        built.for_others |= {ref: asked_by(ref, askers[uuid]) for ref, uuid in uuids.items()}
+    if built.fired:
+        wanted = engine.queries.wanted(built.fired).values()
+        built.left_to_orchestrator = sum(bool(found.n_open_wants) for found in wanted)
 
 
 def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:

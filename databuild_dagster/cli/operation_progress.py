@@ -16,6 +16,7 @@ from rich.text import Text
 from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.progress import Display
+from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import absences_of
@@ -117,16 +118,10 @@ def _rows(tracked: Tracked, now: float) -> Iterator[tuple[str, str, str, str]]:
     for partition, taken in list(tracked.taken.items()):
         if partition in troubles:
             continue
-        yield partition, "running", _process(taken.lease.holder), "cyan"
+        yield partition, "running", in_words(taken.lease.holder), "cyan"
     for partition, state in reversed(list(tracked.done.items())):
         if state is JobState.SUCCESS:
             yield partition, "done", "", "green"
-
-
-def _process(holder: str) -> str:
-    """host/boot/namespace/pid/start, as `engine.holders` names them."""
-    parts = holder.split("/")
-    return f"{parts[0]}, process {parts[3]}" if len(parts) == 5 else holder
 
 
 def follow_to_end(following: Following, timeout_seconds: float | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from databuild_dagster.engine import wording
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import SHORT_ID, few_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
@@ -53,6 +54,11 @@ STYLES = {
 def emit(value: Any) -> None:
     """One JSON value on stdout."""
     click.echo(json.dumps(value, default=str))
+
+
+def error_as_json(error: DatabuildError) -> dict[str, str]:
+    """Rules 15."""
+    return {"type": type(error).__name__, "message": error.message, "hint": error.advice}
 
 
 def answer(value: Any, sentence: str, *, as_json: bool) -> None:

@@ -44,6 +44,36 @@ def heed_no_more_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+class Alarm:
+    """Interrupts the main thread once, as Ctrl-C does, so that what runs there ends in the same way."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds = seconds
+        self.has_rung = False
+        self._is_off = False
+        self._lock = threading.Lock()
+        self._timer = None if seconds is None else threading.Timer(seconds, self._ring)
+
+    def __enter__(self) -> Alarm:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        with self._lock:
+            self._is_off = True
+
+    def _ring(self) -> None:
+        # Under the lock: after the end of the block no signal comes.
+        with self._lock:
+            if not self._is_off:
+                self.has_rung = True
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
 @contextmanager
 def printing_to_stderr() -> Iterator[None]:
     """Send to stderr what assets, or Dagster for them, print within: stdout is for the answer."""

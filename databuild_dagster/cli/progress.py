@@ -92,15 +92,15 @@ class BuildProgress(Display):
         self._waiting_for = ""
 
     def launching(self, job: str, n_partitions: int) -> None:
+        self._waiting_for = ""
         if not self.is_live:
             self.tell()
         self.say(f"{job}: building {count(n_partitions, 'partition')}")
 
-    def waiting(self, jobs: Sequence[str]) -> None:
-        text = f"waiting for others, which are building {', '.join(jobs)}"
-        if text != self._waiting_for:
-            self._waiting_for = text
-            self.say(text)
+    def waiting(self, sentence: str) -> None:
+        if sentence != self._waiting_for:
+            self._waiting_for = sentence
+            self.say(f"waiting for {sentence}")
 
     def coordinated(self, done: Coordination) -> None:
         for id, outcome in done.completed.items():
@@ -146,7 +146,9 @@ class BuildProgress(Display):
             took = Text(f"{seconds[asset]:.1f}" if asset in seconds else "·", style="" if asset in seconds else "dim")
             stages = [self._spark.stages_of(running.get(asset, ()))] if running and self._spark else []
             table.add_row(asset, *cells, took, *stages)
-        return Group(Text(f"{n_live} of {count(n_asked, 'ref')} live, {self.seconds:.0f} s", style="bold"), table)
+        head = Text(f"{n_live} of {count(n_asked, 'ref')} live, {self.seconds:.0f} s", style="bold")
+        waiting = [Text(f"waiting for {self._waiting_for}")] if self._waiting_for and not self.is_over else []
+        return Group(head, table, *waiting)
 
 
 class SparkJobs:

@@ -52,7 +52,7 @@ class Launch:
 
 
 class Tally:
-    """The refs of a request and the inputs that they need, and all that this process builds beside them."""
+    """The refs of a request and the inputs that they need, and all that this process builds."""
 
     def __init__(self, queries: Queries, refs: Sequence[Ref], first_seq: int) -> None:
         self.asked = tuple(dict.fromkeys(refs))
@@ -114,14 +114,9 @@ class Tally:
                     found[asset] = (*found.get(asset, ()), launch_id)
         return found
 
-    def for_others(self) -> list[Ref]:
-        """The refs that this process built although neither the request nor its inputs name them."""
-        needed = self._needed()
-        ours = (ref for launch in self.launches.values() if launch.is_ours for ref in launch.refs)
-        return list(dict.fromkeys(ref for ref in ours if ref not in needed))
-
     def _counted(self) -> dict[Ref, None]:
-        return self._needed() | dict.fromkeys(self.for_others())
+        ours = (ref for launch in self.launches.values() if launch.is_ours for ref in launch.refs)
+        return self._needed() | dict.fromkeys(ours)
 
     def _needed(self) -> dict[Ref, None]:
         needed = dict.fromkeys(self.asked)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.planning import DueRef
 
 
@@ -30,10 +32,14 @@ def built_here(datasets: Mapping[int, DatasetSpec], location: str) -> dict[int, 
 
 
 class Looks:
-    """The place of each dataset in its due refs, where the next look begins. `name` is of those who look."""
+    """The place of each dataset in its due refs, where the next look begins. `name` is of those who look.
 
-    def __init__(self, engine: Engine, name: str) -> None:
-        self._queries = engine.queries
+    With `serving`, they look only at these refs and what they need (rule 8.9).
+    """
+
+    def __init__(self, engine: Engine, name: str, serving: Collection[Ref] | None = None) -> None:
+        queries = engine.queries
+        self._due = queries.due_refs if serving is None else partial(queries.due_among, serving)
         self._places: dict[int, int] = engine.memory.of((Looks, name), dict)
 
     def look(self, dataset_ids: Iterable[int], now: float, most: int) -> Look:
@@ -44,7 +50,7 @@ class Looks:
         refs: list[DueRef] = []
         passed: dict[int, int] = {}
         for place, ids in by_place.items():
-            found = self._queries.due_refs(ids, now, -(-most // len(by_place)), skipped=place)
+            found = self._due(ids, now, -(-most // len(by_place)), skipped=place)
             cut_off = found.cut_off
             refs += found.refs
             passed |= dict.fromkeys(cut_off, place + found.of_each)

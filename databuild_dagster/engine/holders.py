@@ -37,6 +37,12 @@ def _name_of_own(pid: int) -> str:
     return "/".join((*_machine(), str(pid), start_of(pid) or "-"))
 
 
+def in_words(holder: str) -> str:
+    """Such as: process 4711 on host-1."""
+    parts = holder.split("/")
+    return f"process {parts[3]} on {parts[0]}" if len(parts) == 5 else holder
+
+
 def surely_gone(holder: str) -> bool:
     """True only if the named process ran on this machine and has ended."""
     parts = holder.split("/")

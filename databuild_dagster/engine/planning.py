@@ -24,7 +24,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Reason, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
@@ -193,12 +193,13 @@ def plan_due(
     """
     engine = this.engine
     datasets = built_here(known, this.location)
-    looks = Looks(engine, "planning")
+    looks = Looks(engine, "planning", this.serving)
     look = looks.look(datasets, now, this.limits.due_refs)
     plan = Plan(is_cut_off=bool(look.passed))
     if not look.refs:
         return plan
-    due, inputs = plannable(engine, datasets, look.refs, aside)
+    siblings = [] if this.serving is None else _due_siblings(this, datasets, look.refs, now)
+    due, inputs = plannable(engine, datasets, look.refs + siblings, aside)
     foreign = {spec.asset for spec in known.values() if spec.kind.is_foreign}
     if foreign:
         refs = [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]
@@ -222,6 +223,23 @@ def plan_due(
         plan.launches.append(_launch(this, datasets, launch_set, [due[place] for place in launch_set.places]))
     looks.pass_over(look, {ref.dataset_id for ref in due if level.needs[ref.ref].reason not in _HELD_BACK})
     return plan
+
+
+def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], now: float) -> list[DueRef]:
+    """The other outputs, of the job runs that build these refs, that are due too (rule 8.9)."""
+    assets: dict[str, list[str]] = defaultdict(list)
+    for spec in datasets.values():
+        assets[spec.job].append(spec.asset)
+    siblings = {
+        make_ref(asset, partition_key_of(ref.ref))
+        for ref in due
+        for asset in assets[datasets[ref.dataset_id].job]
+        if asset != datasets[ref.dataset_id].asset
+    } - {ref.ref for ref in due}
+    if not siblings:
+        return []
+    found = this.engine.queries.due_among(siblings, datasets, now, this.limits.due_refs)
+    return [ref for ref in found.refs if ref.ref in siblings]
 
 
 def _observe(this: Pass, refs: Sequence[Ref], plan: Plan, aside: SetAside) -> None:

@@ -7,6 +7,7 @@ own, decided again in its transaction, so a second orchestrator does no harm.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import chain
 
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
@@ -36,6 +37,8 @@ from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 MAX_LEVELS = 50
 #: Overdue wants of one tick; the next tick finds the others.
 MAX_OVERDUE_WANTS = 1000
+#: Why a launch that its orchestrator left is lost: `build` would launch refs that it does not serve (rule 8.9).
+SERVED_IN_PART = "its orchestrator did not start it, and the build that found it needs only some of its refs"
 #: The actor of a tick's commands in the log.
 ACTOR = "orchestrator"
 
@@ -46,6 +49,8 @@ class TickReport:
 
     #: The last event before it; of several ticks, before the first.
     began_at: int = 0
+    #: The time by which it looked for due refs; of several ticks, the first.
+    planned_at: float = 0.0
     #: Launches handed to the launcher, new or again.
     launched: list[str] = field(default_factory=list)
     #: Wants whose time to live has ended, and wants past the deadline of their SLA.
@@ -69,6 +74,7 @@ class TickReport:
     def add(self, other: TickReport) -> None:
         """Add the results of a later tick."""
         self.began_at = self.began_at or other.began_at
+        self.planned_at = self.planned_at or other.planned_at
         self.lost |= other.lost
         self.set_aside = other.set_aside
         for name in _LISTS:
@@ -79,7 +85,9 @@ class TickReport:
         return not self.lost and not any(getattr(self, name) for name in _LISTS if name != "adopted")
 
 
-_LISTS = [entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "lost", "set_aside")]
+_LISTS = [
+    entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "planned_at", "lost", "set_aside")
+]
 
 
 def tick(this: Pass) -> TickReport:
@@ -111,6 +119,7 @@ def tick(this: Pass) -> TickReport:
     ]
     with aside.guard("the wanted refs of sources"):
         report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs)
+    report.planned_at = now
     room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
     for level in range(1, MAX_LEVELS + 1):
         plan = plan_due(this, datasets, aside, now=now, room=room, is_last=level == MAX_LEVELS)
@@ -194,7 +203,10 @@ def _look_after_one(
     never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
     if not never_came or not (launch.owner == this.owner or judge.abandoned(launch, now)):
         return
-    if gone := _why_no_order(engine, launch):
+    are_served = _are_served(this, launch)
+    if not any(are_served):
+        return
+    if gone := _why_no_order(engine, launch) or (None if all(are_served) else SERVED_IN_PART):
         _declare_lost(this, launch, None, gone, report)
     else:
         this.launcher.launch(_order_again(engine, launch, dataset))
@@ -215,14 +227,23 @@ def _declare_lost(
 
 def _why_no_order(engine: Engine, launch: LaunchView) -> str | None:
     """Its location has no such asset or partition any longer, so Dagster would refuse the order, and others with it."""
-    for run in engine.queries.job_runs_of_launch(launch.launch_id):
-        for ref in run.refs if run.state is JobRunState.QUEUED else ():
+    for run in _queued(engine, launch):
+        for ref in run.refs:
             dataset = engine.queries.dataset(asset_of(ref))
             if dataset is None or dataset.location != launch.location:
                 return f"{asset_of(ref)} is not an asset of location {launch.location} any longer"
             if why := engine.catalog.why_not(dataset, partition_key_of(ref)):
                 return f"{ref} cannot be launched: {why}"
     return None
+
+
+def _are_served(this: Pass, launch: LaunchView) -> list[bool]:
+    """Of each of its queued job runs, whether this tick may launch it (rule 8.9)."""
+    if this.serving is None:
+        return [True]
+    runs = [run.refs for run in _queued(this.engine, launch)]
+    served = this.engine.queries.served_among(this.serving, chain.from_iterable(runs))
+    return [not served.isdisjoint(refs) for refs in runs]
 
 
 def _adopt(this: Pass, launch: LaunchView, aside: SetAside) -> list[str]:
@@ -245,8 +266,12 @@ def _dataset_of(engine: Engine, launch: LaunchView) -> DatasetSpec | None:
     return engine.queries.dataset(asset_of(runs[0].refs[0])) if runs else None
 
 
+def _queued(engine: Engine, launch: LaunchView) -> list[JobRunView]:
+    return [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.QUEUED]
+
+
 def _order_again(engine: Engine, launch: LaunchView, dataset: DatasetSpec | None) -> LaunchOrder:
-    runs = [run for run in engine.queries.job_runs_of_launch(launch.launch_id) if run.state is JobRunState.QUEUED]
+    runs = _queued(engine, launch)
     keys = tuple(run.partition_key for run in runs)
     if dataset is not None and len(keys) > 1:
         keys = tuple(key for chunk in engine.catalog.launchable(dataset, keys, len(keys)) for key in chunk)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import Foreign, Launcher, Remains
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.log import Head
 
 
@@ -48,3 +49,5 @@ class Pass:
     #: The registered datasets of all locations by id, and the log's end; the tick reads what is None.
     datasets: Mapping[int, DatasetSpec] | None = None
     head: Head | None = None
+    #: The tick launches only these refs and what they need (rule 8.9); None: all due refs of the location.
+    serving: Collection[Ref] | None = None

@@ -1,6 +1,8 @@
 """`databuild build`: what is wanted becomes live, once, and the answer says what happened (rules 5, 6, 15)."""
 
+import os
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -130,16 +132,77 @@ def test_a_build_that_fails_says_in_json_what_is_not_live_and_why(project: Proje
     assert (done.json["asked_by"], done.json["interrupted"]) == ({}, False)
 
 
-def test_a_build_names_what_it_built_for_others_and_its_last_line_has_seconds(project: Project) -> None:
-    project.build(DAYS[0])
-    project.ask("taint", DAYS[0], "--reason", "a shop was missing")
+OTHERS = """
+import dagster as dg
+import pandas as pd
 
-    done = project.call("build", DAYS[1], LOGNAME="finn")
+from databuild_dagster import build_definitions, databuild_asset
 
-    for_others, last = done.out.splitlines()
-    assert for_others.startswith(f"Built for others, not for this command: {DAYS[0]} for user:")
-    assert re.fullmatch(r"1 of 1 ref live in [\d.]+ s: orders 2 \([\d.]+ s\)\.", last), last
-    assert project.build(DAYS[1])["for_others"] == []
+keys = dg.StaticPartitionsDefinition([f"{n:03}" for n in range(300)])
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-03")
+
+@databuild_asset(partitions_def=keys)
+def many() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+@databuild_asset(partitions_def=daily)
+def first() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+@databuild_asset(partitions_def=daily)
+def second(first: pd.DataFrame) -> pd.DataFrame:
+    return first * 2
+
+@databuild_asset(partitions_def=daily, subscribe="first")
+def woken(first: pd.DataFrame) -> pd.DataFrame:
+    return first * 3
+
+defs = build_definitions([many, first, second, woken])
+"""
+
+
+def test_a_build_leaves_300_other_wants_and_those_of_arcs_to_the_orchestrator(project: Project) -> None:
+    """Rule 8.9"""
+    project.define(OTHERS)
+    project.call("tick")
+    project.call("want", "create", "many@*", "--priority", "5")
+
+    done = project.call("build", "second@2024-01-01")
+
+    assert done.code == 0, done
+    last = r"1 of 1 ref live in [\d.]+ s: second 1 \([\d.]+ s\), first 1 \([\d.]+ s\)\. 1 want of arcs left to the orchestrator\."
+    assert re.fullmatch(last, done.out.splitlines()[-1]), done.out
+    assert [run["state"] for run in project.ask("job-run", "list")] == ["Succeeded", "Succeeded", "DepMissed"]
+    assert len(project.ask("want", "list", "--limit", "1000")) == 301
+    again = project.build("second@2024-01-01")
+    assert (again["launches"], again["for_others"], again["left_to_orchestrator"]) == (0, [], 0)
+
+
+def test_a_build_names_the_job_run_and_the_process_that_it_waits_for_until_its_timeout(project: Project) -> None:
+    """Rule 8.9"""
+    assert project.call("tick").code == 0
+    dagster_run_id = project.claim(DAYS[0])
+    (running,) = project.ask("job-run", "list", "--open")
+    process = f"process {os.getpid()} on {socket.gethostname()}"
+
+    done = project.call("build", DAYS[0], "--timeout", "1s", "--json")
+
+    waits_for = f"{DAYS[0]}: job run {running['id']} builds it since {running['started_at']}, {process}"
+    assert f"waiting for {waits_for}\n" in done.err
+    assert (done.code, done.json["interrupted"]) == (1, False)
+    error = done.json["error"]
+    assert (error["type"], error["message"]) == (
+        "BuildTimedOut",
+        f"The build has not ended after 1 s: it waits for {waits_for}.",
+    )
+    (awaited,) = done.json["waits_for"]
+    assert (awaited["job_run"], awaited["dagster_run_id"], awaited["process"]) == (
+        running["id"],
+        dagster_run_id,
+        process,
+    )
+    (want,) = project.ask("want", "list", "--source", "user")
+    assert want["request_id"] == done.json["request_id"]
 
 
 def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: Project) -> None:

@@ -1,5 +1,6 @@
 """Ctrl-C, kill -9: what was going on ends cleanly, and a second build goes on (rules 6.9, 6.10)."""
 
+import json
 import os
 import signal
 import subprocess
@@ -72,6 +73,41 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
     assert built["refs"] == {"live": 1, "failed": 0}
     assert open_job_runs(project) == []
     assert project.is_sound()
+
+
+def test_of_two_builds_that_share_an_input_one_is_killed_and_the_other_ends(project: Project) -> None:
+    """Rule 8.9: there is no daemon."""
+    project.hold("2024-01-30")
+    first = project.start("build", DAY)
+    project.wait_until_held("2024-01-30")
+    second = project.start("build", JANUARY, "--json")
+    wait_for_line(second, f"waiting for {DAY}: job run")
+
+    os.kill(first.pid, signal.SIGKILL)
+    first.communicate(timeout=MAX_SECONDS)
+    project.release("2024-01-30")
+    out, err = second.communicate(timeout=MAX_SECONDS)
+
+    assert second.returncode == 0, err
+    assert json.loads(out)["refs"] == {"live": 1, "failed": 0}
+    assert [run["state"] for run in project.ask("job-run", "list")].count("Lost") == 1
+    assert project.is_sound()
+
+
+@pytest.mark.extended
+def test_a_timeout_stops_the_job_runs_of_the_build_and_leaves_its_wants_open(project: Project) -> None:
+    """Rule 8.9"""
+    project.hold("2024-01-30")
+    process = project.start("build", DAY, "--timeout", "6s", "--json")
+    wait_for_line(process, "Interrupted: stopping")
+    project.release("2024-01-30")
+    out, err = process.communicate(timeout=MAX_SECONDS)
+
+    assert process.returncode == 1, err
+    assert json.loads(out)["error"]["type"] == "BuildTimedOut"
+    assert open_job_runs(project) == []
+    assert [want["refs"] for want in project.ask("want", "list")] == [[DAY]]
+    assert project.build(DAY)["refs"] == {"live": 1, "failed": 0}
 
 
 #: Dies, as by kill -9, when the Dagster run of a launch is made and nothing of it has started.

@@ -83,6 +83,17 @@ def test_each_line_says_what_is_new_of_an_asset(world: World, capsys: pytest.Cap
     ]
 
 
+def test_the_table_names_what_the_build_waits_for_until_it_launches_again(world: World) -> None:
+    progress = BuildProgress(world.engine, Tally(world.queries, ["month"], world.seq))
+
+    progress.waiting("day: job run 1 builds it")
+    waiting = rows_of(progress)[-1]
+    progress.launching("month", 1)
+
+    assert waiting == ["waiting", "for", "day:", "job", "run", "1", "builds", "it"]
+    assert rows_of(progress)[-1][0] == "month"
+
+
 class SparksUi(BaseHTTPRequestHandler):
     """Two answers of Spark's REST API."""
 

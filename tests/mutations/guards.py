@@ -49,6 +49,7 @@ REGISTERING = "tests/engine/test_registering.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
+TICK_SERVING = "tests/engine/test_tick_serving.py"
 WANTS = "tests/model/decide/test_wants.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 
@@ -412,5 +413,37 @@ GUARDS = (
         "    looks.pass_over(look)\n",
         "",
         ("tests/engine/test_observing.py",),
+    ),
+    Guard(
+        "a build launches due refs that it does not need",
+        "8.9",
+        "engine/planning.py",
+        'Looks(engine, "planning", this.serving)',
+        'Looks(engine, "planning")',
+        (TICK_SERVING,),
+    ),
+    Guard(
+        "a build does not build the other outputs of its job runs",
+        "8.9",
+        "engine/planning.py",
+        "    if not siblings:\n",
+        "    if True:\n",
+        (TICK_SERVING,),
+    ),
+    Guard(
+        "a build launches the abandoned launch of another build as a whole",
+        "8.9",
+        "engine/tick.py",
+        "(None if all(are_served) else SERVED_IN_PART)",
+        "None",
+        (TICK_SERVING,),
+    ),
+    Guard(
+        "a build waits without end for an input that the last call named",
+        "8.9",
+        "store/queries/served.py",
+        "CASE WHEN r.due = 1 THEN r.learned_id ELSE r.canonical_id END",
+        "r.canonical_id",
+        (TICK_SERVING,),
     ),
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunStatus, Remains
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
+from databuild_dagster.model.refs import Ref
 
 from .catalog import HERE
 from .ports import HandForeign, HandLauncher
@@ -36,7 +37,9 @@ class Orchestrator:
         self.judge = Judge(gone=gone)
         self.remains = remains
 
-    def tick(self, *, interval_seconds: float = 0.0, **limits: int) -> TickReport:
+    def tick(
+        self, *, interval_seconds: float = 0.0, serving: Collection[Ref] | None = None, **limits: int
+    ) -> TickReport:
         return tick(
             Pass(
                 self.world.engine,
@@ -48,6 +51,7 @@ class Orchestrator:
                 remains=self.remains,
                 limits=TickLimits(**limits),
                 interval_seconds=interval_seconds,
+                serving=serving,
             )
         )
 

@@ -30,6 +30,7 @@ from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
 
 #: The duty whose failure is the failure of the whole tick.
@@ -51,6 +52,8 @@ class Work:
     interval_seconds: float
     #: The datasets of all locations, and where the log ended before the tick.
     registered: Registered
+    #: The refs that a build serves; None for an orchestrator (rule 8.9).
+    serving: Collection[Ref] | None = None
     #: The report of the engine's tick, filled by it.
     report: TickReport = field(default_factory=TickReport)
 
@@ -93,6 +96,7 @@ def _tick(work: Work) -> None:
             interval_seconds=work.interval_seconds,
             datasets=work.registered.plannable,
             head=work.registered.head,
+            serving=work.serving,
         )
     )
     work.report.add(done)

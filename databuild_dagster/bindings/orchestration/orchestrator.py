@@ -4,7 +4,7 @@ All state is in the store, except how long the process has watched each launch. 
 tick finds the launch without a Dagster run and repeats the request with the same key.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dagster import (
     AssetSelection,
@@ -28,6 +28,7 @@ from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.engine.orchestrator_notes import note_code
 from databuild_dagster.engine.registering import register
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
 #: The sensor's name in Dagster.
@@ -91,12 +92,14 @@ def run_tick(
     *,
     report_problem: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
+    serving: Collection[Ref] | None = None,
 ) -> TickReport:
     """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
     `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for the assets that are
     left to another version of the code, for each arc without its source, for each failed duty, and for each reason to set
-    something aside. `interval_seconds` is the time between regular ticks. Raises `LocationTaken`, and errors of the store.
+    something aside. `interval_seconds` is the time between regular ticks. With `serving`, the tick launches only these refs and
+    what they need (rule 8.9). Raises `LocationTaken`, and errors of the store.
     """
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
@@ -119,6 +122,7 @@ def run_tick(
         remains=WarehouseRemains(engine, warehouse),
         interval_seconds=interval_seconds,
         registered=registered,
+        serving=serving,
     )
     failed = do_duties(DUTIES, work)
     for name, error in failed.items():

@@ -16,7 +16,7 @@ from typing import NamedTuple, assert_never
 
 from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import surely_gone
+from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
@@ -333,12 +333,12 @@ class _Following:
         assert launch is not None, "a job run has a launch"
         if run.state is JobRunState.QUEUED or launch.holder is None:
             queued = (
-                f"its lease is held by job run {run.id} since {when(run.buffered_at)}: launched by {_shown(launch.owner)}, "
+                f"its lease is held by job run {run.id} since {when(run.buffered_at)}: launched by {in_words(launch.owner)}, "
                 "its Dagster run has not started yet"
             )
             return [queued, *(self._orchestrator(launch.location) if self._is_gone(launch.owner) else ())]
         held = (
-            f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {_shown(launch.holder)}) "
+            f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {in_words(launch.holder)}) "
             f"since {when(run.started_at or run.buffered_at)}"
         )
         beat = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
@@ -406,9 +406,3 @@ class _Following:
             return []
         absence = absence_of(self._engine, location)
         return [] if absence is None else [absence.sentence]
-
-
-def _shown(holder: str) -> str:
-    """A process in words."""
-    parts = holder.split("/")
-    return f"process {parts[3]} on {parts[0]}" if len(parts) == 5 else holder

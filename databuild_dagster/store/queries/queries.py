@@ -10,6 +10,7 @@ from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
 from databuild_dagster.store.queries.pauses import PauseQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
+from databuild_dagster.store.queries.served import ServedQueries
 from databuild_dagster.store.queries.taints import TaintQueries
 from databuild_dagster.store.queries.wants import WantQueries
 
@@ -22,6 +23,7 @@ class Queries(
     JobRunQueries,
     PauseQueries,
     PlanningQueries,
+    ServedQueries,
     GapQueries,
     DatasetQueries,
     EventQueries,
