@@ -45,7 +45,7 @@ test-long: $(READY) ## the tests that `make test` leaves out: marked `extended`,
 test-browser: $(READY) ## the tests that look at Dagster's pages (needs chromium)
 	@status=0; $(PYTEST) -m browser $(ARGS) tests/e2e || status=$$?; $(STOP_SPARK) || true; exit $$status
 
-test-simulation: $(READY) ## a few hundred storms, and the model beside the engine; `make simulate` takes more
+test-simulation: $(READY) ## a thousand storms, and the model beside the engine; `make simulate` takes more
 	$(PYTEST) $(ARGS) tests/simulation
 
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)

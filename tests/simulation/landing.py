@@ -71,6 +71,7 @@ def watch(me: Member) -> None:
 def _look(me: Member) -> None:
     world = me.world
     world.scheduler.step("before it lists the landing folder")
+    world.port("the landing folder")
     listed = {ref: dict(files) for ref, files in sorted(world.landing.files.items())}
     canonical = me.queries.canonical(list(listed))
     news = {ref: files for ref, files in listed.items() if _mark(files) != (canonical[ref].known_origin or "")}

@@ -6,6 +6,8 @@ given, wait for what others build, claim again or take over, give up in the end.
 
 from __future__ import annotations
 
+import sqlite3
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,25 +20,51 @@ from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, La
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.errors import AlreadyStarted, JobRunEnded, NotFound, Refused, StaleJobRun
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.model.errors import (
+    AlreadyStarted,
+    IllegalMove,
+    InvalidRef,
+    JobRunEnded,
+    NotFound,
+    Refused,
+    StaleJobRun,
+    UnknownAsset,
+    UnknownPartition,
+)
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import HERE
 
+from .deploying import (
+    DEPLOYS,
+    ODD_KEYS,
+    OF_A_VERSION,
+    THERE,
+    TURN_SECONDS,
+    TURNS,
+    UNNAMEABLE_KEYS,
+    Change,
+    Definitions,
+    claimed,
+    deployed,
+)
 from .landing import WATCHER, deliver, watch
 from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
 from .scenario import OPERATORS, Deed, Scenario
-from .world import Member, World
+from .world import Member, PortTrouble, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
 HEARTBEAT_SECONDS = 10.0
 POLL_SECONDS = 2.0
+#: What an orchestrator says of itself; it ticks after 4 to 12 seconds.
+INTERVAL_SECONDS = 8.0
 TAKE_OVER_SECONDS = 10.0
 #: The least; some wait ten times as long.
 DELEGATION_TIMEOUT_SECONDS = 20.0
@@ -53,7 +81,9 @@ def populate(world: World) -> None:
     """Everybody whom the scenario names, at their time."""
     dagster = Dagster(world)
     for number in range(world.scenario.n_orchestrators):
-        _orchestrate(world, dagster, f"orchestrator {number}", 1)
+        _orchestrate(world, dagster, HERE, f"orchestrator {number}", 1)
+    if world.scenario.of_location(THERE):
+        _orchestrate(world, dagster, THERE, "orchestrator of the other location", 1)
     for number in range(world.scenario.n_watchers):
         _watch(world, f"{WATCHER} {number}", 1)
     for delivery in world.scenario.deliveries:
@@ -61,6 +91,8 @@ def populate(world: World) -> None:
     for deed in world.scenario.deeds:
         if deed.what in OPERATORS:
             operate(world, deed)
+        elif deed.what in DEPLOYS:
+            world.start(deed.name, partial(_change, deed=deed), after=deed.after)
         elif deed.name.startswith("user"):
             _use(world, deed, _Memory(), 1)
         else:
@@ -70,23 +102,26 @@ def populate(world: World) -> None:
 # The orchestrator
 
 
-def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) -> None:
+def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incarnation: int) -> None:
     def main(me: Member) -> None:
         judge = Judge(gone=world.gone(me.process))
         coordinator = coordinator_of(me, judge)
         while True:
-            tick(
+            world.ticking.add(location)
+            _tick(
                 Pass(
                     me.engine,
-                    location=HERE,
+                    location=location,
                     launcher=dagster,
                     foreign=world.foreign,
                     judge=judge,
                     owner=me.name,
                     limits=TickLimits(launches=3, open_launches=4),
                     remains=_Remains(world) if world.scenario.adopts else None,
+                    interval_seconds=INTERVAL_SECONDS,
                 )
             )
+            world.ticked.add(location)
             coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))
 
@@ -94,9 +129,20 @@ def _orchestrate(world: World, dagster: Dagster, name: str, incarnation: int) ->
 
     def ended(crashed: bool) -> None:
         if not world.scheduler.is_over:
-            _orchestrate(world, dagster, name, incarnation + 1)
+            _orchestrate(world, dagster, location, name, incarnation + 1)
 
     process.at_end.append(ended)
+
+
+def _tick(this: Pass) -> None:
+    """A tick never raises (rule 11.5)."""
+    try:
+        tick(this)
+    except (Broken, IllegalMove, sqlite3.Error):
+        # Bugs of other rules, and not of this one.
+        raise
+    except Exception as error:
+        raise Broken("tick", "".join(traceback.format_exception(error, limit=-4)).rstrip()) from error
 
 
 def _watch(world: World, name: str, incarnation: int) -> None:
@@ -118,6 +164,7 @@ class _Remains:
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
         self._world.scheduler.step("before it looks at what lost launches left")
+        self._world.port("the warehouse")
         return [self._world.written[run.id] for run in job_runs if run.id in self._world.written]
 
 
@@ -150,6 +197,11 @@ class Dagster:
     def launch(self, order: LaunchOrder) -> None:
         scheduler, mishaps = self._world.scheduler, self._world.scenario.mishaps
         scheduler.step("before it asks Dagster for a run")
+        self._world.port("a run of Dagster")
+        refs = [ref for asset in order.assets for key in order.partition_keys if (ref := ref_or_none(asset, key))]
+        if gone := [ref for ref in refs if not self._world.catalog.exists(ref)]:
+            # As Dagster refuses a selection that the code has not.
+            raise ValueError(f"{gone[0]!r} is not in the code of {order.location}")
         if scheduler.happens("its order to Dagster is lost", mishaps.order_lost):
             scheduler.tell(f"orders a run of {order.job}, which is lost")
         else:
@@ -158,13 +210,13 @@ class Dagster:
             for _ in range((not is_there) + is_twice):
                 run = self._new_run(f"launch run {len(self._runs)}", order.launch_id)
                 scheduler.tell(f"orders {run.id} of {order.job}")
-                refs = [ref for ref in self._world.scenario.refs if _is_of(ref, order)]
                 host = self._host_plain if order.kind is DatasetKind.PLAIN else self._host
                 host(run, Asking(run.id, refs), after=scheduler.current.rng.uniform(0.5, 6.0))  # type: ignore[union-attr]
         scheduler.step("after it asked Dagster for a run")
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
         self._world.scheduler.step("before it asks Dagster what became of runs")
+        self._world.port("the runs of Dagster")
         found = {}
         for launch_id, run_id in launches.items():
             runs = [
@@ -176,6 +228,7 @@ class Dagster:
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
+        self._world.port("a run of Dagster")
         run = self._runs[dagster_run_id]
         if not run.status.ended:
             run.status = DagsterRunStatus.FAILED
@@ -207,13 +260,18 @@ class Dagster:
         def main(me: Member) -> None:
             run.status = DagsterRunStatus.RUNNING
             step.append(Step(me, asking))
-            step[0].execute(run.launch_id)
+            try:
+                step[0].execute(run.launch_id)
+            except (UnknownAsset, UnknownPartition) as unknown:
+                raise PortTrouble(unknown.message) from unknown
             if not run.status.ended:
                 run.status = DagsterRunStatus.SUCCEEDED
 
         process = self._world.start(run.id, main, after=after)
 
         def ended(crashed: bool) -> None:
+            if not crashed and not run.status.ended:
+                run.status = DagsterRunStatus.FAILED
             # Who never began cannot be missed by its heartbeat; else Dagster may be the last to notice.
             is_last = bool(step and step[0].has_begun) and process.rng.random() >= 0.5
             self._noticed(run, crashed, after=NOTICED_LAST_SECONDS if is_last else NOTICED_SECONDS)
@@ -235,17 +293,17 @@ class Dagster:
                 self._world.foreign.materialize(ref, f"of {run.id}")
             run.status = DagsterRunStatus.SUCCEEDED
 
-        process = self._world.start(run.id, main, after=after)
-        process.at_end.append(lambda crashed: self._noticed(run, crashed, after=NOTICED_SECONDS))
+        def ended(crashed: bool) -> None:
+            if not crashed and not run.status.ended:
+                run.status = DagsterRunStatus.FAILED
+            self._noticed(run, crashed, after=NOTICED_SECONDS)
+
+        self._world.start(run.id, main, after=after).at_end.append(ended)
 
     def _noticed(self, run: DagsterRun, crashed: bool, *, after: float) -> None:
         """Dagster's own monitoring: nothing else would notice a run that never began, or that only waits."""
         if crashed:
             run.fails_at = self._world.scheduler.now + after
-
-
-def _is_of(ref: str, order: LaunchOrder) -> bool:
-    return asset_of(ref) in order.assets and partition_key_of(ref) in order.partition_keys
 
 
 # A Dagster run
@@ -278,11 +336,14 @@ class Step:
 
     def __init__(self, me: Member, asking: Asking) -> None:
         self.me = me
-        self.asking = asking if asking.refs else replace(asking, refs=_chosen(me.world.scenario, me))
+        #: The code that the process has loaded; others may be deployed while it runs.
+        self._code = me.world.catalog.as_now()
+        self.asking = asking if asking.refs else replace(asking, refs=_chosen(me))
         self.has_begun = False
-        spec = me.queries.dataset(asset_of(self.asking.refs[0]))
-        assert spec is not None
-        self._code_version = spec.code_version
+        if gone := [ref for ref in self.asking.refs if not self._code.exists(ref)]:
+            raise PortTrouble(f"{gone[0]!r} is not in its code")
+        self._spec = self._code.datasets[asset_of(self.asking.refs[0])]
+        self._code_version = self._spec.code_version
         self._rebuild_before = me.engine.now() if asking.rebuild else None
         self._beats: set[str] = set()
 
@@ -320,14 +381,13 @@ class Step:
         by_key: dict[str | None, list[str]] = {}
         for ref in refs:
             by_key.setdefault(partition_key_of(ref), []).append(ref)
-        new_id, scenario = self.me.engine.new_id, self.me.world.scenario
+        new_id = self.me.engine.new_id
         launch_id = new_id()
-        job = next(spec.job for spec in scenario.datasets if spec.asset == asset_of(self.asking.refs[0]))
         claim = self.me.engine.handle(
             c.ClaimRefs(
                 launch_id=launch_id,
-                job=job,
-                location=HERE,
+                job=self._spec.job,
+                location=self._spec.location,
                 dagster_run_id=self.asking.run_id,
                 holder=self.me.name,
                 runs=tuple(BufferedRun(new_id(), tuple(group), key) for key, group in by_key.items()),
@@ -362,14 +422,19 @@ class Step:
 
     def _execute(self, job_run_id: str, refs: tuple[str, ...]) -> None:
         me, mishaps = self.me, self.me.world.scenario.mishaps
-        if foreign := [
-            need for ref in refs for need in _needs(me.world, ref) if asset_of(need) in me.world.scenario.foreign
-        ]:
+        try:
+            needs = {ref: _needs(self._code, me.world.scenario, ref) for ref in refs}
+        except (KeyError, InvalidRef) as error:
+            self._report(c.FailJobRuns(failures=(c.RunFailure(job_run_id, utf8(str(error))),)))
+            return
+        datasets = self._code.datasets
+        foreign = [need for of_ref in needs.values() for need in of_ref if _is_foreign(datasets.get(asset_of(need)))]
+        if foreign:
             observe(me.engine, me.world.foreign, list(dict.fromkeys(foreign)))
         read: dict[str, dict[str, str]] = {}
         missing: dict[str, tuple[str, ...]] = {}
         for ref in refs:
-            inputs = me.queries.canonical(_needs(me.world, ref))
+            inputs = me.queries.canonical(needs[ref])
             read[ref] = {need: seen.uuid for need, seen in inputs.items() if seen.uuid is not None}
             if absent := tuple(need for need, seen in inputs.items() if seen.state is not InstanceState.LIVE):
                 missing[ref] = absent
@@ -452,22 +517,29 @@ class Step:
         return None
 
 
-def _chosen(scenario: Scenario, me: Member) -> list[str]:
+def _chosen(me: Member) -> list[str]:
     """Some outputs of one job, for some of its keys."""
-    job = me.rng.choice(scenario.ours).job
-    outputs = [spec for spec in scenario.ours if spec.job == job]
+    catalog = me.world.catalog
+    ours = [spec for spec in catalog.datasets.values() if spec.kind is DatasetKind.OURS and catalog.refs_of(spec)]
+    if not ours:
+        raise PortTrouble("the code has no asset")
+    job = me.rng.choice(ours).job
+    outputs = [spec for spec in ours if spec.job == job]
     outputs = me.rng.sample(outputs, me.rng.randint(1, len(outputs)))
-    keys = {partition_key_of(ref) for ref in scenario.refs_of(outputs[0])}
+    keys = {partition_key_of(ref) for ref in catalog.refs_of(outputs[0])}
     keys = set(me.rng.sample(sorted(keys, key=str), me.rng.randint(1, len(keys))))
-    return [ref for spec in outputs for ref in scenario.refs_of(spec) if partition_key_of(ref) in keys]
+    return [ref for spec in outputs for ref in catalog.refs_of(spec) if partition_key_of(ref) in keys]
 
 
-def _needs(world: World, ref: str) -> list[str]:
+def _needs(code: Definitions, scenario: Scenario, ref: str) -> list[str]:
     """What is declared, and what only shows when it runs."""
-    spec = world.catalog.datasets[asset_of(ref)]
-    key = partition_key_of(ref)
-    hidden = [asset if key is None else f"{asset}@{key}" for asset in world.scenario.hidden[spec.asset]]
-    return list(dict.fromkeys([*world.catalog.inputs(spec, key), *hidden]))
+    spec, key = code.datasets[asset_of(ref)], partition_key_of(ref)
+    hidden = [InputSpec(asset=asset, mapping="same") for asset in scenario.hidden.get(spec.asset, ())]
+    return list(code.inputs(msgspec.structs.replace(spec, inputs=(*spec.inputs, *hidden)), key))
+
+
+def _is_foreign(spec: DatasetSpec | None) -> bool:
+    return spec is not None and spec.kind.is_foreign
 
 
 # People
@@ -485,9 +557,9 @@ class _Memory:
 def _use(world: World, deed: Deed, memory: _Memory, incarnation: int) -> None:
     def main(me: Member) -> None:
         if memory.command is None:
-            if deed.what == "data arrives" and world.scenario.sources and me.rng.random() < 0.5:
-                spec = me.rng.choice(world.scenario.sources)
-                world.foreign.materialize(me.rng.choice(world.scenario.refs_of(spec)), f"of {me.name}")
+            sources = [ref for spec in world.scenario.sources for ref in world.scenario.refs_of(spec)]
+            if deed.what == "data arrives" and sources and me.rng.random() < 0.5:
+                world.foreign.materialize(me.rng.choice(sources), f"of {me.name}")
                 return
             memory.command = _found(me, deed)
             memory.command_id = me.engine.new_id()
@@ -530,7 +602,7 @@ def _say(me: Member, memory: _Memory) -> None:
 
 
 def _some(me: Member, deed: Deed) -> tuple[str, ...]:
-    refs = me.world.scenario.refs
+    refs = me.world.refs
     return tuple(me.rng.sample(refs, me.rng.randint(1, min(3, len(refs)))))[: deed.most]
 
 
@@ -554,10 +626,48 @@ def _want_a_rebuild(me: Member, deed: Deed) -> c.Command:
 
 def _deploy(me: Member, deed: Deed) -> c.Command:
     """One dataset's code is another from now on."""
-    chosen = me.rng.choice(me.world.scenario.ours).asset
-    found = {spec.asset: spec for spec in me.queries.datasets(HERE).values()}
+    found = _registered(me)
+    chosen = me.rng.choice(sorted(found))
     found[chosen] = msgspec.structs.replace(found[chosen], code_version=f"of {me.name}")
     return c.RegisterDatasets(location=HERE, datasets=tuple(found.values()))
+
+
+def _registered(me: Member) -> dict[str, DatasetSpec]:
+    return {spec.asset: spec for spec in me.queries.datasets(HERE).values()}
+
+
+def _change(me: Member, deed: Deed) -> None:
+    """A deploy of other definitions, or another key; a person who is killed at it does not repeat it."""
+    world = me.world
+    change = Change(_registered(me), world.scenario.of_location(HERE), me.rng, f"new {deed.number}")
+    match deed.what:
+        case "add a key":
+            key = me.rng.choice([key for key in (*ODD_KEYS, *UNNAMEABLE_KEYS) if key not in world.catalog.dynamic])
+            world.catalog.dynamic.append(key)
+            me.tell(f"adds the key {key!r:.40}")
+        case "delete a key":
+            if world.catalog.dynamic:
+                key = world.catalog.dynamic.pop(me.rng.randrange(len(world.catalog.dynamic)))
+                me.tell(f"deletes the key {key!r:.40}")
+        case "another location claims":
+            own = [spec for spec in world.catalog.datasets.values() if spec.location == THERE]
+            _registers(me, claimed(change, change.found.values(), own))
+        case "old and new code in turns":
+            old = c.RegisterDatasets(location=HERE, datasets=tuple(change.found.values()))
+            new = deployed(me.rng.choice(OF_A_VERSION), change)
+            for turn in range(2 * TURNS):
+                _registers(me, old if turn % 2 else new)
+                me.pause(TURN_SECONDS)
+        case _:
+            _registers(me, deployed(deed.what, change))
+
+
+def _registers(me: Member, command: c.RegisterDatasets) -> None:
+    try:
+        me.engine.handle(command)
+    except Refused:
+        # Another location has one of them, or everything would be another.
+        return
 
 
 def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
@@ -569,13 +679,13 @@ def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
 
 def _of_states(me: Member, *states: InstanceState) -> list[str]:
     """Refs that look as if the command made sense; they may not when it is handled."""
-    return [ref for ref, state in me.queries.states(me.world.scenario.refs).items() if state in states]
+    return [ref for ref, state in me.queries.states(me.world.refs).items() if state in states]
 
 
 def _taint(me: Member, deed: Deed) -> c.Command | None:
     refs = _of_states(me, InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
     if me.rng.random() < 0.1:
-        refs = me.world.scenario.refs
+        refs = me.world.refs
     return c.TaintPartitions(refs=(me.rng.choice(refs),), reason="it looks wrong") if refs else None
 
 
@@ -591,7 +701,7 @@ def _taint_downstream(me: Member, deed: Deed) -> c.Command | None:
 
 def _untaint(me: Member, deed: Deed) -> c.Command | None:
     """Of any canonical instance, or of one that was replaced in vain."""
-    seen = me.queries.canonical(me.world.scenario.refs).values()
+    seen = me.queries.canonical(me.world.refs).values()
     taints = [taint.taint_id for instance in seen if instance.uuid for taint in me.queries.taints_of(instance.uuid)]
     return c.UntaintPartitions(taint_id=me.rng.choice(taints)) if taints else None
 
@@ -618,7 +728,7 @@ def _take_data_away(me: Member, deed: Deed) -> c.Command | None:
     """What a process that has died since had begun is finished first."""
     if left := Removals(me.engine.store).unfinished():
         return c.FinishRemovals(uuids=tuple(instance.uuid for instance in left))
-    ref = me.rng.choice(me.world.scenario.refs)
+    ref = me.rng.choice(me.world.refs)
     uuids = tuple(instance.uuid for instance in me.queries.history(ref))
     tainted = me.rng.random() < 0.3
     return c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=tainted) if uuids else None
@@ -632,11 +742,24 @@ def _cancel_a_job_run(me: Member, deed: Deed) -> c.Command | None:
     return c.CancelJobRuns(job_run_ids=(me.rng.choice(runs).id,), keep_wants=keep_wants, fail_missed=not keep_wants)
 
 
+def _pause(me: Member, deed: Deed) -> c.Command:
+    refs = _some(me, deed)
+    if me.rng.random() < 0.5:
+        refs = (asset_of(refs[0]),)
+    until = me.rng.choice([None, me.engine.now() + me.rng.uniform(5.0, 90.0)])
+    return c.PausePartitions(refs=refs, reason="it is wrong", until=until, terminate=me.rng.random() < 0.3)
+
+
+def _resume(me: Member, deed: Deed) -> c.Command | None:
+    pauses = me.queries.open_pauses(me.engine.now())
+    return c.ResumePartitions(refs=(me.rng.choice(pauses).first,)) if pauses else None
+
+
 def _data_arrives(me: Member, deed: Deed) -> c.Command:
     scenario = me.world.scenario
     refs = [ref for spec in scenario.sources for ref in scenario.refs_of(spec)]
     # What comes from a landing folder is its watchers' to tell.
-    refs = refs or [ref for ref in scenario.refs if ref not in scenario.landed]
+    refs = refs or [ref for ref in me.world.refs if ref not in scenario.landed]
     return c.ArriveLots(arrivals=(Arrival(job_run_id=me.engine.new_id(), ref=me.rng.choice(refs), origin=me.name),))
 
 
@@ -653,6 +776,8 @@ _COMMANDS: dict[str, Callable[[Member, Deed], c.Command | None]] = {
     "retry": _retry,
     "take data away": _take_data_away,
     "cancel a job run": _cancel_a_job_run,
+    "pause": _pause,
+    "resume": _resume,
     "data arrives": _data_arrives,
 }
 

@@ -11,19 +11,23 @@ from unittest.mock import patch
 import msgspec
 
 from databuild_dagster.engine import engine as engine_module
+from databuild_dagster.engine import tick as tick_module
+from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import decide as decide_module
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide import arcs as arcs_module
 from databuild_dagster.model.decide import datasets as datasets_module
+from databuild_dagster.model.decide import misses as misses_module
 from databuild_dagster.model.decide.context import Deciding
-from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.errors import IllegalMove, Refused
 from databuild_dagster.model.fold import job_runs as job_runs_module
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.meta_storage import both, not_exists
 from databuild_dagster.model.operations import invokes
 from databuild_dagster.model.operations.keys import JobKeys, OperationId
 from databuild_dagster.model.operations.records import Lease
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import (
     FAILING,
@@ -38,6 +42,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
 
+from .deploying import Definitions
 from .processes import Scheduler
 from .simulate import Failure, simulate_seed
 from .stepped import Deck, SteppedStore, UnlockedStore
@@ -284,13 +289,53 @@ def _without_a_look_at_what_has_come_since() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _without_a_guard_around_each_ref() -> Iterator[None]:
+    """What raises for one ref, arc or launch ends the tick."""
+
+    def raised(aside: SetAside, error: Exception, *names: str) -> None:
+        raise error
+
+    with patch.object(SetAside, "because_of", raised):
+        yield
+
+
+@contextmanager
+def _without_a_look_at_what_exists() -> Iterator[None]:
+    """A due ref is launched although its partition is not in the definition any longer."""
+    with patch.object(Definitions, "absent", lambda definitions, dataset, partition_keys: {}):
+        yield
+
+
+@contextmanager
+def _with_orders_that_dagster_refuses() -> Iterator[None]:
+    """A launch whose asset is gone is ordered by every tick."""
+    with patch.object(tick_module, "_why_no_order", lambda engine, launch: None):
+        yield
+
+
+@contextmanager
+def _without_patience_for_deploys() -> Iterator[None]:
+    """A dep miss of what a deploy has removed fails its ref for good."""
+
+    def why_never(ref: Ref, deciding: Deciding, *, may_come: bool) -> str | None:
+        try:
+            deciding.check_wantable(ref)
+        except Refused as refused:
+            return refused.message
+        return None
+
+    with patch.object(misses_module, "_why_never", why_never):
+        yield
+
+
 MUTATIONS = (
     Mutation(
         "fencing is switched off",
         "6.9",
         ("late report taken", "ended twice", "success without lease"),
         _without_fencing,
-        seed=7,
+        seed=13,
     ),
     Mutation(
         "the write lock is switched off",
@@ -301,7 +346,7 @@ MUTATIONS = (
         seed=4,
     ),
     Mutation("the standing rule is switched off", "6.4", ("rule 6.4", "I11"), _without_the_standing_rule),
-    Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups, seed=13),
+    Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups, seed=23),
     Mutation(
         "transactions are torn",
         "3.3",
@@ -318,11 +363,11 @@ MUTATIONS = (
             "rule 7.1",
         ),
         _with_torn_transactions,
-        seed=40,
+        seed=30,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
     Mutation(
-        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=203
+        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=792
     ),
     Mutation(
         "invokes of operations do not look again",
@@ -331,10 +376,14 @@ MUTATIONS = (
         _without_the_second_look,
         seed=115,
     ),
-    Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters, seed=4),
-    Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over, seed=1),
+    Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters, seed=7),
+    Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over, seed=3),
     Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),
-    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=79),
+    Mutation("a tick has no guard around each ref", "11.5", ("tick",), _without_a_guard_around_each_ref, seed=10),
+    Mutation("what exists is not looked at", "11.5", ("explain", "I11"), _without_a_look_at_what_exists, seed=17),
+    Mutation("orders that Dagster refuses are repeated", "11.5", ("I11",), _with_orders_that_dagster_refuses, seed=222),
+    Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=3),
+    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=181),
 )
 
 

@@ -5,9 +5,11 @@ Independent of the fold on purpose: who holds a lease is read off the events the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Sequence
 
 from databuild_dagster.model import events as e
+from databuild_dagster.model.refs import asset_of
 from tests.support.operations import Marks
 
 from .processes import Broken
@@ -32,6 +34,8 @@ class Onlooker:
         #: Job run to the process that started it.
         self._host: dict[str, str] = {}
         self._ended: dict[str, str] = {}
+        #: Names of refs and assets that are paused, with the end of the pause (rule 6.13).
+        self.paused: dict[str, float] = {}
         #: How the jobs of operations ended (rule 9.5).
         self.marks = Marks()
 
@@ -56,7 +60,14 @@ class Onlooker:
                     for ref in run.refs:
                         if other := self.builds.get(ref):
                             raise Broken("two leases", f"{ref} is being built by {other}, and by {run.job_run_id} too")
+                        if max(self.paused.get(ref, 0.0), self.paused.get(asset_of(ref), 0.0)) > event.at:
+                            raise Broken("rule 6.13", f"{ref} is paused, and {run.job_run_id} is to build it")
                         self.builds[ref] = run.job_run_id
+            case e.PartitionsPaused(refs=refs, until=until):
+                self.paused.update(dict.fromkeys(refs, math.inf if until is None else until))
+            case e.PartitionsResumed(refs=refs):
+                for ref in refs:
+                    del self.paused[ref]
             case e.JobRunStarted(job_run_ids=ids, holder=holder):
                 for job_run_id in ids:
                     if first := self._host.get(job_run_id):

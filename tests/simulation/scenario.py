@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
-from tests.support.catalog import dataset
+from tests.support.catalog import HERE, dataset
 
+from .deploying import DEPLOYS, DYNAMIC, ODD_KEYS, THERE, UNNAMEABLE_KEYS, Definitions
 from .processes import Trouble
 
 #: How long trouble lasts, in seconds.
@@ -33,6 +34,8 @@ USERS = (
     *["revert"] * 2,
     *["retry"] * 2,
     "cancel a job run",
+    *["pause"] * 2,
+    "resume",
     "data arrives",
     "take data away",
 )
@@ -85,6 +88,9 @@ class Mishaps:
     slow: float = 0.0
     #: A command is sent again although it was answered.
     said_again: float = 0.0
+    #: A call of a port of the engine raises, or takes longer than a lease.
+    port_raises: float = 0.0
+    port_hangs: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,12 @@ class Scenario:
     adopts: bool = True
     deliveries: tuple[Delivery, ...] = ()
     n_watchers: int = 0
+    #: The keys of the datasets whose keys are added and deleted.
+    dynamic: tuple[str, ...] = ()
     muted: frozenset[str] = frozenset()
+
+    def of_location(self, location: str) -> tuple[DatasetSpec, ...]:
+        return tuple(spec for spec in self.datasets if spec.location == location)
 
     @property
     def ours(self) -> list[DatasetSpec]:
@@ -114,19 +125,12 @@ class Scenario:
         return [spec for spec in self.datasets if spec.kind is DatasetKind.SOURCE]
 
     @property
-    def foreign(self) -> set[str]:
-        """Assets of which Dagster knows more than the store."""
-        return {spec.asset for spec in self.datasets if spec.kind.is_foreign}
-
-    @property
     def landed(self) -> list[str]:
         """Refs that come as files."""
         return [ref for spec in self.datasets if spec.kind is DatasetKind.BOUNDARY for ref in self.refs_of(spec)]
 
     def refs_of(self, spec: DatasetSpec) -> list[str]:
-        return (
-            [spec.asset] if spec.partitions is None else [f"{spec.asset}@{key}" for key in spec.partitions.split(",")]
-        )
+        return Definitions({}, list(self.dynamic)).refs_of(spec)
 
     @property
     def refs(self) -> list[str]:
@@ -134,7 +138,53 @@ class Scenario:
 
 
 def scenario_of(seed: int) -> Scenario:
-    """The scenario that a seed stands for."""
+    """The scenario that a seed stands for; every second one has deploys, names that others chose, and troubled ports."""
+    made = _scenario_of(seed)
+    rng = random.Random(f"hostile {seed}")
+    return made if rng.random() < 0.5 else _hostile(made, rng)
+
+
+def _hostile(made: Scenario, rng: random.Random) -> Scenario:
+    keys, dynamic = _keys(rng)
+    shared = {spec.job for spec in made.datasets if spec.job != spec.asset}
+    has_two_locations = rng.random() < 0.3
+    datasets = []
+    for spec in made.datasets:
+        if spec.partitions is not None:
+            # A landing folder has lots of its own.
+            is_landing = spec.kind is DatasetKind.BOUNDARY and keys == DYNAMIC
+            spec = msgspec.structs.replace(spec, partitions=",".join(dynamic[:2]) if is_landing else keys)
+        is_ours = spec.kind is DatasetKind.OURS and spec.job not in shared
+        if has_two_locations and is_ours and rng.random() < 0.5:
+            spec = msgspec.structs.replace(spec, location=THERE)
+        datasets.append(spec)
+    deeds = made.deeds + tuple(
+        Deed(len(made.deeds) + at, rng.choice(DEPLOYS), rng.uniform(0, 0.8 * STORM_SECONDS))
+        for at in range(rng.randint(0, 5))
+    )
+    rough = rng.choice([0.0, 0.0, 1.0, 2.0, 10.0])
+    mishaps = replace(made.mishaps, port_raises=0.01 * rough * rng.random(), port_hangs=0.001 * rough * rng.random())
+    if not any(spec.location == HERE and spec.kind is DatasetKind.OURS for spec in datasets):
+        datasets = [msgspec.structs.replace(spec, location=HERE) for spec in datasets]
+    made = replace(made, datasets=tuple(datasets), deeds=deeds, mishaps=mishaps, dynamic=dynamic)
+    # The files land for lots that have names.
+    lots = made.landed
+    deliveries = tuple(replace(item, ref=lots[item.number % len(lots)]) for item in made.deliveries) if lots else ()
+    return replace(made, deliveries=deliveries)
+
+
+def _keys(rng: random.Random) -> tuple[str, tuple[str, ...]]:
+    """The partitions of all datasets that have some, and the keys of those that are dynamic."""
+    kind = rng.choice(["plain", "odd", "dynamic"])
+    if kind == "plain":
+        return ",".join(KEYS), KEYS
+    odd = tuple(rng.sample(ODD_KEYS, 2))
+    if kind == "odd":
+        return ",".join(odd), odd
+    return DYNAMIC, (*odd, *([rng.choice(UNNAMEABLE_KEYS)] if rng.random() < 0.3 else []))
+
+
+def _scenario_of(seed: int) -> Scenario:
     rng = random.Random(f"scenario {seed}")
     datasets, hidden = _graph(rng)
     # With numbers of its own, so that everything else of a seed is what it was.

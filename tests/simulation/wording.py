@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
+from databuild_dagster.model.datasets import DatasetSpec
 
 #: The refs of a job run, by its id.
 RefsOf = Callable[[str], Iterable[str]]
@@ -35,10 +36,15 @@ def said(command: object, refs_of: RefsOf) -> str:
         case c.TaintPartitions(refs=refs, uuids=uuids, downstream=downstream):
             what = _some(refs) if refs else f"{len(uuids)} instance"
             return f"{name}({what}{', downstream' if downstream else ''})"
-        case c.RetryRefs(refs=refs):
+        case c.PausePartitions(refs=refs, until=until, terminate=terminate):
+            ends = "" if until is None else ", for a while"
+            return f"{name}({_some(refs)}{ends}{', terminate' if terminate else ''})"
+        case c.RetryRefs(refs=refs) | c.ResumePartitions(refs=refs):
             return f"{name}({_some(refs)})"
         case c.RevertCanonical(ref=ref):
             return f"{name}({ref})"
+        case c.RegisterDatasets(location=location, datasets=datasets):
+            return f"{name}({location}: {_some(spec.asset for spec in datasets)})"
         case c.ArriveLots(arrivals=arrivals):
             return f"{name}({'; '.join(f'{arrival.ref} ({arrival.origin})' for arrival in arrivals)})"
     return name
@@ -66,10 +72,14 @@ def happened(event: e.Event, refs_of: RefsOf) -> str:
             what = "; ".join(f"{delegation.ref} {delegation.kind}" for delegation in delegations)
         case e.LotArrived(arrivals=arrivals):
             what = "; ".join(f"{arrival.ref} ({arrival.origin})" for arrival in arrivals)
+        case e.PartitionsPaused(refs=refs) | e.PartitionsResumed(refs=refs):
+            what = _some(refs)
         case e.CanonicalReverted(ref=ref):
             what = ref
         case e.ArcFired(firings=firings):
             what = "; ".join(f"{firing.arc} for {_some(firing.lots) or 'nothing'}" for firing in firings)
+        case e.DatasetRegistered(location=location, datasets=datasets, removed=removed):
+            what = f"{location}: {_some([*map(_defined, datasets), *(f'without {asset}' for asset in removed)])}"
         case e.MetaInvoked(cleared=cleared, removed=removed, puts=puts):
             what = _some([*puts, *(f"-{key}" for key in removed), *(f"-{prefix}*" for prefix in cleared)])
         case _:
@@ -83,3 +93,9 @@ def _some(refs: Iterable[str]) -> str:
 
 def _missed(miss: c.RunMiss) -> str:
     return "; ".join(f"{ref} misses {_some(missing)}" for ref, missing in miss.impacted.items())
+
+
+def _defined(spec: DatasetSpec) -> str:
+    keys = "" if spec.partitions is None else f" of {spec.partitions:.40}"
+    needs = ", ".join(f"{need.asset} ({need.mapping})" for need in spec.inputs)
+    return f"{spec.asset}{keys}, version {spec.code_version}" + (f", needs {needs}" if needs else "")

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from databuild_dagster.engine.engine import Engine, Outcome
+from databuild_dagster.engine.ports import Observation
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
-from databuild_dagster.model.datasets import ArcSpec
-from databuild_dagster.model.events import ArcFired, RunSuccess, WantCreated
+from databuild_dagster.model.datasets import ArcSpec, DatasetKind
+from databuild_dagster.model.errors import NotPaused
+from databuild_dagster.model.events import (
+    ArcFired,
+    Event,
+    JobRunDepMissed,
+    RunSuccess,
+    WantCreated,
+)
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import ended_of
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.format import PREFIX
@@ -24,21 +35,41 @@ from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.arcs import fired_by
-from tests.support.catalog import HERE, SmallCatalog
+from tests.support.catalog import HERE
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
 
+from .deploying import DEPLOYS, THERE, Definitions
 from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
 from .processes import Broken, Process, Scheduler, Turns
 from .scenario import STORM_SECONDS, Scenario
 from .stepped import Deck, SteppedEngine
+from .truth import Answers
 from .wording import happened, said
 
 #: After the storm everything has to come to rest within this time: more than the backoffs and timeouts there are.
 CALM_SECONDS = 1800.0
 #: The invariants are asked after every so many commits, and at the end.
 COMMITS_PER_LOOK = 10
+#: `explain` is asked about one want after every so many.
+COMMITS_PER_QUESTION = 4
+
+
+class PortTrouble(Exception):
+    """A call of a port raised. A tick has to survive it; every other process may fail of it."""
+
+
+class Foreign(HandForeign):
+    """`engine.ports.Foreign`, with trouble."""
+
+    def __init__(self, asked: Callable[[str], None]) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def observe(self, refs: tuple[str, ...]) -> dict[str, Observation]:
+        self._asked("the state of assets in Dagster")
+        return super().observe(refs)
 
 
 class Member:
@@ -76,10 +107,10 @@ class World:
         self.scenario = scenario
         self.deck = deck
         self.scheduler = Scheduler(scenario.seed, scenario.trouble, scenario.muted)
-        self.catalog = SmallCatalog(scenario.datasets)
+        self.catalog = Definitions({}, list(scenario.dynamic), asked=self.port)
         self.ids = Ids()
         self.heartbeats = Heartbeats(FileAside(None))
-        self.foreign = HandForeign()
+        self.foreign = Foreign(self.port)
         self.landing = Landing()
         #: Complete manifests, by the job run that wrote them.
         self.written: dict[str, RunSuccess] = {}
@@ -95,10 +126,49 @@ class World:
         self.completing: dict[str, bool] = {}
         self.names: dict[str, str] = {}
         self.n_executors = 0
+        #: What each asset subscribed to at first, and the arcs that a deploy changed: those begin anywhere in the log.
+        self._arcs: dict[str, object] = {}
+        self.changed_arcs: set[str] = set()
+        #: Refs that a want has named, and assets that have been registered.
+        self.wanted: set[str] = set()
+        self.assets: set[str] = set()
+        #: Locations with an orchestrator that has begun a tick, and that has ended one.
+        self.ticking: set[str] = set()
+        self.ticked: set[str] = set()
         self._n_commits = 0
-        engine = Engine(deck.onlooker, self.catalog, clock=lambda: NOON, new_id=self.ids)
-        engine.handle(c.RegisterDatasets(location=HERE, datasets=scenario.datasets), actor="the world")
-        self.committed()
+        self._engine = Engine(
+            deck.onlooker,
+            # Knows the same definitions, and has no trouble.
+            Definitions(self.catalog.datasets, self.catalog.dynamic),
+            heartbeats=self.heartbeats,
+            clock=lambda: self.scheduler.now,
+            steady=lambda: self.scheduler.now,
+            new_id=self.ids,
+        )
+        self.explained = Answers(self._engine, self)
+        for location in (HERE, THERE):
+            datasets = scenario.of_location(location)
+            if self._engine.handle(c.RegisterDatasets(location=location, datasets=datasets), actor="the world").events:
+                self.committed()
+
+    def port(self, what: str) -> None:
+        """A call of a port that a process of the storm makes."""
+        process, mishaps = self.scheduler.current, self.scenario.mishaps
+        if process is None or self.scheduler.is_calm:
+            return
+        if mishaps.port_raises and self.scheduler.happens(f"{what} raises", mishaps.port_raises):
+            self.scheduler.tell(f"asks for {what}, which raises")
+            raise PortTrouble(f"{what} is away: caf\udce9")
+        if mishaps.port_hangs and self.scheduler.happens(f"{what} hangs", mishaps.port_hangs):
+            seconds = process.rng.uniform(40.0, 200.0)
+            self.scheduler.tell(f"asks for {what}, which hangs for {seconds:.0f} s")
+            self.scheduler.sleep(seconds)
+
+    @property
+    def refs(self) -> list[str]:
+        """What people know: the refs of the beginning, and those that are registered now."""
+        now = [ref for spec in self.catalog.datasets.values() for ref in self.catalog.refs_of(spec)]
+        return list(dict.fromkeys([*self.scenario.refs, *now]))
 
     def start(self, name: str, main: Callable[[Member], None], *, after: float = 0.0) -> Process:
         store = self.deck.take()
@@ -117,7 +187,10 @@ class World:
                 answered=self.answers.append,
                 wording=lambda command: said(command, self.refs_of_job_run),
             )
-            main(Member(self, process, engine))
+            try:
+                main(Member(self, process, engine))
+            except PortTrouble as trouble:
+                self.scheduler.tell(f"fails: {utf8(str(trouble))}")
 
         process = self.scheduler.start(name, body, after=after)
         process.at_end.append(lambda crashed: self.deck.give_back(store))
@@ -139,6 +212,12 @@ class World:
         """After each commit: the log continues, folds, and no lease is given twice."""
         events = self.deck.events_after(len(self.onlooker.log))
         for event in events:
+            self.catalog.see(event)
+            for spec in self.catalog.datasets.values():
+                if self._arcs.setdefault(spec.asset, spec.arc) != spec.arc:
+                    self.changed_arcs.add(spec.asset)
+            self.assets.update(self.catalog.datasets)
+            self._check_unbuildable(event)
             self.onlooker.see_refs(event)
             self.scheduler.tell(happened(event, self.refs_of_job_run))
         self.onlooker.see(events)
@@ -146,6 +225,23 @@ class World:
         self._n_commits += 1
         if self._n_commits % COMMITS_PER_LOOK == 0:
             self.check_invariants()
+        if self._n_commits % COMMITS_PER_QUESTION == 0:
+            self.explained.one()
+
+    def _check_unbuildable(self, event: Event) -> None:
+        """A dep miss does not fail a ref for good while every missing ref is only away (rule 6.3)."""
+        match event.fact:
+            case WantCreated(wants=wants):
+                self.wanted.update(ref for want in wants for ref in want.refs)
+            case JobRunDepMissed(misses=misses):
+                for impact in [impact for miss in misses for impact in miss.impacted]:
+                    if impact.verdict == "unbuildable" and all(map(self._may_come, impact.missing)):
+                        raise Broken("rule 6.3", f"{impact.ref} failed: {impact.reason}")
+
+    def _may_come(self, ref: str) -> bool:
+        asset = asset_of(Ref(ref))
+        is_away = asset in self.assets - self.catalog.datasets.keys()
+        return is_away or ref in self.wanted or self.catalog.exists(ref)
 
     def check_invariants(self) -> None:
         with self.deck.onlooker.reading() as connection:
@@ -159,16 +255,56 @@ class World:
         self.scheduler.run_until(NOON + STORM_SECONDS)
         self.scheduler.is_calm = True
         self.scheduler.tell("trouble ends; from now on every job succeeds", who="the world")
+        self._resume()
+        self._come_to_rest()
+        if any(deed.what in DEPLOYS for deed in self.scenario.deeds):
+            self._put_the_code_back()
+            self._come_to_rest()
+        self.check()
+
+    def _come_to_rest(self) -> None:
+        until = self.scheduler.now + CALM_SECONDS
         while not self.is_at_rest():
             self._supply()
-            if self.scheduler.now > NOON + STORM_SECONDS + CALM_SECONDS:
+            if self.scheduler.now > until:
                 raise Broken("I11", f"after {CALM_SECONDS:.0f} s of calm there is still {self._what_is_open()}")
             self.scheduler.run_until(self.scheduler.now + 15)
-        self.check()
+
+    def _resume(self) -> None:
+        """All pauses end."""
+        pauses = self._engine.queries.open_pauses(self._engine.now())
+        self._do([c.ResumePartitions(refs=(Ref(asset),)) for asset in sorted({pause.asset for pause in pauses})])
+
+    def _put_the_code_back(self) -> None:
+        """The definitions are those of the beginning: what waits for one of them goes on."""
+        self.scheduler.tell("the code and the keys are those of the beginning again", who="the world")
+        self.catalog.dynamic[:] = self.scenario.dynamic
+        original = {spec.asset: spec for spec in self.scenario.of_location(HERE)}
+        present = {asset: spec for asset, spec in self.catalog.datasets.items() if spec.location == HERE}
+        # In two steps: a location whose assets are all others is taken for another one of that name.
+        codes = (
+            (THERE, self.scenario.of_location(THERE)),
+            (HERE, {**present, **original}.values()),
+            (HERE, original.values()),
+        )
+        self._do([c.RegisterDatasets(location=location, datasets=tuple(specs)) for location, specs in codes])
+
+    def _do(self, commands: Iterable[c.Command]) -> None:
+        """By a process of its own, because another one may be in a transaction; a pause may end meanwhile."""
+
+        def main(me: Member) -> None:
+            for command in commands:
+                with suppress(NotPaused):
+                    me.engine.handle(command)
+
+        process = self.start("the world", main)
+        while not process.is_dead:
+            self.scheduler.run_until(self.scheduler.now + 1)
 
     def _supply(self) -> None:
         """What comes from outside comes in the end, and again if it was tainted."""
-        refs = [ref for spec in self.scenario.sources for ref in self.scenario.refs_of(spec)]
+        sources = [spec for spec in self.catalog.datasets.values() if spec.kind is DatasetKind.SOURCE]
+        refs = [ref for spec in sources for ref in self.catalog.refs_of(spec)]
         for ref, canonical in self.queries.canonical(refs).items():
             if canonical.state is not InstanceState.LIVE and self.foreign.origins.get(ref) in (None, canonical.origin):
                 self.foreign.materialize(ref, f"came at {self.scheduler.now - NOON:.0f} s")
@@ -176,10 +312,12 @@ class World:
             supply(self.landing, ref, canonical, f"{self.scheduler.now - NOON:.0f} s")
 
     def is_at_rest(self) -> bool:
-        """Only orchestrators are there, they have nothing to do, and no requester waits."""
+        """Only orchestrators are there, they have nothing to do but what `explain` says is impossible, and no one waits."""
         busy = any(not name.startswith(("orchestrator", WATCHER)) for name in self.scheduler.processes)
-        is_idle = not (busy or self.queries.n_open_wants() or self.queries.open_launches() or self._waiting())
-        return is_idle and not (self._unfired() or unrecorded(self) or self._operating())
+        if busy or self.queries.open_launches() or self._unfired() or unrecorded(self) or self._operating():
+            return False
+        wants = self.queries.wants(WantFilter(open_only=True))
+        return self.explained.are_blocked(wants) and not self._waiting()
 
     def _what_is_open(self) -> str:
         wants = [
@@ -188,7 +326,7 @@ class World:
         ]
         launches = [f"a launch of {launch.job}" for launch in self.queries.open_launches()]
         others = [name for name in self.scheduler.processes if not name.startswith(("orchestrator", WATCHER))]
-        states = {ref: str(state) for ref, state in self.queries.states(self.scenario.refs).items()}
+        states = {ref: str(state) for ref, state in self.queries.states(self.refs).items()}
         waiting = [f"{requester} said to wait for {ref}" for requester, ref, _ in self._waiting()]
         operations = [f"{key} of an operation" for key in self._operating()[:5]]
         unfired = [f"{arc} was not woken by {uuid}" for arc, uuid in self._unfired()]
@@ -223,7 +361,9 @@ class World:
         published = [item for event in self.onlooker.log for item in published_by(event)]
         found = []
         for spec in self.scenario.datasets:
-            if isinstance(spec.arc, ArcSpec):
+            registered = self.catalog.datasets.get(spec.asset)
+            is_in_force = registered is not None and registered.arc == spec.arc
+            if isinstance(spec.arc, ArcSpec) and is_in_force and spec.asset not in self.changed_arcs:
                 sources = {source.asset for source in spec.arc.sources}
                 fired = set(fired_by(self.deck.onlooker, spec.asset))
                 found += [
@@ -280,9 +420,10 @@ class World:
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
 
     def _waiting(self) -> list[tuple[str, str, str | None]]:
-        """(requester, ref, the ref's state) of each delegation that has not ended (rule 8.3)."""
+        """(requester, ref, the ref's state) of each delegation that has not ended (rule 8.3), but for what is blocked."""
         with self.deck.onlooker.reading() as connection:
-            return connection.execute(
+            found = connection.execute(
                 f"""SELECT d.requester, r.ref, r.state FROM {PREFIX}delegations d
                 JOIN {PREFIX}refs r ON r.id = d.ref_id WHERE d.outcome = 'waiting'"""
             ).fetchall()
+        return [waiting for waiting in found if waiting[1] not in self.explained.blocked]

@@ -56,10 +56,13 @@ class SmallCatalog:
         self.datasets = {spec.asset: spec for spec in datasets}
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
-        keys = _keys(dataset)
+        keys = self.keys_of(dataset)
         if partition_key in keys:
             return None
         return f"{partition_key!r} is not one of {', '.join(str(key) for key in keys)}"
+
+    def keys_of(self, dataset: DatasetSpec) -> list[str | None]:
+        return [None] if dataset.partitions is None else list(dataset.partitions.split(","))
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
@@ -72,10 +75,10 @@ class SmallCatalog:
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         ref = source.asset if partition_key is None else f"{source.asset}@{partition_key}"
-        return tuple(key for key in _keys(dataset) if ref in self._mapped(source, key))
+        return tuple(key for key in self.keys_of(dataset) if ref in self._mapped(source, key))
 
     def _mapped(self, need: InputSpec, partition_key: str | None) -> list[str]:
-        keys = _keys(self.datasets[need.asset])
+        keys = self.keys_of(self.datasets[need.asset])
         if keys == [None]:
             return [need.asset]
         chosen = keys if need.mapping == "all" else [partition_key] if need.mapping == "same" else [need.mapping]
@@ -84,9 +87,5 @@ class SmallCatalog:
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
-        ordered = sorted(partition_keys, key=_keys(dataset).index)
+        ordered = sorted(partition_keys, key=self.keys_of(dataset).index)
         return tuple(tuple(ordered[start : start + most]) for start in range(0, len(ordered), most))
-
-
-def _keys(spec: DatasetSpec) -> list[str | None]:
-    return [None] if spec.partitions is None else list(spec.partitions.split(","))
