@@ -37,19 +37,31 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
     assert metrics["b"].seconds_saved is None
 
 
-@pytest.mark.parametrize("door", ["want", "dagster run"])
-def test_a_reuse_is_a_skipped_job_run_by_every_door(world, door):
-    """Rule 8.5"""
+#: How a request comes in; `databuild build` records a want, and ticks until it has ended.
+DOORS = {
+    "want": lambda world, n: world.want("a"),
+    "build": lambda world, n: (world.want("a"), Orchestrator(world).tick()),
+    "dagster run of a person": lambda world, n: world.claim("a", dagster_run_id=f"R{n}"),
+    "dagster run of a schedule": lambda world, n: world.claim("a", dagster_run_id=f"R{n}", by_person=False),
+    "want of a schedule": lambda world, n: world.handle(c.CreateWants(wants=(("a",),), source="schedule")),
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_same_history_has_the_same_success_rate_by_every_door(world, door):
+    """Rule 8.5: a failure, a success and eight reuses."""
+    world.fail("a")
+    world.taint("a")
     world.succeed("a")
-    world.fail("b")
-    if door == "want":
-        world.want("a")
-    else:
-        world.claim("a", dagster_run_id="R")
+    for n in range(8):
+        world.clock.turn(10)
+        DOORS[door](world, n)
 
     (metrics,) = world.ledger.metrics("a")
 
-    assert (metrics.counts, metrics.avoided) == ({"Succeeded": 1, "Skipped": 1}, 1)
+    assert metrics.counts == {"Failed": 1, "Succeeded": 1, "Skipped": 8}
+    assert (metrics.success_rate, metrics.avoided) == (0.9, 8)
+    assert len(world.queries.history("a")) == 2
 
 
 def test_a_window_has_what_ended_and_was_asked_for_in_it(world):
