@@ -15,7 +15,14 @@ import traceback
 import click
 
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
-from databuild_dagster.cli.process import FAILED, INTERRUPTED, REFUSED, Exit, heed_no_more_interrupts
+from databuild_dagster.cli.process import (
+    FAILED,
+    INTERRUPTED,
+    REFUSED,
+    Exit,
+    heed_no_more_interrupts,
+    replace_what_streams_cannot_show,
+)
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import one_line
 
@@ -158,6 +165,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str]) -> int:
     """Run the command line; returns the exit code."""
+    replace_what_streams_cannot_show()
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("DATABUILD_DEBUG"))
     try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import logging
 import os
 import signal
@@ -24,6 +26,9 @@ REFUSED = 2
 #: Ctrl-C.
 INTERRUPTED = 130
 
+#: ASCII by another name: click writes UTF-8 to a stream of ASCII, which it takes for a mistake.
+_ASCII = "databuild_ascii"
+
 #: The logger of this package.
 _log = logging.getLogger("databuild_dagster")
 #: The terminal, while stdout and stderr go to a file.
@@ -36,6 +41,28 @@ class Exit(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
+
+
+def replace_what_streams_cannot_show() -> None:
+    """Print a question mark for each character that the encoding of stdout or stderr lacks, in every command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding=_ASCII if is_ascii else None, errors="replace")
+
+
+@codecs.register
+def _ascii_of_terminals(name: str) -> codecs.CodecInfo | None:
+    if name != _ASCII:
+        return None
+    known = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        known.encode,
+        known.decode,
+        incrementalencoder=known.incrementalencoder,
+        incrementaldecoder=known.incrementaldecoder,
+        name=_ASCII,
+    )
 
 
 def heed_no_more_interrupts() -> None:
@@ -156,5 +183,5 @@ def own_terminal() -> Iterator[Console]:
     except OSError:
         yield Console(stderr=True)
         return
-    with os.fdopen(own, "w", encoding=sys.stderr.encoding, errors="replace") as terminal:
+    with os.fdopen(own, "w", encoding=sys.stderr.encoding, errors=sys.stderr.errors) as terminal:
         yield Console(file=terminal)
