@@ -12,7 +12,7 @@ from databuild_dagster.cli.options import DURATION, REF, Selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
-from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Plan
 from databuild_dagster.data.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
@@ -96,12 +96,23 @@ def _scope(queries: Queries, names: Sequence[Ref]) -> tuple[Ref, ...]:
 
 def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:
     done = cleaner.carry_out(plan, orphans=orphans) if yes else None
+    if done is not None:
+        _refresh_copies(done)
     if as_json:
         emit(_as_json(plan, done))
     else:
         _tell(plan, done, orphans=orphans)
     if done is not None and done.failed:
         raise Exit(FAILED)
+
+
+def _refresh_copies(done: Done) -> None:
+    """Other tools read the copies of manifests: they must not list data that is removed."""
+    refs = {removed.ref for removed in done.going} | {removed.ref for removed in done.finished}
+    if refs:
+        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+
+        refresh_copies(the_instance(), refs)
 
 
 def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:

@@ -14,7 +14,7 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
-from databuild_dagster.engine.publishing import FOLLOW_SECONDS, published_stretches
+from databuild_dagster.engine.publishing import FOLLOW_SECONDS
 from databuild_dagster.engine.wording import exactly
 from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.errors import DatabuildError
@@ -51,7 +51,7 @@ _MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
 @click.option(
     "--kind",
     type=click.Choice([LOT_AVAILABLE]),
-    help="Print one line per instance that became live instead: dataset, ref, uuid, manifest, complete or empty.",
+    help="Print one line per instance that became live instead: dataset, ref, lot, uuid, manifest, complete or empty.",
 )
 @common
 def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> None:
@@ -85,9 +85,10 @@ def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> Non
 
 
 def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
-    for _, found in published_stretches(queries, after_seq, follow=follow):
-        for lot in found:
-            click.echo(json.dumps({**lot._asdict(), "at": exactly(lot.at)}))
+    from databuild_dagster.bindings.registry.announced_lots import announced_lots
+
+    for lot in announced_lots(queries, after_seq, follow=follow):
+        click.echo(json.dumps({**lot._asdict(), "at": exactly(lot.at)}))
 
 
 @click.command()

@@ -34,6 +34,8 @@ class Publication(NamedTuple):
     manifest: str | None
     #: "complete", or "empty": on purpose without data.
     state: str
+    #: The lot id; None for a partition that is no lot, and before `with_lot_ids`.
+    lot: str | None = None
 
 
 def published_by(event: e.Event) -> Iterator[Publication]:

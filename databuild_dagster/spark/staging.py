@@ -168,6 +168,7 @@ def publish(
     comment: str = "",
     children: Sequence[str] = (),
     lot_id: str | None = None,
+    attempt: int = 1,
 ) -> Manifest:
     """Move staged files to the instance's folder, then write its manifest; zero rows are `empty` unless `state` is given.
 
@@ -182,7 +183,7 @@ def publish(
         lot_id=lot_id,
         instance_uuid=uuid,
         job_run=job_run,
-        attempt=1,
+        attempt=attempt,
         state=state or (ManifestState.COMPLETE if staged.files else ManifestState.EMPTY),
         files=staged.files,
         created_at=datetime.now(UTC),

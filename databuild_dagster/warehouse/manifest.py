@@ -26,7 +26,8 @@ from databuild_dagster.warehouse.errors import (
     ManifestMissing,
     NewerManifest,
 )
-from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
 from databuild_dagster.warehouse.storage import is_whole, protocol_of, storage_at
 
 SCHEMA_VERSION = 1
@@ -175,7 +176,30 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
         why = f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}"
         raise ManifestDamaged(path=path, why=why)
     _check_uris(manifest, path)
-    return manifest
+    return _with_names(warehouse, manifest) if manifest.uri_type is UriType.PREFIX else manifest
+
+
+def _with_names(warehouse: Warehouse, manifest: Manifest) -> Manifest:
+    """Each prefix replaced by the files whose names begin with it, if these have the bytes that the manifest lists.
+
+    Otherwise the manifest stays as it is, and its files count as lost.
+    """
+    folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
+    start = len(folder) + 1
+    there = {file.path[start:]: file.bytes for file in warehouse.storage.list_files(folder, deep=False)}
+    found: list[FileEntry] = []
+    for prefix in manifest.files:
+        names = sorted(name for name in there if name.startswith(prefix.uri) and name != MANIFEST_NAME)
+        if sum(there[name] for name in names) != prefix.bytes:
+            return manifest
+        if len(names) == 1:
+            found.append(msgspec.structs.replace(prefix, uri=names[0]))
+            continue
+        for name in names:
+            with warehouse.storage.open_binary(f"{folder}/{name}") as file:
+                facts = format_named(manifest.format).describe(file, f"{folder}/{name}")
+            found.append(FileEntry(name, there[name], facts.rows, facts.fingerprint))
+    return msgspec.structs.replace(manifest, uri_type=UriType.PATH, files=tuple(found))
 
 
 def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:

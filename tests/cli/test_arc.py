@@ -122,7 +122,8 @@ def test_lots_become_available_line_by_line_in_the_order_of_the_log(project: Pro
     assert by_ref[f"orders@{DAYS[0]}"]["state"] == "complete"
     assert by_ref[f"orders@{DAYS[1]}"]["state"] == "empty"
     for line in lines:
-        assert list(line) == ["seq", "at", "dataset", "ref", "uuid", "manifest", "state"]
+        assert list(line) == ["seq", "at", "dataset", "ref", "uuid", "manifest", "state", "lot"]
+        assert line["lot"] == f"{line['ref'].rpartition('@')[2].replace('-', '')}P1D000"
         assert line["uuid"] in line["manifest"]
         assert line["uuid"] == project.ask("show", line["ref"])["canonical"]["uuid"]
     assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)

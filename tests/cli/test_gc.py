@@ -75,6 +75,9 @@ def test_files_of_a_failed_attempt_are_listed_and_removed_with_yes(project: Proj
     assert (done["done"], [instance["uuid"] for instance in done["instances"]]) == (True, [uuid])
     assert [path.name for path in folder(project, uuid).iterdir()] == ["manifest.json"]
     assert manifest(project, uuid)["state"] == "removed"
+    assert [path.parent.name for path in (project.home / "warehouse" / "datasets").rglob(f"attempt={uuid}/*")] == [
+        f"attempt={uuid}"
+    ], "the copy for other tools says so too"
     assert [event["type"] for event in log(project, events)] == ["ManifestRemoved", "RemovalFinished"]
     assert project.ask("gc", "--leftovers")["instances"] == []
     assert project.call("gc", "--leftovers").out == "There is nothing to remove.\n"

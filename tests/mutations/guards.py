@@ -40,6 +40,7 @@ GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
+MANIFEST = "tests/warehouse/test_manifest.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -325,6 +326,22 @@ GUARDS = (
         "if spec.asset not in self.left}",
         "}",
         (REGISTERING,),
+    ),
+    Guard(
+        "a job run forgets the failed attempts of its refs",
+        "10.2",
+        "model/fold/births.py",
+        "1 + max(refs[ref].attempts for ref in run.refs)",
+        "1",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "a prefix is read although files are lost",
+        "10.2",
+        "warehouse/manifest.py",
+        "if sum(there[name] for name in names) != prefix.bytes:",
+        "if False:",
+        (MANIFEST,),
     ),
     Guard(
         "new data opens a lot that a person canceled",

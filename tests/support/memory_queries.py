@@ -212,6 +212,7 @@ class MemoryQueries:
             started_at=row.started_at,
             ended_at=row.ended_at,
             error=row.error,
+            attempt=row.attempt,
         )
 
     def launch(self, launch_id: str) -> LaunchView | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Barrier
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.warehouse.errors import (
@@ -19,6 +21,7 @@ from databuild_dagster.warehouse.errors import (
     ManifestMissing,
     NewerManifest,
 )
+from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
@@ -203,6 +206,44 @@ def test_the_beginning_of_names_cannot_leave_the_instance_either(warehouse, uri)
     damage(warehouse, lambda contents: contents.replace(b'"part-"', json.dumps(uri).encode()))
     with pytest.raises(EscapingFile):
         read_manifest(warehouse, "raw/flights", UUID)
+
+
+def parquet(warehouse, name, n_rows):
+    """A file in the instance's folder; its size."""
+    path = Path(warehouse.instance_dir("raw/flights", UUID), name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"carrier": ["LH"] * n_rows}), path)
+    return path.stat().st_size
+
+
+def test_the_files_of_a_prefix_are_those_whose_names_begin_with_it(warehouse):
+    """Rule 10.2: a manifest of another program."""
+    sizes = [parquet(warehouse, name, n) for n, name in enumerate(("part-0.parquet", "part-1.parquet"), 1)]
+    parquet(warehouse, "other.parquet", 5)
+    prefix = FileEntry(uri="part-", bytes=sum(sizes), rows=3, checksum="")
+    write_manifest(warehouse, manifest_of(uri_type=UriType.PREFIX, files=(prefix,)))
+
+    manifest = read_manifest(warehouse, "raw/flights", UUID)
+
+    assert [(file.uri, file.bytes, file.rows) for file in manifest.files] == [
+        ("part-0.parquet", sizes[0], 1),
+        ("part-1.parquet", sizes[1], 2),
+    ]
+    assert missing_files(warehouse, manifest) == ()
+    assert read_table(warehouse, [manifest], limit=2).num_rows == 2
+    assert read_table(warehouse, [manifest]).num_rows == 3
+
+
+def test_a_prefix_whose_files_have_other_bytes_is_lost(warehouse):
+    """Rule 10.2"""
+    size = parquet(warehouse, "part-0.parquet", 1)
+    prefix = FileEntry(uri="part-", bytes=size + 1, rows=1, checksum="")
+    write_manifest(warehouse, manifest_of(uri_type=UriType.PREFIX, files=(prefix,)))
+
+    manifest = read_manifest(warehouse, "raw/flights", UUID)
+
+    assert manifest.uri_type is UriType.PREFIX
+    assert missing_files(warehouse, manifest) == ("part-",)
 
 
 @pytest.mark.parametrize("uri", ["part-0.parquet", "../part-0.parquet", "/data/../etc/passwd", "s3://bucket/../x", ""])

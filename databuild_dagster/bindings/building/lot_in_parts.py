@@ -114,6 +114,7 @@ class LotInParts:
     declared: Mapping[Ref, str]
     #: Parameter to condition; other conditions mean other rows.
     filters: Mapping[str, str]
+    attempt: int
     parts: list[Part] = field(default_factory=list)
     done: dict[int, PartManifest] = field(default_factory=dict)
     reused: set[int] = field(default_factory=set)
@@ -196,7 +197,7 @@ class LotInParts:
             ref=self.ref,
             instance_uuid=self.uuid,
             job_run=self.job_run,
-            attempt=1,
+            attempt=self.attempt,
             state=ManifestState.COMPLETE if staged.files else ManifestState.EMPTY,
             files=staged.files,
             created_at=datetime.now(UTC),

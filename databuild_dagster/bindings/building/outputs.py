@@ -171,6 +171,7 @@ class Outputs:
                 comment=closed or "",
                 children=call.children,
                 lot_id=lot_id_of(dataset, run.partition_key),
+                attempt=run.attempt,
             )
             uri = warehouse.manifest_path(asset, uuid)
             summary = manifest_fact(manifest, uri)

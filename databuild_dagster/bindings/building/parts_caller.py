@@ -55,6 +55,7 @@ class PartsCaller:
             code_version=self._tools.datasets[asset].code_version or code_digest(self._body.function),
             declared=call.used[ref],
             filters=self._body.filters,
+            attempt=run.attempt,
         )
 
         def call_part(part: Part) -> None:
@@ -149,6 +150,7 @@ class PartsCaller:
             state=lot.state,
             comment=why,
             children=lot.children,
+            attempt=lot.attempt,
         )
         uri = lot.warehouse.manifest_path(asset_of(lot.ref), lot.uuid)
         return f"The files of {counted(len(lot.done), 'part')} are kept in {uri}."

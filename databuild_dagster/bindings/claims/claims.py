@@ -128,7 +128,10 @@ def claim(
     refs_of_run: dict[str, list[Ref]] = {}
     for ref, job_run_id in given.build.items():
         refs_of_run.setdefault(job_run_id, []).append(ref)
-    job_runs = tuple(HostedRun(job_run_id, tuple(refs)) for job_run_id, refs in refs_of_run.items())
+    job_runs = tuple(
+        HostedRun(job_run_id, tuple(refs), 1 + max(given.failed_attempts.get(ref, 0) for ref in refs))
+        for job_run_id, refs in refs_of_run.items()
+    )
     launch_id = command.launch_id if job_runs else None
     return Hosting(launch_id, job_runs, asked, given.join, given.reuse, given.refused)
 
@@ -194,6 +197,6 @@ def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, 
     except (AlreadyStarted, NotFound):
         return None
     started = set(outcome.job_run_ids)
-    hosted = tuple(HostedRun(run.id, run.refs) for run in job_runs if run.id in started)
+    hosted = tuple(HostedRun(run.id, run.refs, run.attempt) for run in job_runs if run.id in started)
     asked = tuple(ref for run in job_runs for ref in run.refs)
     return Hosting(launch_id if hosted else None, hosted, asked, is_launch=True)

@@ -22,6 +22,8 @@ class HostedRun:
 
     id: str
     refs: tuple[Ref, ...]
+    #: Its number among the attempts of its refs (rule 10.2).
+    attempt: int = 1
 
     @property
     def partition_key(self) -> str | None:

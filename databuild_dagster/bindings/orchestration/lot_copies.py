@@ -119,6 +119,14 @@ def keep_copies(
         follower.rest(after.seq)
 
 
+def refresh_copies(instance: DagsterInstance, refs: Collection[Ref]) -> None:
+    """Bring the copies of some refs up to date, of every location that has copies. Raises `DiskTrouble`, `StorageTrouble`."""
+    engine = engine_for(instance)
+    for root, cursors in _by_warehouse(instance, engine).items():
+        for location in cursors:
+            Writer(engine.queries, Warehouse(root), location).write(sorted(set(refs)))
+
+
 def cursor_of(instance: DagsterInstance, location: str) -> CopiesCursor | None:
     """How far a location has been followed; None if it never was."""
     return DagsterCursors(instance).load(_name(location), CopiesCursor)

@@ -11,8 +11,9 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.bindings.reading.open_store import opened_store
+from databuild_dagster.bindings.registry.announced_lots import announced_lots
 from databuild_dagster.engine.log_time import LogTime
-from databuild_dagster.engine.publishing import Publication, published_stretches
+from databuild_dagster.engine.publishing import Publication
 from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
 from databuild_dagster.model.pauses import why_refused as why_paused
 from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
@@ -166,5 +167,5 @@ def available_lots(
     waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
     """
     with opened_store(home, instance) as store:
-        for _, publications in published_stretches(Queries(store), after_seq, follow=follow):
-            yield from (found for found in publications if dataset in (None, found.dataset))
+        announced = announced_lots(Queries(store), after_seq, follow=follow)
+        yield from (found for found in announced if dataset in (None, found.dataset))

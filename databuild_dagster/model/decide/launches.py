@@ -112,8 +112,9 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
     """Per ref exactly one of build, join, reuse, refused; decision and lease are one transaction (rules 8.1, 8.4)."""
     _check_launch(command, deciding)
     job_run_of = {ref: run.job_run_id for run in command.runs for ref in run.refs}
+    rows = deciding.existing_refs(job_run_of)
     answers = answer(
-        deciding.existing_refs(job_run_of),
+        rows,
         deciding,
         opens=command.by_person,
         rebuild_before=command.rebuild_before,
@@ -126,6 +127,10 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         join={ref: answers.job_runs[ref] for ref in to_join},
         reuse={ref: answers.instances[ref].uuid for ref in answers.given(Answer.REUSE)},
         refused={ref: answers.why_refused(ref) for ref in answers.given(Answer.REFUSE)},
+        # A taint begins to count again.
+        failed_attempts={
+            ref: row.attempts for ref in to_build if (row := rows[ref]) is not None and ref not in answers.opened
+        },
     )
     if to_build and not command.may_build:
         return []

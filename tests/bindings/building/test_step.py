@@ -10,8 +10,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, DepMiss, NotBuilt, Transient, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
+from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import read_manifest
 
 pytestmark = pytest.mark.long
 
@@ -218,6 +221,25 @@ def test_a_transient_failure_is_retried_a_limited_number_of_times(deploy: Any) -
 
     assert site.state("shaky") is InstanceState.UP_FOR_RETRY
     assert site.failure() == "shaky failed: Transient: the service is down"
+
+
+def test_a_manifest_has_the_number_of_its_attempt(deploy: Any) -> None:
+    """Rule 10.2"""
+    calls = iter([Transient("the service is down"), Transient("still down")])
+
+    @databuild_asset
+    def shaky() -> pd.DataFrame:
+        for error in calls:
+            raise error
+        return pd.DataFrame({"n": [1]})
+
+    site = deploy(shaky)
+    for _ in range(3):
+        site.launch(["shaky"])
+
+    uuid = site.engine.queries.canonical(["shaky"])["shaky"].uuid
+    assert site.state("shaky") is LIVE
+    assert read_manifest(Warehouse(warehouse_of(site.instance)), "shaky", uuid).attempt == 3
 
 
 def test_empty_is_live_and_has_no_rows(deploy: Any) -> None:

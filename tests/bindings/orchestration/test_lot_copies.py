@@ -20,6 +20,7 @@ from databuild_dagster.bindings.orchestration import lot_copies
 from databuild_dagster.bindings.orchestration.lot_copies import (
     cursor_of,
     keep_copies,
+    refresh_copies,
     repair_lot_copies,
     wrong_lot_copies,
 )
@@ -38,6 +39,7 @@ from databuild_dagster.warehouse.manifest import (
     ManifestState,
     TableSchema,
     read_manifest,
+    take_away,
     write_manifest,
 )
 from tests.support.dagster_files import fresh_instance
@@ -226,6 +228,17 @@ def test_the_copy_of_removed_data_has_that_state_and_its_arc_is_missing(place):
     removed = place.fail_with(DELAYS, ManifestState.REMOVED)
 
     assert place.tick() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={removed}/manifest.json"]
+
+
+def test_the_copies_of_some_refs_are_up_to_date_without_a_tick(place):
+    """Rule 10.8: `gc` refreshes them before it returns."""
+    uuid = place.fail_with(DELAYS)
+    place.tick()
+    take_away(place.warehouse, "delays", uuid)
+
+    refresh_copies(place.instance, [DELAYS])
+
+    assert place.keys() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={uuid}/manifest.json"]
 
 
 def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(place):
