@@ -13,7 +13,16 @@ import click
 
 from databuild_dagster.cli.building import AssetDone, Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.options import DURATION, Selection, Where, common, definitions, selection, tabular
+from databuild_dagster.cli.options import (
+    DURATION,
+    FAIL_FAST,
+    Selection,
+    Where,
+    common,
+    definitions,
+    selection,
+    tabular,
+)
 from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
@@ -46,6 +55,7 @@ MAX_NAMED = 5
     metavar="DURATION",
     help="Stop after this time with exit code 1; the wants stay open.",
 )
+@FAIL_FAST
 @definitions
 @tabular
 def build(
@@ -55,6 +65,7 @@ def build(
     rebuild: bool,
     fresh: bool,
     timeout: float | None,
+    fail_fast: bool,
     where: Where,
     as_json: bool,
 ) -> None:
@@ -74,7 +85,9 @@ def build(
         progress = BuildProgress(workshop.engine, tally, spark)
         display.enter_context(progress.shown(screen(), is_alone=log is not None))
         wants, comment = tuple((ref,) for ref in refs), comment or "databuild build"
-        command = CreateWants(wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh)
+        command = CreateWants(
+            wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, fail_fast=fail_fast
+        )
         built = build_refs(workshop, command, progress=progress, timeout_seconds=timeout)
     if as_json:
         emit(built.as_json())

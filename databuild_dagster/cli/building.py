@@ -246,11 +246,13 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
 
 
 def _unserved(engine: Engine, request_id: str) -> list[Ref]:
-    """The refs of the request that are not live; none when all of its wants have ended."""
+    """The refs of the request that are not live, and those that are kept for it; none when no want of both is open."""
     wants = engine.queries.wants_named(request_id)
-    if not any(want.state in OPEN_WANTS for want in wants):
+    has_failed = any(want.state is WantState.UPSTREAM_FAILED for want in wants)
+    kept = engine.queries.refs_kept_for(request_id) if has_failed else []
+    if not kept and not any(want.state in OPEN_WANTS for want in wants):
         return []
-    return [ref for want in wants if want.state is not WantState.SUCCESSFUL for ref in want.refs]
+    return [*dict.fromkeys(ref for want in wants if want.state is not WantState.SUCCESSFUL for ref in want.refs), *kept]
 
 
 def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None:

@@ -12,7 +12,7 @@ from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.engine.who_asked import who_asked
-from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState

@@ -107,6 +107,10 @@ def selection(function: F | None = None, *, required: bool = True, metavar: str 
     return click.argument("refs", type=REF, nargs=-1, required=required, metavar=metavar)(option(wrapped))
 
 
+#: Of the commands that record wants (rule 6.14).
+FAIL_FAST = click.option("--fail-fast", is_flag=True, help="Stop building the other inputs once one has failed.")
+
+
 class Duration(click.ParamType[float | None]):
     """A duration, 90s, 15m, 12h or 7d, as seconds; `none` is None."""
 

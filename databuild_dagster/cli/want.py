@@ -8,6 +8,7 @@ from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.explain import cause_lines
 from databuild_dagster.cli.options import (
     DURATION,
+    FAIL_FAST,
     INSTANT,
     REF,
     Selection,
@@ -71,6 +72,7 @@ COLUMNS = (
 @click.option("--comment", default="", help="The reason, shown in the list of wants.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
 @click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
+@FAIL_FAST
 @definitions
 @common
 def create(
@@ -83,6 +85,7 @@ def create(
     comment: str,
     rebuild: bool,
     fresh: bool,
+    fail_fast: bool,
     where: Where,
     as_json: bool,
 ) -> None:
@@ -100,6 +103,7 @@ def create(
             comment=comment,
             rebuild=rebuild,
             fresh=fresh,
+            fail_fast=fail_fast,
         )
         return engine.handle(command, actor=this_user())
 
@@ -216,16 +220,22 @@ def _report_as_json(report: WantReport) -> dict[str, object]:
 @click.option("--reason", default="", help="The reason, kept in the log.")
 @common
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
-    """Cancel wants, and the queued job runs only they need."""
+    """Cancel wants, and the queued job runs only they need.
+
+    One that has failed may be canceled too: what was kept for it ends, unless other wants need it.
+    """
     engine = the_engine()
     ids = tuple(engine.queries.full_id(IdKind.WANT, name) for name in wants_or_requests)
-    engine.handle(CancelWants(ids=ids, terminate=terminate, reason=reason), actor=this_user())
+    outcome = engine.handle(CancelWants(ids=ids, terminate=terminate, reason=reason), actor=this_user())
     wants = [want for id in ids for want in engine.queries.wants_named(id)]
+    named = {want.id for want in wants}
+    kept = engine.queries.wants(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
     if as_json:
-        emit([_as_json(want) for want in wants])
+        emit([_as_json(want) for want in [*wants, *kept]])
         return
-    canceled = sum(want.state.value == "Canceled" for want in wants)
-    click.echo(f"Canceled {count(canceled, 'want')}.")
+    canceled = len(outcome.canceled_want_ids) - len(kept)
+    also = f", and {count(len(kept), 'want')} of inputs that {'was' if len(kept) == 1 else 'were'} kept" if kept else ""
+    click.echo(f"Canceled {count(canceled, 'want')}{also}.")
 
 
 def _as_json(want: WantView) -> dict[str, object]:

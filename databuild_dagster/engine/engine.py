@@ -16,8 +16,9 @@ from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.decide import Deciding, decide
 from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.evolve import fold
-from databuild_dagster.model.fold.standing import DERIVATIVE, follow_ups
+from databuild_dagster.model.fold.standing import follow_ups
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
@@ -52,6 +53,12 @@ class Outcome:
         """The created wants, without derivative ones."""
         created = [event.fact for event in self.events if isinstance(event.fact, e.WantCreated)]
         return tuple(want.id for fact in created if fact.source != DERIVATIVE for want in fact.wants)
+
+    @property
+    def canceled_want_ids(self) -> tuple[str, ...]:
+        """The wants that the command canceled, without those that nothing needs any longer."""
+        fact = self.events[0].fact
+        return fact.want_ids if isinstance(fact, e.WantCanceled) else ()
 
     @property
     def job_run_ids(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
 

@@ -45,10 +45,12 @@ class CreateWants(Command, frozen=True, kw_only=True):
     rebuild: bool = False
     #: The same for refs that another code version has built.
     fresh: bool = False
+    #: A failed input ends also the builds of the other missing inputs (rule 6.14).
+    fail_fast: bool = False
 
 
 class CancelWants(Command, frozen=True, kw_only=True):
-    """Cancel wants, by want id or request id (rule 6.10).
+    """Cancel wants, by want id or request id, and what is kept for those that failed (rules 6.10, 6.14).
 
     Queued job runs without another want are canceled with them, running ones only with `terminate`.
     """

@@ -41,6 +41,21 @@ class WantCreated(Fact, frozen=True, tag="WantCreated"):
     #: Decided from TTL and SLA (rule 5.5); for a derivative want taken from the wants that need it (rule 6.4).
     expires_at: float | None = None
     deadline: float | None = None
+    #: A failure ends also the wants of the other missing refs (rule 6.14). False in version 1.
+    fail_fast: bool = False
+
+
+class Keeping(msgspec.Struct, frozen=True):
+    """Derivative wants that stay, and the ended wants that they were made for."""
+
+    want_ids: tuple[str, ...]
+    made_for: tuple[str, ...]
+
+
+class WantKept(Fact, frozen=True, tag="WantKept"):
+    """Derivative wants stay, although an input of what needed them failed (rule 6.14)."""
+
+    keepings: tuple[Keeping, ...]
 
 
 class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
@@ -48,6 +63,8 @@ class WantCanceled(Fact, frozen=True, tag="WantCanceled"):
 
     want_ids: tuple[str, ...]
     reason: str = ""
+    #: Ended wants whose requesters do not need what was kept for them any longer (rule 6.14). Empty in version 1.
+    withdrawn: tuple[str, ...] = ()
 
 
 class WantExpired(Fact, frozen=True, tag="WantExpired"):
@@ -377,6 +394,7 @@ class MetaCompacted(Fact, frozen=True, tag="MetaCompacted"):
 
 AnyFact = (
     WantCreated
+    | WantKept
     | WantCanceled
     | WantExpired
     | WantSlaMissed

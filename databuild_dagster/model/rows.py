@@ -74,6 +74,8 @@ class RefRow(msgspec.Struct, gc=False):
     n_waiters: int = 0
     #: Active delegations to it that are open; kept like the one above.
     n_joined: int = 0
+    #: 1 while it has open wants, and all of them are fail-fast (rule 6.14).
+    fail_fast: int = 0
     #: 1 for a schedulable ref with open wants. The store computes it from the fields above.
     due: int = 0
 
@@ -206,6 +208,12 @@ class WantRow(msgspec.Struct, gc=False):
     sla_missed_at: float | None = None
     #: 1 once a taint has opened it again: a derivative want then stays without a waiter.
     reopened: int = 0
+    #: 1 when a failure ends also the wants of the other missing refs.
+    fail_fast: int = 0
+    #: Of a derivative want that stays without a waiter: its keeping, which knows the wants that it was made for (rule 6.14).
+    keeping: int | None = None
+    #: 1 once its requester does not need what is kept for it.
+    withdrawn: int = 0
 
 
 class DelegationRow(NamedTuple):

@@ -13,7 +13,13 @@ from databuild_dagster.model.refs import Ref
 
 #: These change no canonical instance, nor the state of one.
 _OfRequests = (
-    e.WantCreated | e.WantCanceled | e.WantExpired | e.WantSlaMissed | e.PartitionDelegated | e.DelegationGivenUp
+    e.WantCreated
+    | e.WantKept
+    | e.WantCanceled
+    | e.WantExpired
+    | e.WantSlaMissed
+    | e.PartitionDelegated
+    | e.DelegationGivenUp
 )
 _OfOthers = (
     e.JobRunStarted

@@ -16,13 +16,13 @@ _names = {cls: str(cls.__struct_config__.tag) for cls in EVENT_TYPES}
 _decoders: dict[str, msgspec.json.Decoder[Fact]] = {name: msgspec.json.Decoder(cls) for cls, name in _names.items()}
 _shapes = dict(zip(_names.values(), inspect.multi_type_info(_names), strict=True))
 #: The newest version of each stored shape, where it is not 1.
-_versions: dict[str, int] = {"DatasetRegistered": 2, "JobRunCanceled": 2, "JobRunDepMissed": 2}
-#: From (name, version) to the payload of the next version.
+_versions: dict[str, int] = dict.fromkeys(
+    ("DatasetRegistered", "JobRunCanceled", "JobRunDepMissed", "WantCanceled", "WantCreated"), 2
+)
+#: From (name, version) to the payload of the next version. Each second version has a field more, whose default the fold takes
+#: for the first.
 _upcasters: dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {
-    ("DatasetRegistered", 1): lambda payload: payload,
-    ("JobRunCanceled", 1): lambda payload: payload,
-    # The fold tells version 1 by its missing `cycles`.
-    ("JobRunDepMissed", 1): lambda payload: payload,
+    (name, 1): lambda payload: payload for name in _versions
 }
 
 

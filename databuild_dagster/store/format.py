@@ -10,7 +10,7 @@ from enum import Enum
 
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
-#: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, and pauses.
+#: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, and wants that are kept.
 LOG_VERSION = 4
 #: Version of the projections; with another one the tables have to be computed again.
 PROJECTION_VERSION = 9

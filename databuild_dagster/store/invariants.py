@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from databuild_dagster.model.coordination import DELEGATION, FIRST_OUTCOME, Answer, DelegationOutcome
-from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
 from databuild_dagster.model.operations.records import strays
@@ -137,7 +137,7 @@ QUERIES: dict[str, tuple[str, ...]] = {
         f"""SELECT r.ref, 'what its open wants add up to is off' FROM {P}refs r
         JOIN {P}holds x ON x.ref_id = r.id AND x.open = 1 JOIN {P}wants w ON w.id = x.want_id GROUP BY r.id
         HAVING max(w.priority) <> r.priority OR min(w.deadline) <> r.deadline OR min(w.created_at) <> r.wanted_since
-        OR max(w.expires_at) <> r.wanted_until""",
+        OR max(w.expires_at) <> r.wanted_until OR min(w.fail_fast) <> r.fail_fast""",
     ),
     "rule 5.4": (
         f"""SELECT r.ref, 'its due mark is ' || r.due FROM {P}refs r WHERE r.due <> CASE
@@ -150,10 +150,11 @@ QUERIES: dict[str, tuple[str, ...]] = {
         WHERE c.state = '{_I.UPSTREAM_BUILDING}' AND r.state IS NOT '{_I.LIVE}'
         AND c.wanted_until > (SELECT coalesce(max(at), 0) FROM {P}events)
         AND NOT EXISTS (SELECT 1 FROM {P}holds x JOIN {P}wants w ON w.id = x.want_id WHERE x.ref_id = r.id AND x.open = 1
-                        AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until)""",
+                        AND w.n_refs = 1 AND w.priority >= c.priority AND w.deadline <= c.deadline AND w.expires_at >= c.wanted_until
+                        AND w.fail_fast <= c.fail_fast)""",
         f"""SELECT w.want_id, 'is a derivative want that was never met and that nothing waits for'
         FROM {P}wants w JOIN {P}want_refs x ON x.want_id = w.id
-        WHERE w.state IN {_OPEN_WANTS} AND w.source = '{DERIVATIVE}' AND w.reopened = 0 AND NOT EXISTS (
+        WHERE w.state IN {_OPEN_WANTS} AND w.source = '{DERIVATIVE}' AND w.reopened = 0 AND w.keeping IS NULL AND NOT EXISTS (
             SELECT 1 FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id
             WHERE m.ref_id = x.ref_id AND m.active = 1 AND i.state = '{_I.UPSTREAM_BUILDING}')""",
     ),
@@ -166,6 +167,14 @@ QUERIES: dict[str, tuple[str, ...]] = {
         AND i.created_at < p.until""",
         f"""SELECT ref, 'has ' || count(*) || ' open pauses of its own' FROM {P}pauses
         WHERE ended_seq IS NULL GROUP BY ref HAVING count(*) > 1""",
+    ),
+    "rule 6.14": (
+        f"""SELECT w.want_id, 'is kept for no want' FROM {P}wants w WHERE w.state IN {_OPEN_WANTS} AND w.keeping IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM {P}kept_for k JOIN {P}wants f ON f.id = k.want_id
+                        WHERE k.keeping = w.keeping AND f.withdrawn = 0)""",
+        f"""SELECT w.want_id, 'is kept for ' || f.want_id || ', which is ' || f.state FROM {P}wants w
+        JOIN {P}kept_for k ON k.keeping = w.keeping JOIN {P}wants f ON f.id = k.want_id
+        WHERE w.state IN {_OPEN_WANTS} AND f.state <> '{_W.UPSTREAM_FAILED}'""",
     ),
     "rule 6.1": (
         f"""SELECT job_run_id, 'is ' || state || CASE WHEN ended_at IS NULL THEN ' without an end' ELSE ' and has ended' END

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
-from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.store.format import BITS, one_of

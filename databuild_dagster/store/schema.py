@@ -163,11 +163,16 @@ sa.Index(f"ix_{PREFIX}wants_request_id", wants.c.request_id)
 # Every tick looks for TTLs and SLAs that have passed, among the few wants that have one.
 _index("wants_expiring", wants.c.expires_at, where="ended_at IS NULL")
 _index("wants_sla", wants.c.sla_at, where="sla_at IS NOT NULL")
+_index("wants_kept", wants.c.keeping, where="keeping IS NOT NULL")
 
 #: The refs that a want names. They never change.
 want_refs = _table("want_refs", {"want_id": int, "ref_id": int}, key=("want_id", "ref_id"))
 #: The same from the refs' side, with `model.view.Openness`. A table, not an index of the one above: a change touches one tree.
 holds = _table("holds", {"ref_id": int, "open": int, "want_id": int}, key=("ref_id", "open", "want_id"))
+
+#: The ended wants that derivative wants are kept for (rule 6.14).
+kept_for = _table("kept_for", {"keeping": int, "want_id": int}, key=("keeping", "want_id"))
+_index("kept_for_want", kept_for.c.want_id)
 
 #: Missing inputs of instances; `active` is 1 while the instance waits, or has failed because of one.
 missing = _table("missing", {"instance_id": int, "ref_id": int, "active": int}, key=("instance_id", "ref_id"))

@@ -30,6 +30,7 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
     unsettled: set[int]
+    failed_upstream: list[WantRow]
     LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS, *pauses.LINKS)
 
     def __init__(self, connection: Connection) -> None:
@@ -51,7 +52,7 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
             TaintRow: self._taints,
             WantRow: self._wants,
         }
-        self.unsettled = set()
+        self.unsettled, self.failed_upstream = set(), []
         self._links, self._moves, self._turned, self._changes = {}, [], [], []
         self._outputs, self._seen_links, self._outcomes = {}, {}, {}
         self._entries, self._entries_written = {}, {}

@@ -211,7 +211,7 @@ def test_a_tick_launches_only_its_own_locations_jobs(graph):
 
 
 def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
-    """Rule 6.5"""
+    """Rules 6.5, 6.14: its other input is launched."""
     here = Orchestrator(graph)
     graph.fail("names")
     want = graph.want("daily@1")
@@ -219,7 +219,7 @@ def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
     here.tick()
 
     assert graph.want_state(want) is WantState.UPSTREAM_FAILED
-    assert here.launcher.orders == []
+    assert [order.job for order in here.launcher.orders] == ["raw"]
 
 
 def test_a_ref_that_is_backing_off_is_launched_when_its_time_has_come(graph):

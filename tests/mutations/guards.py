@@ -38,6 +38,7 @@ DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
 GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
+KEEPING = "tests/model/fold/test_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
@@ -243,7 +244,7 @@ GUARDS = (
         "a build that a waiting ref misses is canceled with its own want",
         "6.10",
         "model/fold/standing.py",
-        "if ref.n_open_wants or ref.id in demands:",
+        "if ref.n_open_wants or ref.id in needed:",
         "if ref.n_open_wants:",
         (WANTS,),
     ),
@@ -262,6 +263,54 @@ GUARDS = (
         "return None if may_come else unknown.message",
         "return unknown.message",
         (MISSES,),
+    ),
+    Guard(
+        "a failed input ends the builds of the others",
+        "6.14",
+        "model/fold/keeping.py",
+        "wants = {want.id: want for want in ended if not want.fail_fast and now < want.expires_at}",
+        "wants: dict[int, WantRow] = {}",
+        (KEEPING,),
+    ),
+    Guard(
+        "a fail-fast want keeps the builds of the other inputs",
+        "6.14",
+        "model/fold/keeping.py",
+        "if not want.fail_fast and now < want.expires_at",
+        "if now < want.expires_at",
+        (KEEPING,),
+    ),
+    Guard(
+        "a kept want is canceled for want of a waiter",
+        "6.14",
+        "model/fold/standing.py",
+        "and not want.reopened and want.keeping is None and want.id not in kept",
+        "and not want.reopened and want.id not in kept",
+        (KEEPING,),
+    ),
+    Guard(
+        "a kept want lives as long as the wants that failed",
+        "6.14",
+        "model/fold/keeping.py",
+        "min(max(want.expires_at for want in wants), now + KEPT_SECONDS)",
+        "max(want.expires_at for want in wants)",
+        (KEEPING,),
+    ),
+    Guard(
+        "a cancel ends what is kept for others too",
+        "6.14",
+        "model/decide/wants.py",
+        "[want for want in kept if want.keeping not in needed]",
+        "kept",
+        (KEEPING,),
+    ),
+    Guard(
+        "a kept want that fails forgets for which request",
+        "6.14",
+        "model/fold/keeping.py",
+        "reached.append(upstream)",
+        "pass",
+        (KEEPING,),
     ),
     Guard(
         "a person's cancel lets a tick build the output again",

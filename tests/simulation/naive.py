@@ -1,7 +1,7 @@
 """Rules 4 to 6 for a handful of commands, written down without a database and without hurry.
 
-Refs are names that may only miss names before their own, so nothing waits for itself; every want lives for ever and is
-as urgent as any other. Nothing is kept that could be counted, and everything is looked at until nothing changes.
+Refs are names that may only miss names before their own, so nothing waits for itself; every want that is asked for has no
+end and is as urgent as any other. Nothing is kept that could be counted, and everything is looked at until nothing changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ _I, _W = InstanceState, WantState
 
 #: Rule 6.8, and the pause after a dep miss whose refs came meanwhile (rule 6.5).
 BACKOFF_SECONDS, MAX_ATTEMPTS = 5.0, 3
+#: Rule 6.14.
+KEPT_SECONDS = 7 * 24 * 3600.0
+NEVER = float("inf")
 
 
 @dataclass
@@ -28,14 +31,21 @@ class NaiveRef:
     taints: set[str] = field(default_factory=set)
 
 
-@dataclass
+@dataclass(eq=False)
 class NaiveWant:
     """A want; `is_derivative` where a dep miss made it."""
 
     refs: tuple[str, ...]
     is_derivative: bool = False
+    fail_fast: bool = False
+    expires_at: float = NEVER
     was_met: bool = False
     state: WantState = _W.NEW
+    #: The wants that it is kept for.
+    kept_for: frozenset[NaiveWant] = frozenset()
+    is_withdrawn: bool = False
+    #: Its end was looked at by rule 6.14.
+    is_settled: bool = False
 
     @property
     def is_open(self) -> bool:
@@ -54,16 +64,24 @@ class Naive:
 
     # Commands
 
-    def want(self, refs: tuple[str, ...]) -> NaiveWant:
-        want = NaiveWant(refs)
+    def want(self, refs: tuple[str, ...], *, fail_fast: bool = False) -> NaiveWant:
+        want = NaiveWant(refs, fail_fast=fail_fast)
         self.wants.append(want)
         self._settle()
         return want
 
     def cancel(self, want: NaiveWant) -> bool:
-        if not want.is_open:
+        """Rule 6.14: what failed is withdrawn, if wants are kept for it."""
+        kept = [other for other in self.wants if other.is_open and want in other.kept_for]
+        if want.is_open:
+            want.state = _W.CANCELED
+        elif kept and not want.is_withdrawn:
+            want.is_withdrawn = True
+        else:
             return False
-        want.state = _W.CANCELED
+        for other in kept:
+            if all(served.is_withdrawn for served in other.kept_for):
+                other.state = _W.CANCELED
         self._settle()
         return True
 
@@ -174,11 +192,11 @@ class Naive:
 
     def _reopen(self, ref: str) -> None:
         for want in self.wants:
-            if want.state is _W.SUCCESSFUL and ref in want.refs:
+            if want.state is _W.SUCCESSFUL and ref in want.refs and not want.kept_for:
                 want.state, want.was_met = _W.IDLE, True
 
     def _settle(self) -> None:
-        while any([self._move_instances(), self._move_wants(), self._release(), self._derive()]):
+        while any([self._move_instances(), self._move_wants(), self._release(), self._keep(), self._derive()]):
             pass
 
     def _move_instances(self) -> bool:
@@ -228,22 +246,72 @@ class Naive:
             row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
         return bool(unwanted)
 
+    def _keep(self) -> bool:
+        """Rule 6.14: for wants that have just ended UpstreamFailed."""
+        ended = [want for want in self.wants if want.state is _W.UPSTREAM_FAILED and not want.is_settled]
+        lasting = [want for want in ended if not want.fail_fast]
+        needs: dict[str, list[tuple[float, set[NaiveWant]]]] = {}
+        for ref, row in self.refs.items():
+            by_it = [want for want in lasting if ref in want.refs]
+            if row.state is _I.UPSTREAM_FAILED and by_it:
+                until = min(max(want.expires_at for want in by_it), self.now + KEPT_SECONDS)
+                for item in row.missing:
+                    if self.refs[item].state is not _I.LIVE and self.refs[item].state not in FAILING:
+                        needs.setdefault(item, []).append((until, self._requested_by(ref, lasting)))
+        for item, needed in needs.items():
+            until, made_for = max(until for until, _ in needed), frozenset(set().union(*(who for _, who in needed)))
+            fitting = [
+                want
+                for want in self.wants
+                if want.is_open and want.is_derivative and want.refs == (item,) and not want.was_met
+                if not want.kept_for and not want.fail_fast and want.expires_at == until
+            ]
+            if fitting:
+                fitting[0].kept_for = made_for
+            else:
+                self.wants.append(NaiveWant((item,), is_derivative=True, expires_at=until, kept_for=made_for))
+        for want in ended:
+            want.is_settled = True
+        return bool(ended)
+
+    def _requested_by(self, ref: str, lasting: list[NaiveWant]) -> set[NaiveWant]:
+        """The wants that somebody asked for, among those that end now, for a ref and for all that fails with it."""
+        found, downstream = set(), [ref]
+        for item in downstream:
+            downstream += [
+                other
+                for other, row in self.refs.items()
+                if row.state is _I.UPSTREAM_FAILED and item in row.missing and other not in downstream
+                if any(other in want.refs for want in lasting)
+            ]
+            for want in lasting:
+                if item in want.refs:
+                    found |= want.kept_for or (set() if want.is_derivative else {want})
+        return found or {want for want in lasting if ref in want.refs}
+
     def _derive(self) -> bool:
         """Rule 6.4: the standing rule."""
-        needed = {
-            item
-            for ref, row in self.refs.items()
-            if row.state is _I.UPSTREAM_BUILDING and self._is_wanted(ref)
-            for item in row.missing
-            if self.refs[item].state is not _I.LIVE
-        }
-        alone = {want.refs[0] for want in self.wants if want.is_open and len(want.refs) == 1}
+        needed: dict[str, list[NaiveWant]] = {}
+        for ref, row in self.refs.items():
+            if row.state is _I.UPSTREAM_BUILDING:
+                for item in row.missing:
+                    if self.refs[item].state is not _I.LIVE:
+                        needed.setdefault(item, []).extend(w for w in self.wants if w.is_open and ref in w.refs)
         needless = [
             want
             for want in self.wants
-            if want.is_open and want.is_derivative and not want.was_met and want.refs[0] not in needed
+            if want.is_open and want.is_derivative and not want.was_met and not want.kept_for
+            if not needed.get(want.refs[0])
         ]
         for want in needless:
             want.state = _W.CANCELED
-        self.wants += [NaiveWant((ref,), is_derivative=True) for ref in sorted(needed - alone)]
-        return bool(needless or needed - alone)
+        new = []
+        for item, by in sorted(needed.items()):
+            until, fail_fast = max((w.expires_at for w in by), default=0.0), all(w.fail_fast for w in by)
+            if by and not any(
+                want.is_open and want.refs == (item,) and want.expires_at >= until and want.fail_fast <= fail_fast
+                for want in self.wants
+            ):
+                new.append(NaiveWant((item,), is_derivative=True, fail_fast=fail_fast, expires_at=until))
+        self.wants += new
+        return bool(needless or new)

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.states import InstanceState
 from tests.simulation.naive import Naive
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import dataset
@@ -21,6 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 REFS = tuple("abcde")
+_WAITS = InstanceState.UPSTREAM_BUILDING
 
 some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=2, unique=True).map(tuple)
 a_ref = st.sampled_from(REFS)
@@ -50,10 +52,10 @@ class Compared(RuleBasedStateMachine):
         """The one that made the canonical instance; any id where there is none."""
         return self.world.canonical(ref).job_run
 
-    @rule(refs=some_refs)
-    def want(self, refs):
-        outcome = self.world.handle(c.CreateWants(wants=(refs,), ttl_seconds=None))
-        self.wants.append((outcome.want_ids[0], self.naive.want(refs)))
+    @rule(refs=some_refs, fail_fast=st.sampled_from([False, False, True]))
+    def want(self, refs, fail_fast):
+        outcome = self.world.handle(c.CreateWants(wants=(refs,), ttl_seconds=None, fail_fast=fail_fast))
+        self.wants.append((outcome.want_ids[0], self.naive.want(refs, fail_fast=fail_fast)))
 
     @rule(at=which)
     def cancel(self, at):
@@ -93,6 +95,20 @@ class Compared(RuleBasedStateMachine):
             earlier = REFS[: REFS.index(ref)]
             missing = tuple(dict.fromkeys(earlier[number % len(earlier)] for number in (at, at // 7)[: 1 + several]))
             self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
+
+    @rule(ref=st.sampled_from(REFS[2:]), at=which, fail_fast=st.booleans())
+    def want_and_miss(self, ref, at, fail_fast):
+        """Common in a pipeline, and rare among single commands."""
+        self.want((ref,), fail_fast)
+        self.start(ref)
+        self.miss(ref, at, True)
+
+    @rule(at=which)
+    def fail_what_is_waited_for(self, at):
+        missing = {item for row in self.naive.refs.values() if row.state is _WAITS for item in row.missing}
+        if due := sorted(missing & self.naive.due()):
+            self.start(due[at % len(due)])
+            self.fail(due[at % len(due)], "hard")
 
     @rule(refs=some_refs)
     def taint(self, refs):

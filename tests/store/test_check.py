@@ -171,7 +171,7 @@ def test_what_an_arrival_moves_is_a_row_of_the_tables():
         ("refs", "UPDATE databuild_refs SET misses = 0"),
         (
             "refs",
-            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 1e300, 1e300, 0, 0, 0, NULL, NULL, 0, 0, 0 FROM databuild_refs LIMIT 1",
+            "INSERT INTO databuild_refs SELECT id + 500, 'a@new', dataset_id, NULL, NULL, NULL, NULL, 0, 0, 1e300, 1e300, 0, 0, 0, NULL, NULL, 0, 0, 0, 0 FROM databuild_refs LIMIT 1",
         ),
         ("instances", "UPDATE databuild_instances SET reason = 'something else'"),
         ("instances", "UPDATE databuild_instances SET n_rows = n_rows + 1"),

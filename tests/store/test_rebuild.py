@@ -36,7 +36,7 @@ def eventful(make_world, shared_url):
     world.fail("e", kind="transient")
     world.taint("a")
     world.cancel_want(wants[1])
-    world.miss("a", "d")
+    world.miss("a", "d", "left")
     world.fail("d")
     world.taint("d")
     world.claim("a", "c", "d")

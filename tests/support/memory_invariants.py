@@ -130,11 +130,12 @@ def _wanted(view: MemoryView, now: float) -> Iterator[str]:
         held = [wants[w] for (r, w), openness in view.holds.items() if r == ref.id and openness is Openness.OPEN]
         if len(held) != ref.n_open_wants:
             yield f"{ref.ref} counts {ref.n_open_wants} open wants, there are {len(held)}"
-        if held and (ref.priority, ref.deadline, ref.wanted_since, ref.wanted_until) != (
+        if held and (ref.priority, ref.deadline, ref.wanted_since, ref.wanted_until, ref.fail_fast) != (
             max(want.priority for want in held),
             min(want.deadline for want in held),
             min(want.created_at for want in held),
             max(want.expires_at for want in held),
+            min(want.fail_fast for want in held),
         ):
             yield f"{ref.ref} adds its open wants up wrongly"
 
@@ -154,14 +155,27 @@ def _derivative(view: MemoryView, now: float) -> Iterator[str]:
             want.priority >= waiter.priority
             and want.deadline <= waiter.deadline
             and want.expires_at >= waiter.wanted_until
+            and want.fail_fast <= waiter.fail_fast
             for want in own
         ):
             yield f"{missed.ref} is missed by {waiter.ref} without a want as urgent and as long-lived"
     missed_refs = {ref.id for _, ref in waiting}
     for want in view.rows[WantRow]:
-        is_derivative = want.source == "job run" and not want.reopened
+        is_derivative = want.source == "job run" and not want.reopened and want.keeping is None
         if want.state in OPEN_WANTS and is_derivative and missed_refs.isdisjoint(view.want_refs[want.id]):
             yield f"{want.want_id} is a derivative want that no instance needs"
+
+
+def _kept(view: MemoryView, now: float) -> Iterator[str]:
+    wants = view.rows[WantRow].by_id
+    for want in view.rows[WantRow]:
+        if want.keeping is None or want.state not in OPEN_WANTS:
+            continue
+        made_for = [wants[want_id] for _, want_id in view.kept_for([want.keeping])]
+        if any(served.state is not WantState.UPSTREAM_FAILED for served in made_for):
+            yield f"{want.want_id} is kept for a want that has not failed upstream"
+        if all(served.withdrawn for served in made_for):
+            yield f"{want.want_id} is kept for no want"
 
 
 def _job_runs(view: MemoryView, now: float) -> Iterator[str]:
@@ -274,6 +288,7 @@ _QUESTIONS: tuple[tuple[str, Callable[[MemoryView, float], Iterator[str]]], ...]
     ("I4", _wants),
     ("I4", _wanted),
     ("rule 6.4", _derivative),
+    ("rule 6.14", _kept),
     ("rules 6.1, 4.4", _job_runs),
     ("rule 8.2", _dead_job_runs),
     ("I6", _uuids),

@@ -75,12 +75,15 @@ class MemoryView:
     def __init__(self) -> None:
         self.seq = 0
         self.unsettled: set[int] = set()
+        self.failed_upstream: list[WantRow] = []
         self._numbered, self._number = -1, -1
         self._place = (0, 0)
         self.rows = {row_type: Rows(key) for row_type, key in KEYS.items()}
         self.want_refs: dict[int, tuple[int, ...]] = {}
         #: By (ref, want).
         self.holds: dict[tuple[int, int], Openness] = {}
+        #: (keeping, ended want).
+        self.keepings: set[tuple[int, int]] = set()
         #: By (instance, ref): whether the instance still waits.
         self.missing: dict[tuple[int, int], bool] = {}
         #: By (instance, ref): the instance that was read.
@@ -182,6 +185,9 @@ class MemoryView:
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
         return self.rows[WantRow].keys(want_ids)
 
+    def wants_by_id(self, ids: Iterable[int]) -> dict[int, WantRow]:
+        return self.rows[WantRow].ids(ids)
+
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
         asked = set(request_ids)
         return [row for row in self.rows[WantRow] if row.request_id in asked]
@@ -193,7 +199,7 @@ class MemoryView:
 
     def wants_to_reopen(self, ref_ids: Iterable[int], at: float) -> list[tuple[int, WantRow]]:
         held = self.wants_holding(ref_ids, Openness.SUCCESSFUL)
-        return [(ref_id, want) for ref_id, want in held if want.expires_at > at]
+        return [(ref_id, want) for ref_id, want in held if want.keeping is None and want.expires_at > at]
 
     def refs_of_wants(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
         return sorted((want_id, ref_id) for want_id in set(want_ids) for ref_id in self.want_refs[want_id])
@@ -207,6 +213,21 @@ class MemoryView:
         for ref_id in self.want_refs[want_id]:
             if self.holds[ref_id, want_id] is before:
                 self.holds[ref_id, want_id] = openness
+
+    def kept_for(self, keepings: Iterable[int]) -> list[tuple[int, int]]:
+        asked = set(keepings)
+        return sorted(pair for pair in self.keepings if pair[0] in asked)
+
+    def keepings_for(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
+        asked = set(want_ids)
+        return sorted(pair for pair in self.keepings if pair[1] in asked)
+
+    def wants_kept(self, keepings: Iterable[int]) -> list[WantRow]:
+        asked = set(keepings)
+        return [row for row in self.rows[WantRow] if row.keeping in asked]
+
+    def keep_for(self, keeping: int, want_ids: Iterable[int]) -> None:
+        self.keepings.update((keeping, want_id) for want_id in want_ids)
 
     # Waiting
 
@@ -397,6 +418,7 @@ class MemoryView:
             **{row_type.TABLE: {astuple(row) for row in rows} for row_type, rows in self.rows.items()},
             "want_refs": {(want_id, ref_id) for want_id, refs in self.want_refs.items() for ref_id in refs},
             "holds": {(ref_id, int(held), want_id) for (ref_id, want_id), held in self.holds.items()},
+            "kept_for": self.keepings,
             "missing": {(*pair, int(active)) for pair, active in self.missing.items()},
             "instance_inputs": {(*pair, input_id) for pair, input_id in self.inputs.items()},
             "taint_instances": {(*pair, canceled_at) for pair, canceled_at in self.taint_links.items()},

@@ -22,6 +22,8 @@ DATASETS: tuple[DatasetSpec, ...] = (
     dataset("right", job="pair"),
     dataset("days", keys=DAYS, most=2, concurrency=1),
     dataset("months/total", ("days", "all"), code_version="v2 ü"),
+    dataset("daily", keys=DAYS),
+    dataset("report"),
     dataset("drop", kind=DatasetKind.SOURCE, location="elsewhere", code_version=None),
     dataset("gone"),
     *(dataset(f"source{number}") for number in range(8)),
@@ -148,7 +150,7 @@ def _found_missing(world: World, ref: str, missing: str) -> None:
 
 
 def _failures(world: World) -> None:
-    """Tried again and given up, lost, canceled by a person and for lack of a want, and repaired."""
+    """Tried again and given up, lost, canceled by a person and for lack of a want, and repaired; what is kept meanwhile."""
     world.miss("e", "d")
     world.fail("d", kind="transient", error="executor lost")
     world.clock.turn(AN_HOUR)
@@ -164,6 +166,16 @@ def _failures(world: World) -> None:
     world.handle(c.RetryRefs(refs=("d",), reason="the divisor is mended"))
     _turn(world)
     world.live("d")
+    _kept(world)
+
+
+def _kept(world: World) -> None:
+    """One day of a month fails: one of the others is kept and built, and one until the request is withdrawn."""
+    request = world.want("report", ttl=None)
+    world.miss("report", *(f"daily@{day}" for day in DAYS))
+    world.fail(f"daily@{DAYS[0]}", error="a bad day")
+    world.succeed(f"daily@{DAYS[1]}")
+    world.cancel_want(request)
 
 
 def _taints(world: World) -> None:
@@ -235,7 +247,7 @@ def _pauses(world: World) -> None:
 
 def _time_goes_by(world: World) -> None:
     """A want that expires, and one that misses its SLA."""
-    world.want("a", "i", ttl=AN_HOUR)
+    world.want("a", "i", ttl=AN_HOUR, fail_fast=True)
     world.want("i", ttl=None, sla=A_MINUTE)
     world.clock.turn(2 * AN_HOUR)
     expiring, late = world.queries.overdue_wants(world.clock.now, 1000)

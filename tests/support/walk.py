@@ -10,7 +10,7 @@ from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do
 from databuild_dagster.model.refs import asset_of, partition_key_of
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.states import OPEN_WANTS, JobRunState, WantState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
@@ -68,13 +68,20 @@ class Walk:
 
     def want(self) -> None:
         priority, ttl, sla = self.rng.randint(0, 2), self.rng.choice([None, 60.0]), self.rng.choice([None, 600.0])
-        self.world.handle(c.CreateWants(wants=(self.some(),), priority=priority, ttl_seconds=ttl, sla_seconds=sla))
+        fail_fast = self.rng.random() < 0.3
+        self.world.handle(
+            c.CreateWants(
+                wants=(self.some(),), priority=priority, ttl_seconds=ttl, sla_seconds=sla, fail_fast=fail_fast
+            )
+        )
 
     def want_again(self) -> None:
         self.world.handle(c.CreateWants(wants=tuple((ref,) for ref in self.some()), rebuild=True))
 
     def cancel_want(self) -> None:
-        wants = self.queries.wants(WantFilter(open_only=True)) or [_nothing("open want")]
+        """An open one, or one that failed upstream, for which others may be kept."""
+        states = tuple(self.rng.choice([OPEN_WANTS, (WantState.UPSTREAM_FAILED,)]))
+        wants = self.queries.wants(WantFilter(states=states)) or [_nothing("want")]
         self.world.cancel_want(self.rng.choice(wants).id, terminate=self.rng.random() < 0.5)
 
     def taint(self) -> None:

@@ -80,10 +80,15 @@ class World:
     # Wants
 
     def want(
-        self, *refs: str, priority: int = 0, ttl: float | None = c.DEFAULT_TTL_SECONDS, sla: float | None = None
+        self,
+        *refs: str,
+        priority: int = 0,
+        ttl: float | None = c.DEFAULT_TTL_SECONDS,
+        sla: float | None = None,
+        fail_fast: bool = False,
     ) -> str:
         """One want for all of the refs; its id."""
-        command = c.CreateWants(wants=(refs,), priority=priority, ttl_seconds=ttl, sla_seconds=sla)
+        command = c.CreateWants(wants=(refs,), priority=priority, ttl_seconds=ttl, sla_seconds=sla, fail_fast=fail_fast)
         return self.handle(command).want_ids[0]
 
     def cancel_want(self, *ids: str, terminate: bool = False) -> Outcome:

@@ -55,6 +55,7 @@ class Wants(ConfigurableResource[Any]):
         together: bool = False,
         rebuild: bool = False,
         fresh: bool = False,
+        fail_fast: bool = False,
         source: str | None = None,
         source_id: str | None = None,
         command_id: str | None = None,
@@ -62,9 +63,10 @@ class Wants(ConfigurableResource[Any]):
         """Create a want for each ref, or one for all `together`; returns the request's id.
 
         `sales@2024-01-01..2024-01-31` and `sales@*` are all refs of the range (rule 2.5).
-        The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `rebuild` and `fresh` are those
-        of `databuild want create`. `source` and `source_id` name the requester, for example a sensor. A second call with the
-        same `command_id` returns the same request. Raises a subclass of `Refused`, as the command, and then creates none.
+        The SLA counts from `data_timestamp`, the time of the data, or else from now (rule 5.5). `rebuild`, `fresh` and
+        `fail_fast` are those of `databuild want create`. `source` and `source_id` name the requester, for example a sensor.
+        A second call with the same `command_id` returns the same request. Raises a subclass of `Refused`, as the command,
+        and then creates none.
         """
         engine, source = self._engine(), source or self._source
         named = self._selected(engine, refs)
@@ -80,6 +82,7 @@ class Wants(ConfigurableResource[Any]):
                 data_timestamp=_seconds_since_1970(data_timestamp),
                 rebuild=rebuild,
                 fresh=fresh,
+                fail_fast=fail_fast,
             ),
             command_id=command_id,
             actor=_actor(source, source_id),
@@ -87,12 +90,15 @@ class Wants(ConfigurableResource[Any]):
         assert outcome.request_id is not None
         return outcome.request_id
 
-    def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> None:
-        """Cancel wants, by want id or request id. Raises `NotFound`, `AmbiguousId`, `WantEnded`."""
+    def cancel(self, *ids: str, reason: str = "", terminate: bool = False) -> int:
+        """Cancel wants, by want id or request id, and what is kept for those that failed; the number of wants that end.
+
+        Raises `NotFound`, `AmbiguousId`, `WantEnded`.
+        """
         engine = self._engine()
         names = tuple(engine.queries.full_id(IdKind.WANT, id) for id in ids)
         command = CancelWants(ids=names, reason=reason, terminate=terminate)
-        engine.handle(command, actor=_actor(self._source, None))
+        return len(engine.handle(command, actor=_actor(self._source, None)).canceled_want_ids)
 
     def status(self, name: str) -> Sequence[WantView]:
         """The wants of a request id, or the want of a want id; empty for an unknown id."""

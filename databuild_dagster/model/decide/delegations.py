@@ -18,8 +18,8 @@ from databuild_dagster.model.coordination import (
     why_refused,
 )
 from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
-from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, PauseRow, RefRow
 from databuild_dagster.model.view import Openness

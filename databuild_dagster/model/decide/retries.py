@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated
 from databuild_dagster.model.errors import InvalidRequest, NothingToRetry
-from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import FAILING, InstanceState, WantState
@@ -59,6 +59,7 @@ class _Again:
     priority: int = 0
     ttl_seconds: float | None = c.DEFAULT_TTL_SECONDS
     sla_seconds: float | None = None
+    fail_fast: bool = False
 
 
 def first_causes(asked: list[RefRow], view: View) -> list[RefRow]:
@@ -109,7 +110,7 @@ def _wanted_again(concerned: list[RefRow], deciding: Deciding) -> list[_Again]:
     for want in wants.values():
         refs = tuple(rows[ref_id].ref for ref_id in refs_of[want.id])
         if all(ref_id in opened or rows[ref_id].state not in FAILING for ref_id in refs_of[want.id]):
-            again[refs] = _Again(refs, want.priority, _ttl(want), _sla(want))
+            again[refs] = _Again(refs, want.priority, _ttl(want), _sla(want), bool(want.fail_fast))
     return list(again.values())
 
 
@@ -129,22 +130,23 @@ def _sla(want: WantRow) -> float | None:
 
 
 def _wants(wanted: list[_Again], request_id: str, deciding: Deciding) -> list[e.Fact]:
-    """One fact for each priority and each length of time."""
-    groups: dict[tuple[int, float | None, float | None], list[_Again]] = {}
+    """One fact for all wants that differ in their refs alone."""
+    groups: dict[_Again, list[_Again]] = {}
     for want in wanted:
-        groups.setdefault((want.priority, want.ttl_seconds, want.sla_seconds), []).append(want)
+        groups.setdefault(replace(want, refs=()), []).append(want)
     return [
         e.WantCreated(
             request_id=request_id,
             wants=tuple(e.WantFact(id=deciding.new_id(), refs=want.refs) for want in group),
             source="user",
             comment="retry",
-            priority=priority,
-            ttl_seconds=ttl,
-            sla_seconds=sla,
+            priority=alike.priority,
+            ttl_seconds=alike.ttl_seconds,
+            sla_seconds=alike.sla_seconds,
             # A time far away stays within the years that have dates.
-            expires_at=None if ttl is None else min(deciding.now + ttl, LAST_TIME),
-            deadline=None if sla is None else min(deciding.now + sla, LAST_TIME),
+            expires_at=None if alike.ttl_seconds is None else min(deciding.now + alike.ttl_seconds, LAST_TIME),
+            deadline=None if alike.sla_seconds is None else min(deciding.now + alike.sla_seconds, LAST_TIME),
+            fail_fast=alike.fail_fast,
         )
-        for (priority, ttl, sla), group in groups.items()
+        for alike, group in groups.items()
     ]

@@ -9,10 +9,10 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
 from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
-from databuild_dagster.model.fold.standing import DERIVATIVE
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER, WantRow
-from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState
+from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
 from databuild_dagster.model.wording import has_date
 
@@ -43,6 +43,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
             source_id=command.source_id,
             comment=command.comment,
             priority=command.priority,
+            fail_fast=command.fail_fast,
             data_timestamp=command.data_timestamp,
             ttl_seconds=command.ttl_seconds,
             sla_seconds=command.sla_seconds,
@@ -84,15 +85,38 @@ def _answers(command: c.CreateWants, texts: list[Ref], deciding: Deciding) -> An
 
 
 def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
-    """Queued job runs without another want end by the standing rules; running ones only with `terminate`."""
+    """Queued job runs without another want end by the standing rules; running ones only with `terminate`.
+
+    A want that failed is withdrawn, if wants are kept for it: these end unless another want has them kept too (rule 6.14).
+    """
     wants = _wants_named(command, deciding)
-    open_wants = [want for want in wants if want.state in OPEN_WANTS]
-    if not open_wants:
+    withdrawn, kept = _kept_for(wants, deciding.view)
+    ending = list({want.id: want for want in [*wants, *kept] if want.state in OPEN_WANTS}.values())
+    if not ending and not withdrawn:
         raise WantEnded(want_id=wants[0].want_id, state=wants[0].state.value)
-    facts: list[e.Fact] = [e.WantCanceled(want_ids=tuple(want.want_id for want in open_wants), reason=command.reason)]
-    if command.terminate and (ids := _job_runs_only_for(open_wants, deciding)):
+    canceled = e.WantCanceled(
+        want_ids=tuple(want.want_id for want in ending),
+        reason=command.reason,
+        withdrawn=tuple(want.want_id for want in withdrawn),
+    )
+    facts: list[e.Fact] = [canceled]
+    if command.terminate and (ids := _job_runs_only_for(ending, deciding)):
         facts.append(e.JobRunCanceled(job_run_ids=ids, reason=command.reason or "its wants were canceled"))
     return facts
+
+
+def _kept_for(wants: list[WantRow], view: View) -> tuple[list[WantRow], list[WantRow]]:
+    """(failed wants for which others are kept, and of these the ones that no other want has kept)."""
+    pairs = view.keepings_for(
+        want.id for want in wants if want.state is WantState.UPSTREAM_FAILED and not want.withdrawn
+    )
+    kept = [want for want in view.wants_kept({keeping for keeping, _ in pairs}) if want.state in OPEN_WANTS]
+    keepings = {want.keeping for want in kept if want.keeping is not None}
+    withdrawn = {want_id for keeping, want_id in pairs if keeping in keepings}
+    served = view.kept_for(keepings)
+    others = view.wants_by_id({want_id for _, want_id in served if want_id not in withdrawn})
+    needed = {keeping for keeping, want_id in served if want_id in others and not others[want_id].withdrawn}
+    return [want for want in wants if want.id in withdrawn], [want for want in kept if want.keeping not in needed]
 
 
 def expire_wants(command: c.ExpireWants, deciding: Deciding) -> list[e.Fact]:
@@ -151,7 +175,7 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
     seen, level, wanted = set(ref_ids), ref_ids, set[int]()
     while level:
         for ref_id, want in view.wants_holding(level, Openness.OPEN):
-            if want.id not in ended and (want.source != DERIVATIVE or want.reopened):
+            if want.id not in ended and _counts_itself(want):
                 wanted.add(ref_id)
         pairs = view.waiters(level)
         instances = view.instances_by_id(instance_id for _, instance_id in pairs)
@@ -169,6 +193,11 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
         wanted |= found
         reached += found
     return wanted
+
+
+def _counts_itself(want: WantRow) -> bool:
+    """Whether it needs no waiting ref (rules 6.14, 7.1)."""
+    return want.source != DERIVATIVE or bool(want.reopened) or want.keeping is not None
 
 
 def open_wants(ref_ids: Iterable[int], deciding: Deciding) -> tuple[str, ...]:

@@ -30,7 +30,8 @@ def fold(view: View, event: e.Event) -> None:
 
 _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCreated: wants.want_created,
-    e.WantCanceled: partial(wants.want_ended, cause=WantCause.CANCELED),
+    e.WantKept: wants.want_kept,
+    e.WantCanceled: wants.want_canceled,
     e.WantExpired: partial(wants.want_ended, cause=WantCause.EXPIRED),
     e.WantSlaMissed: wants.want_sla_missed,
     e.JobRunBuffered: births.job_run_buffered,

@@ -230,6 +230,8 @@ class Folding:
         self.move_want(want, cause)
         want.ended_at = self.at
         successful = want.state is WantState.SUCCESSFUL
+        if want.state is WantState.UPSTREAM_FAILED:
+            self.view.failed_upstream.append(want)
         if successful or want.state is WantState.CANCELED:
             # One that failed or expired misses its SLA, by an event at its deadline.
             want.sla_at = None

@@ -167,6 +167,7 @@ def _reopened(folding: Folding, tainted: list[RefRow]) -> list[WantRow]:
 def count_want(ref: RefRow, want: WantRow) -> None:
     """Add a want to the sums that a ref keeps of its open wants, so that planning needs no join."""
     ref.priority = max(ref.priority, want.priority) if ref.n_open_wants else want.priority
+    ref.fail_fast = min(ref.fail_fast, want.fail_fast) if ref.n_open_wants else want.fail_fast
     ref.n_open_wants += 1
     ref.deadline = min(ref.deadline, want.deadline)
     ref.wanted_since = min(ref.wanted_since, want.created_at)
@@ -219,7 +220,7 @@ def _stop_waiting(
 
 def _forget_wants(ref: RefRow) -> None:
     ref.n_open_wants = 0
-    ref.priority = 0
+    ref.priority = ref.fail_fast = 0
     ref.deadline = ref.wanted_since = NEVER
     ref.wanted_until = 0.0
 

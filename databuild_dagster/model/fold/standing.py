@@ -1,4 +1,4 @@
-"""The standing rule of derivative wants, and other facts that follow from a command (rules 6.4, 6.10).
+"""The standing rule of derivative wants, and other facts that follow from a command (rules 6.4, 6.10, 6.14).
 
 While a waiting ref has an open want, each of its missing refs that is not live has an open want of its own, at least
 as urgent and as long-lived. Every command restores the rule for the refs that it touched, so a tick has nothing to repair.
@@ -6,61 +6,37 @@ as urgent and as long-lived. Every command restores the rule for the refs that i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.fold.demands import DERIVATIVE, Demand, derivative_wants
+from databuild_dagster.model.fold.keeping import Kept, refs_to_keep
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.rows import NEVER, InstanceRow, RefRow, WantRow
+from databuild_dagster.model.rows import InstanceRow, RefRow, WantRow
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
-
-#: The source of derivative wants (rule 5.1).
-DERIVATIVE = "job run"
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """The urgency of a missing ref, the time until which it is needed, and the first job run that missed it."""
-
-    priority: int
-    deadline: float
-    until: float
-    job_run_id: int
-
-    def joined(self, other: Demand) -> Demand:
-        return Demand(
-            max(self.priority, other.priority),
-            min(self.deadline, other.deadline),
-            max(self.until, other.until),
-            min(self.job_run_id, other.job_run_id),
-        )
-
-    def met_by(self, want: WantRow, now: float) -> bool:
-        return (
-            want.n_refs == 1
-            and now < want.expires_at
-            and want.priority >= self.priority
-            and want.deadline <= self.deadline
-            and want.expires_at >= self.until
-        )
 
 
 def follow_ups(view: View, now: float, new_id: Callable[[], str]) -> list[e.Fact]:
     """The facts that follow for the touched refs. After their fold the caller asks again, until there are none."""
     touched, view.unsettled = view.unsettled, set()
+    ended, view.failed_upstream = view.failed_upstream, []
     if not touched:
         return []
     refs = _with_what_they_wait_for(view, touched)
-    missing = {ref.id: ref for ref in refs.values() if ref.state is not InstanceState.LIVE}
+    kept = refs_to_keep(view, ended, now) if ended else {}
+    missing = {ref.id: ref for ref in refs.values() if ref.state is not InstanceState.LIVE} | view.refs_by_id(kept)
     demands = _demands(view, missing, now)
     wants = _open_wants(view, missing)
+    stays = {ref_id: next(filter(kept[ref_id].fits, wants[ref_id]), None) for ref_id in kept}
     return [
         *_wants_needed(view, missing, demands, wants, now, new_id),
+        *_wants_kept(view, missing, kept, stays, new_id),
         *_lots_opened(view, missing, now, new_id),
-        *_wants_needless(missing, demands, wants),
-        *_job_runs_needless(view, missing, demands),
+        *_wants_needless(missing, demands, wants, {want.id for want in stays.values() if want is not None}),
+        *_job_runs_needless(view, missing, demands.keys() | kept.keys()),
     ]
 
 
@@ -81,7 +57,9 @@ def _demands(view: View, missing: Mapping[int, RefRow], now: float) -> dict[int,
         waiting = waiting_refs[instance.ref_id]
         if instance.state is not InstanceState.UPSTREAM_BUILDING or waiting.wanted_until <= now:
             continue
-        demand = Demand(waiting.priority, waiting.deadline, waiting.wanted_until, instance.job_run_id)
+        demand = Demand(
+            waiting.priority, waiting.deadline, waiting.wanted_until, bool(waiting.fail_fast), instance.job_run_id
+        )
         demands[ref_id] = demands[ref_id].joined(demand) if ref_id in demands else demand
     return demands
 
@@ -100,26 +78,40 @@ def _wants_needed(
     wants: dict[int, list[WantRow]],
     now: float,
     new_id: Callable[[], str],
-) -> list[e.Fact]:
-    """New derivative wants, one event for all of one urgency."""
+) -> list[e.WantCreated]:
     unmet: dict[Demand, list[Ref]] = {}
     for ref_id, demand in demands.items():
         if not any(demand.met_by(want, now) for want in wants[ref_id]):
             unmet.setdefault(demand, []).append(missing[ref_id].ref)
-    job_runs = view.job_runs_by_id(demand.job_run_id for demand in unmet)
-    return [
-        e.WantCreated(
-            request_id=new_id(),
-            wants=tuple(e.WantFact(id=new_id(), refs=(ref,)) for ref in sorted(refs)),
-            source=DERIVATIVE,
-            source_id=job_runs[demand.job_run_id].job_run_id,
-            comment="an input that a job run found missing",
-            priority=demand.priority,
-            expires_at=None if demand.until == NEVER else demand.until,
-            deadline=None if demand.deadline == NEVER else demand.deadline,
-        )
-        for demand, refs in unmet.items()
-    ]
+    return derivative_wants(unmet, view, new_id)
+
+
+def _wants_kept(
+    view: View,
+    missing: dict[int, RefRow],
+    kept: dict[int, Kept],
+    stays: Mapping[int, WantRow | None],
+    new_id: Callable[[], str],
+) -> list[e.Fact]:
+    """New derivative wants where no present one stays, and one event for all that are kept (rule 6.14)."""
+    if not kept:
+        return []
+    unmet: dict[Demand, list[Ref]] = {}
+    for ref_id, need in kept.items():
+        if stays[ref_id] is None:
+            unmet.setdefault(need.demand, []).append(missing[ref_id].ref)
+    created = derivative_wants(unmet, view, new_id)
+    want_ids = {want.refs[0]: want.id for fact in created for want in fact.wants}
+    want_ids |= {missing[ref_id].ref: want.want_id for ref_id, want in stays.items() if want is not None}
+    keepings: dict[frozenset[int], list[str]] = defaultdict(list)
+    for ref_id, need in kept.items():
+        keepings[frozenset(need.made_for)].append(want_ids[missing[ref_id].ref])
+    names = {want.id: want.want_id for want in view.wants_by_id({id_ for group in keepings for id_ in group}).values()}
+    keeping = tuple(
+        e.Keeping(want_ids=tuple(sorted(kept_ids)), made_for=tuple(sorted(names[id_] for id_ in group)))
+        for group, kept_ids in keepings.items()
+    )
+    return [*created, e.WantKept(keepings=keeping)]
 
 
 def _lots_opened(view: View, refs: dict[int, RefRow], now: float, new_id: Callable[[], str]) -> list[e.Fact]:
@@ -149,20 +141,20 @@ def _lots_opened(view: View, refs: dict[int, RefRow], now: float, new_id: Callab
 
 
 def _wants_needless(
-    missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]]
+    missing: dict[int, RefRow], demands: dict[int, Demand], wants: dict[int, list[WantRow]], kept: Collection[int]
 ) -> list[e.Fact]:
-    """Derivative wants without a waiter; a want that a taint has opened again stays, as any want does (rule 7.1)."""
+    """Derivative wants without a waiter; one that is kept stays, and one that a taint has opened again (rules 6.14, 7.1)."""
     needless = [
         want.want_id
         for ref_id in missing
         if ref_id not in demands
         for want in wants[ref_id]
-        if want.source == DERIVATIVE and not want.reopened
+        if want.source == DERIVATIVE and not want.reopened and want.keeping is None and want.id not in kept
     ]
     return [e.WantCanceled(want_ids=tuple(needless), reason="no ref waits for it")] if needless else []
 
 
-def _job_runs_needless(view: View, refs: dict[int, RefRow], demands: dict[int, Demand]) -> list[e.Fact]:
+def _job_runs_needless(view: View, refs: dict[int, RefRow], needed: Collection[int]) -> list[e.Fact]:
     """A queued job run of which no output has an open want, or is about to get one, is canceled (rule 6.10)."""
     unwanted = {
         ref.canonical_id for ref in refs.values() if ref.state is InstanceState.BUILDING and not ref.n_open_wants
@@ -173,7 +165,7 @@ def _job_runs_needless(view: View, refs: dict[int, RefRow], demands: dict[int, D
     job_runs = view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     queued = {row.id: row for row in job_runs.values() if row.state is JobRunState.QUEUED}
     for instance, ref in _outputs(view, queued):
-        if ref.n_open_wants or ref.id in demands:
+        if ref.n_open_wants or ref.id in needed:
             queued.pop(instance.job_run_id, None)
     if not queued:
         return []

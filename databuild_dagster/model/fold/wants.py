@@ -31,6 +31,7 @@ def want_created(folding: Folding, fact: e.WantCreated) -> None:
             # A derivative want has a deadline and no SLA, because the want that asked raises the alert.
             sla_at=fact.deadline if fact.sla_seconds is not None else None,
             n_refs=len(entry.refs),
+            fail_fast=int(fact.fail_fast),
         )
         view.add(want)
         folding.bear_want(want)
@@ -41,6 +42,23 @@ def want_created(folding: Folding, fact: e.WantCreated) -> None:
             folding.count_state(want, row.state, +1)
             if row.state is InstanceState.UPSTREAM_BUILDING:
                 view.unsettled.add(row.id)
+
+
+def want_kept(folding: Folding, fact: e.WantKept) -> None:
+    view = folding.view
+    for keeping in fact.keepings:
+        named = [*keeping.want_ids, *keeping.made_for]
+        wants = folding.found(view.wants(named), named, "want")
+        keeping_id = view.next_id()
+        for want_id in keeping.want_ids:
+            wants[want_id].keeping = keeping_id
+        view.keep_for(keeping_id, [wants[want_id].id for want_id in keeping.made_for])
+
+
+def want_canceled(folding: Folding, fact: e.WantCanceled) -> None:
+    for want in folding.found(folding.view.wants(fact.withdrawn), fact.withdrawn, "want").values():
+        want.withdrawn = 1
+    want_ended(folding, fact, WantCause.CANCELED)
 
 
 def want_ended(folding: Folding, fact: e.WantCanceled | e.WantExpired, cause: WantCause) -> None:

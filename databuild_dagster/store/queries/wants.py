@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
-from databuild_dagster.model.fold.standing import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
@@ -225,6 +225,15 @@ class WantQueries(IdQueries):
             SELECT max(d.id) FROM {PREFIX}refs r JOIN {PREFIX}holds h ON h.ref_id = r.id JOIN {PREFIX}wants d ON d.id = h.want_id
             WHERE r.ref IN (SELECT value FROM json_each(?)) AND d.source = ? GROUP BY r.id) ORDER BY w.id"""
         return _WANT.rows(self._all(_WANTS + sql, Keys(refs), DERIVATIVE))
+
+    def refs_kept_for(self, request_id: str) -> list[Ref]:
+        """The refs of the open wants that are kept for a request (rule 6.14)."""
+        sql = f"""
+            SELECT DISTINCT r.ref FROM {PREFIX}wants f JOIN {PREFIX}kept_for k ON k.want_id = f.id
+            JOIN {PREFIX}wants w ON w.keeping = k.keeping AND w.ended_at IS NULL
+            JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
+            WHERE f.request_id = ? ORDER BY r.ref"""
+        return [ref for (ref,) in self._all(sql, request_id)]
 
     def n_open_wants(self) -> int:
         """The number of open wants."""

@@ -27,18 +27,22 @@ _WANTS_HOLDING_ONE = {
     )
     for openness in Openness
 }
-#: Most successful wants have expired, so the query leaves these out.
+#: Most successful wants have expired, so the query leaves these out, and a kept one does not open again (rule 6.14).
 _WANTS_TO_REOPEN = Lookup(
     f"SELECT x.ref_id, x.want_id, {WANTS.columns} FROM {PREFIX}holds x JOIN {PREFIX}wants w ON w.id = x.want_id "
-    f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.expires_at > ? AND",
+    f"WHERE x.open = {int(Openness.SUCCESSFUL)} AND w.keeping IS NULL AND w.expires_at > ? AND",
     "x.ref_id",
 )
 _REFS_OF_WANTS = Lookup(f"SELECT want_id, ref_id FROM {PREFIX}want_refs WHERE", "want_id")
+_KEPT = Lookup(WANTS.select, "keeping")
+_KEPT_FOR = Lookup(f"SELECT keeping, want_id FROM {PREFIX}kept_for WHERE", "keeping")
+_KEEPINGS_FOR = Lookup(f"SELECT keeping, want_id FROM {PREFIX}kept_for WHERE", "want_id")
+_KEEP_FOR = f"INSERT INTO {PREFIX}kept_for (keeping, want_id) VALUES (?, ?)"
 _LINK_WANT = f"INSERT INTO {PREFIX}want_refs (want_id, ref_id) VALUES (?, ?)"
 _ADD_HOLD = f"INSERT INTO {PREFIX}holds (ref_id, open, want_id) VALUES (?, {int(Openness.OPEN)}, ?)"
 _TURN_HOLD = f"UPDATE {PREFIX}holds SET open = ? WHERE ref_id = ? AND open = ? AND want_id = ?"
 
-LINKS = (_LINK_WANT, _ADD_HOLD)
+LINKS = (_LINK_WANT, _ADD_HOLD, _KEEP_FOR)
 
 
 class WantWork(Tables):
@@ -53,13 +57,29 @@ class WantWork(Tables):
     def wants(self, want_ids: Iterable[str]) -> dict[str, WantRow]:
         return self._wants.keys(want_ids)
 
+    def wants_by_id(self, ids: Iterable[int]) -> dict[int, WantRow]:
+        return self._wants.ids(ids)
+
     def wants_of_requests(self, request_ids: Iterable[str]) -> list[WantRow]:
-        ids = list(request_ids)
-        if not ids:
+        return self._wants_by(_WANTS_OF_REQUESTS, list(request_ids))
+
+    def wants_kept(self, keepings: Iterable[int]) -> list[WantRow]:
+        return self._wants_by(_KEPT, list(keepings))
+
+    def _wants_by(self, lookup: Lookup, keys: list[Any]) -> list[WantRow]:
+        if not keys:
             return []
         self._wants.flush()
-        found = [self._wants.take(values) for values in _WANTS_OF_REQUESTS.ask(self.connection, ids)]
-        return sorted(found, key=attrgetter("id"))
+        return sorted(map(self._wants.take, lookup.ask(self.connection, keys)), key=attrgetter("id"))
+
+    def kept_for(self, keepings: Iterable[int]) -> list[tuple[int, int]]:
+        return self._pairs(_KEPT_FOR, keepings)
+
+    def keepings_for(self, want_ids: Iterable[int]) -> list[tuple[int, int]]:
+        return self._pairs(_KEEPINGS_FOR, want_ids)
+
+    def keep_for(self, keeping: int, want_ids: Iterable[int]) -> None:
+        self._link(_KEEP_FOR, [(keeping, want_id) for want_id in want_ids])
 
     def wants_holding(self, ref_ids: Iterable[int], openness: Openness) -> list[tuple[int, WantRow]]:
         ids = list(ref_ids)
