@@ -46,8 +46,8 @@ from databuild_dagster.bindings.reading.wants import Wants as Wants
 from databuild_dagster.bindings.reading.wants import open_wants as open_wants
 from databuild_dagster.engine.operations.job import JobContext as JobContext
 from databuild_dagster.engine.operations.job import RetryJob as RetryJob
-from databuild_dagster.engine.operations.manager import Completion as Completion
 from databuild_dagster.engine.operations.manager import DistributedOperation as DistributedOperation
 from databuild_dagster.engine.operations.manager import DistributedOperationManager as DistributedOperationManager
+from databuild_dagster.engine.operations.seen import Completion as Completion
 from databuild_dagster.model.refs import PartitionRef as PartitionRef
 from databuild_dagster.model.refs import derive_partition_uuid as derive_partition_uuid

@@ -13,6 +13,8 @@ from databuild_dagster.cli.operation_progress import (
     detail_of,
     finished,
     follow_to_end,
+    follow_ups_of,
+    tell_follow_ups,
     trouble_of,
 )
 from databuild_dagster.cli.operation_run import PARALLEL, TIMEOUT, check_local, run_here
@@ -21,9 +23,11 @@ from databuild_dagster.cli.output import Column, count, emit, listing, picked, t
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
+from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.engine.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.wording import few_of
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
@@ -56,6 +60,11 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
             click.echo(f"{view.id} {trouble_of(view.trouble, manager.engine.now())}")
         elif view.problem is not None:
             click.echo(f"{view.id} cannot {_WHAT[view.state]} here: {view.problem}")
+        if view.follow_ups:
+            begun = [follow_up.operation or f"{follow_up.type} on {follow_up.dataset}" for follow_up in view.follow_ups]
+            n_refused = sum(bool(follow_up.refused) for follow_up in view.follow_ups)
+            refused = f" ({n_refused} refused)" if n_refused else ""
+            click.echo(f"{view.id} is followed by {few_of(begun)}{refused}.")
 
 
 @click.command()
@@ -98,6 +107,7 @@ def show(operation: str, where: Where, as_json: bool) -> None:
         f"{view.id}: {view.state.value}{why}{since}; {view.done} of {count(view.total, 'job')} done, "
         f"{len(view.failed)} failed."
     )
+    tell_follow_ups(view)
     if view.trouble is not None:
         click.echo(f"It {trouble_of(view.trouble, now)}")
     elif view.problem is not None:
@@ -193,4 +203,5 @@ def _as_json(view: OperationView) -> dict[str, object]:
         **picked(view, "state", "done", "total", "problem", "started_at", "ended_at"),
         "failed": len(view.failed),
         "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
+        "follow_ups": follow_ups_of(view),
     }

@@ -17,7 +17,8 @@ from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.holders import in_words
-from databuild_dagster.engine.operations.manager import DistributedOperationManager, OperationView
+from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.engine.operations.seen import OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.model.operations.keys import OperationId
@@ -182,9 +183,26 @@ def as_answer(view: OperationView) -> dict[str, Any]:
         **picked(view, "state", "done", "total", "reason"),
         "failed": len(view.failed),
         "failed_partitions": view.failed,
+        "follow_ups": follow_ups_of(view),
     }
     report = view.report if isinstance(view.report, dict) else {"report": view.report}
     return {**report, **own}
+
+
+def follow_ups_of(view: OperationView) -> list[dict[str, Any]]:
+    """What its completion asked to start, for JSON."""
+    return [picked(follow_up, "type", "dataset", "operation", "refused") for follow_up in view.follow_ups]
+
+
+def tell_follow_ups(view: OperationView) -> None:
+    for follow_up in view.follow_ups:
+        type_id, dataset, id, refused = (getattr(follow_up, name) for name in follow_up.__struct_fields__)
+        if id is not None:
+            click.echo(f"It started {id}: `databuild operation watch {id}` shows it.")
+        elif refused:
+            click.echo(f"It could not start {type_id} on {dataset}: {refused}")
+        else:
+            click.echo(f"It starts {type_id} on {dataset} when an orchestrator with that type ticks.")
 
 
 def offends(report: Any) -> bool:
@@ -210,6 +228,7 @@ def tell_end(view: OperationView) -> None:
     why = f" ({view.reason})" if view.reason else ""
     failed_too = f", {len(view.failed)} failed" if view.failed else ""
     click.echo(f"{view.id}: {view.state.value}{why}; {view.done} of {count(view.total, 'job')} done{failed_too}.")
+    tell_follow_ups(view)
 
 
 def tell_rules(report: dict[str, Any]) -> None:

@@ -65,6 +65,9 @@ class Rows(DistributedOperation[dict[str, int]]):
     def complete_operation(self, arg, dataset, completion):
         if "full" in arg:
             raise OSError("no room")
+        if "then" in arg:
+            completion.start("counted", dataset)
+            completion.start("counted", "nowhere")
         return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values()), "ok": "bad" not in arg}
 
 
@@ -116,6 +119,21 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
 
 
 @pytest.mark.extended
+def test_what_follows_an_operation_is_shown(project: Project) -> None:
+    """Rule 9.6"""
+    done = project.ask("operation", "run", "rows", "orders", "--arg", '{"then": 1}', "--local")
+
+    (started, refused) = done["follow_ups"]
+    id = started["operation"]
+    assert (started["type"], started["refused"], refused["operation"]) == ("counted", "", None)
+    shown = project.call("operation", "show", done["operation"]).out
+    assert f"It started {id}: `databuild operation watch {id}` shows it." in shown
+    assert "It could not start counted on nowhere: No code location has registered an asset 'nowhere'." in shown
+    listed = project.call("operation", "list", "--all").out
+    assert f"{done['operation']} is followed by {id}, counted on nowhere (1 refused)." in listed
+    project.run(f"databuild operation cancel {id}")
+
+
 def test_spark_is_the_server_of_the_home(project: Project) -> None:
     try:
         done = project.run("operation", "run", "counted", "orders", "--local", "--json")
@@ -205,6 +223,7 @@ def test_a_started_one_is_listed_shown_and_canceled(project: Project) -> None:
             "started_at": listed["started_at"],
             "ended_at": None,
             "completion": None,
+            "follow_ups": [],
         }
     ]
     refused = project.call("operation", "run", "rows", "orders", "--arg", "{}")

@@ -47,6 +47,7 @@ OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
+FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
 REGISTERING = "tests/engine/test_registering.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
@@ -169,6 +170,22 @@ GUARDS = (
         (OPERATIONS,),
     ),
     Guard(
+        "a follow-up runs into the operation that it follows",
+        "9.6",
+        "engine/operations/follow_ups.py",
+        "run_ops.value) if id != after]",
+        "run_ops.value)]",
+        (FOLLOW_UPS,),
+    ),
+    Guard(
+        "the intent of a started follow-up stays",
+        "9.6",
+        "engine/operations/follow_ups.py",
+        "follow_ups=tuple(outcomes)))), Remove(entry.key)",
+        "follow_ups=tuple(outcomes)))),",
+        (FOLLOW_UPS,),
+    ),
+    Guard(
         "a job of an operation that cannot fail is marked failed",
         "9.5",
         "engine/operations/outcomes.py",
@@ -188,7 +205,7 @@ GUARDS = (
         "an operation ends without comparing runOps with what was read",
         "9.6",
         "model/operations/invokes.py",
-        "still = both(is_running(id), as_read(run_ops))",
+        "still = both(is_running(id), as_read(run_ops), *map(as_read, counters.values()))",
         "still = is_running(id)",
         (OPERATIONS,),
     ),

@@ -338,7 +338,7 @@ class World:
         """Keys of operations that run, or that were not cleaned up after (rule 9.6)."""
         meta = MetaQueries(self.deck.onlooker)
         under = [entry.key for entry in meta.prefix("distOp.").entries if not entry.key.endswith(".nextInstanceId")]
-        return under + [entry.key for entry in meta.prefix("distOpUnclean.").entries]
+        return under + [entry.key for kind in ("Unclean", "Start") for entry in meta.prefix(f"distOp{kind}.").entries]
 
     def _check_operations(self) -> None:
         """What succeeded lies there, written by who was believed; and the completion code got the true outcome."""
@@ -346,6 +346,8 @@ class World:
             name = entry.key.removeprefix("distOpHistory.")
             ended = ended_of(OperationId.parse(name), entry.value or b"")
             if ended.outcome is not OperationState.CANCELED:
+                if any(f.operation is None and not f.refused for f in ended.follow_ups):
+                    raise Broken("follow-up", f"{name} has a follow-up that was neither started nor refused")
                 heard = self.completing.get(ended.arg.arg["name"])
                 if heard is not (ended.outcome is OperationState.SUCCESS):
                     raise Broken("completion", f"{name} ended {ended.outcome.value}, its code heard {heard}")

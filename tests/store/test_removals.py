@@ -132,7 +132,11 @@ def test_what_a_running_operation_is_about_stays_until_that_has_ended(world):
     run_ops, next_id = (
         m.Entry(key, None, 0) for key in (keys.DatasetKeys.of("a").run_ops, keys.next_instance_id("a", "validate"))
     )
-    world.invoke(invokes.start(id, records.ArgRecord(records.FORMAT, 1, {}, 0.0, "me"), {"": first}, run_ops, next_id))
+    world.invoke(
+        invokes.start(
+            invokes.Start(id, records.ArgRecord(records.FORMAT, 1, {}, 0.0, "me"), {"": first}, next_id), run_ops
+        )
+    )
     world.taint("a")
     world.live("a")
 

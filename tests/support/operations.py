@@ -10,7 +10,8 @@ from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Jud
 from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import JobContext
-from databuild_dagster.engine.operations.manager import Completion, DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.operations.seen import Completion
 from databuild_dagster.model.events import Event, MetaInvoked
 from databuild_dagster.model.operations.records import RUNNING, lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef
@@ -88,6 +89,8 @@ class Write(DistributedOperation[Any]):
 
     def complete_operation(self, arg: Any, dataset: str, completion: Completion) -> Any:
         self.lake.complete(completion)
+        for follow_up in (arg or {}).get("then", ()):
+            completion.start(*follow_up)
         return {"succeeded": len(completion.marks) - len(completion.failed)}
 
 

@@ -237,7 +237,9 @@ class OperationsTick:
             done = self.coordinator.coordinate(interval_seconds=interval_seconds)
             self._note_progress()
             running = self._running()
-            is_quiet = not (self.coordinator.tracker.operations or done.unclean or running or done.completed)
+            is_quiet = not (
+                self.coordinator.tracker.operations or done.unclean or done.unstarted or running or done.completed
+            )
             self._quiet_at = head.seq if is_quiet else 0
             problems = {id: why for id, why in done.problems.items() if self._is_ours(id)}
             requests = [

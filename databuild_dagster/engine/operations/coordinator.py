@@ -1,17 +1,19 @@
-"""The coordinator completes operations whose jobs have ended, and cleans up after gone executors (rule 9.6).
+"""The coordinator completes operations whose jobs have ended, starts what follows, and cleans up after gone executors (rule 9.6).
 
 Any orchestrator may be it, by a lease for each dataset. Several at once do no harm: one invoke at the end decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.operations import follow_ups
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import MAX_ERROR, ContextFactory, JobContext, backoff_seconds, clean_up
 from databuild_dagster.engine.operations.manager import MAX_RACES, DistributedOperationManager
@@ -44,6 +46,8 @@ class Coordination(NamedTuple):
     cleaned: int
     #: Jobs of ended operations that still need a clean-up.
     unclean: int = 0
+    #: Follow-ups that wait for a process with the code of their type.
+    unstarted: int = 0
 
 
 class Coordinator:
@@ -76,13 +80,14 @@ class Coordinator:
         now = self.manager.engine.clock()
         self.judge.look(now, interval_seconds=interval_seconds)
         self.tracker.look()
-        done = Coordination({}, {}, {}, *self._clean_up())
+        done = Coordination({}, {}, {}, 0)
         running = self.tracker.operations
         if running:
             self.manager.engine.beat([self.id])
         for tracked in running:
             self._see_to(tracked, done)
-        return done
+        # Last, so that the follow-ups of an operation that ended in this pass start in it.
+        return self._see_to_notes(done)
 
     def _see_to(self, tracked: Tracked, done: Coordination) -> None:
         id = tracked.id
@@ -169,10 +174,14 @@ class Coordinator:
                 return None
             operation = self.manager.type_named(id.type)
             arg = self.manager.arg_for(id, seen.values[id.arg] or b"")
-            with_resources = completion._replace(resources=self.manager.resources)
+            asked: list[tuple[str, str, Any]] = []
+            with_resources = completion._replace(resources=self.manager.resources, follow_ups=asked)
             report = operation.complete_operation(arg, id.dataset, with_resources)
-            ended = seen.ended(completion.cause, self.manager.engine.now(), report=report)
-            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+            outcomes, starts, intents = follow_ups.prepared(self.manager, id, run_ops, asked)
+            now = self.manager.engine.now()
+            ended = seen.ended(completion.cause, now, report=report, follow_ups=outcomes)
+            statements = invokes.finish(id, run_ops, ended, seen.unfinished(), starts, intents)
+            if self.meta.invoke_all(statements).values[-1]:
                 self._compact()
                 return ended.outcome
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
@@ -182,19 +191,31 @@ class Coordinator:
         if head - self.meta.compacted() > COMPACT_EVERY:
             self.meta.compact()
 
-    # Cleaning up
+    # After the end
 
-    def _clean_up(self) -> tuple[int, int]:
-        """Clean up after jobs whose operation has ended and whose executor is gone; a living executor cleans up itself.
-
-        Returns the number of cleaned jobs, and of those left.
-        """
-        first, end = keys.UNCLEAN + keys.SEPARATOR, keys.UNCLEAN + keys.SEPARATOR + LAST
+    def _see_to_notes(self, done: Coordination) -> Coordination:
+        """Start follow-ups, and clean up after jobs, of operations that have ended."""
+        first, end = keys.FOLLOW_UP + keys.SEPARATOR, keys.UNCLEAN + keys.SEPARATOR + LAST
         notes = self.meta.range(max(first, self._clean_from), end, limit=MAX_CLEANED).entries
         # The next pass continues here, so that jobs without a clean-up do not hide the others.
         self._clean_from = notes[-1].key + LAST if len(notes) == MAX_CLEANED else ""
-        if not notes:
-            return 0, 0
+        intents = [entry for entry in notes if entry.key.startswith(first)]
+        n_started = sum(self._start(entry) for entry in intents)
+        n_unclean = len(notes) - len(intents)
+        n_cleaned = self._clean_up(notes[len(intents) :]) if n_unclean else 0
+        return done._replace(cleaned=n_cleaned, unclean=n_unclean - n_cleaned, unstarted=len(intents) - n_started)
+
+    def _start(self, intent: Entry) -> bool:
+        try:
+            return follow_ups.start_intended(self.manager, intent)
+        except StoreUnusable:
+            raise
+        except Exception:
+            # It stays noted, for the next pass or for newer code.
+            return False
+
+    def _clean_up(self, notes: Iterable[Entry]) -> int:
+        """Clean up after jobs whose executor is gone; a living executor cleans up itself. Returns their number."""
         found = {entry: note for entry in notes if (note := _note_of(entry)) is not None}
         gone = gone_of([note.lease for note in found.values()], self.manager, self.judge, self.manager.engine.clock())
         n_cleaned = 0
@@ -211,7 +232,7 @@ class Coordinator:
             if is_cleaned:
                 self.meta.invoke_all([iif(as_read(entry), do(Remove(entry.key), yields=True))])
                 n_cleaned += 1
-        return n_cleaned, len(notes) - n_cleaned
+        return n_cleaned
 
     def _clean_one(self, key: str, note: Unclean) -> bool:
         """Clean up after one job; False without the code of its type. Raises errors of reading and of the clean-up."""

@@ -6,51 +6,31 @@ completes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
+from databuild_dagster.engine.operations.seen import Completion, OperationView, Seen, ended_view
 from databuild_dagster.model import errors
 from databuild_dagster.model.errors import NewerOperation, NewerOperations, NotFound, Refused, UnknownOperationType
-from databuild_dagster.model.meta_storage import LAST
+from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations import compatibility, invokes, keys, records
 from databuild_dagster.model.operations.compatibility import TypeRule
+from databuild_dagster.model.operations.invokes import Start
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
-from databuild_dagster.model.operations.records import ArgRecord, Ended, Lease, Mark, Trouble, Unclean
-from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState, end_of
+from databuild_dagster.model.operations.records import ArgRecord
+from databuild_dagster.model.operations.states import OperationCause, OperationState
 from databuild_dagster.model.refs import PartitionRef, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import one_line
 
 A = TypeVar("A")
-T = TypeVar("T")
 
 #: Attempts at a change that other processes may race.
 MAX_RACES = 20
-#: Jobs of an ended operation that are noted for a clean-up: as many as can be running.
-MAX_UNCLEAN = 10_000
-
-
-class Completion(NamedTuple):
-    """The ends of an operation's jobs."""
-
-    success: bool
-    #: Partition to the end of its job; the partition of an unpartitioned dataset is "".
-    marks: dict[str, Mark]
-    #: The operation; its completion code can name its writes by it.
-    id: OperationId
-    #: The resources of the manager: the Dagster instance, a way to Spark.
-    resources: Any = None
-    #: Why the operation is complete; None while it is not.
-    cause: OperationCause | None = None
-
-    @property
-    def failed(self) -> dict[str, Any]:
-        """Partition to the detail of its failed job."""
-        return {key: mark.detail for key, mark in self.marks.items() if mark.state is JobState.FAILED}
 
 
 class DistributedOperation(Generic[A]):
@@ -113,31 +93,11 @@ class DistributedOperation(Generic[A]):
         """Clean up after a job that failed, was canceled or taken over, under `context.token`. Must be idempotent."""
 
     def complete_operation(self, arg: A, dataset: str, completion: Completion) -> Any:
-        """Finish the operation when its jobs have ended; returns a report for the history (JSON). Must be idempotent."""
+        """Finish the operation when its jobs have ended; returns a report for the history (JSON). Must be idempotent.
+
+        `completion.start` starts another operation when this one has ended.
+        """
         return None
-
-
-class OperationView(NamedTuple):
-    """One operation, running or ended."""
-
-    id: OperationId
-    state: OperationState
-    total: int
-    done: int
-    #: Partition to the detail of its failed job.
-    failed: dict[str, Any]
-    started_at: float | None
-    ended_at: float | None = None
-    #: Partition to the lease of its running job.
-    executors: dict[str, Lease] = {}  # noqa: RUF012
-    report: Any = None
-    #: Why no process with this code can continue it; canceling always works.
-    problem: str | None = None
-    reason: str = ""
-    #: Partition to why its job is retried.
-    troubles: dict[str, Trouble] = {}  # noqa: RUF012
-    #: Why its completion is retried; `problem` has it, too.
-    trouble: Trouble | None = None
 
 
 class DistributedOperationManager:
@@ -192,14 +152,24 @@ class DistributedOperationManager:
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
         `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
         """
-        operation = self.type_named(type_id)
-        self.engine.queries.known_dataset(dataset)
-        converted, raw = self._converted(operation, dataset, arg)
-        object_id = operation.object_id(converted)
-        if object_id is not None:
-            compatibility.check_name("an operation's object", object_id)
-        if command_id is not None and (known := self._started_by(command_id, type_id, dataset, object_id)):
-            return known
+        if command_id is not None:
+            *_, object_id = self._converted(type_id, dataset, arg)
+            if known := self._started_by(command_id, type_id, dataset, object_id):
+                return known
+        ready = self.prepared(type_id, dataset, arg, partitions=partitions)
+        run_ops = self.meta.get(DatasetKeys.of(dataset).run_ops)
+        start = self.numbered(ready, records.run_ops_of(dataset, run_ops.value), {})
+        answers = self.meta.invoke_all([invokes.start(start, run_ops)], command_id=command_id)
+        if answers.value is False:
+            raise errors.OperationRace(type_name=type_id, dataset=dataset)
+        assert isinstance(answers.value, int), "it yields the instance id"
+        return start.id._replace(instance=answers.value)
+
+    def prepared(
+        self, type_id: str, dataset: str, arg: Any, *, partitions: Iterable[str] | None = None, by: str | None = None
+    ) -> Start:
+        """A start without its number. Raises what `start` raises, but for other operations on the dataset."""
+        operation, converted, raw, object_id = self._converted(type_id, dataset, arg)
         chosen = compatibility.check_partitions(dataset, type_id, self._live(dataset), partitions)
         refs = [PartitionRef(dataset, key or None) for key in chosen]
         operation.check_start(converted, dataset, refs, self.resources)
@@ -207,29 +177,39 @@ class DistributedOperationManager:
         kept = operation.argument_to_keep(converted, dataset, instances, self.resources)
         if kept is not converted:
             raw = msgspec.json.decode(msgspec.json.encode(kept))
-        run_ops, next_id = self.meta.get_all(
-            [DatasetKeys.of(dataset).run_ops, keys.next_instance_id(dataset, type_id)]
-        ).entries
-        running = records.run_ops_of(dataset, run_ops.value)
-        rules = {name: _rule(operation) for name, operation in self.types.items()}
-        if why := compatibility.why_incompatible(rules[type_id], object_id, running, rules):
-            raise errors.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
-        id = OperationId(dataset, type_id, object_id, int(next_id.value or b"1"))
-        record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), self.actor)
-        answers = self.meta.invoke_all([invokes.start(id, record, chosen, run_ops, next_id)], command_id=command_id)
-        if answers.value is False:
-            raise errors.OperationRace(type_name=type_id, dataset=dataset)
-        assert isinstance(answers.value, int), "it yields the instance id"
-        return id._replace(instance=answers.value)
+        record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), by or self.actor)
+        next_id = Entry(keys.next_instance_id(dataset, type_id), None, 0)
+        return Start(OperationId(dataset, type_id, object_id, 0), record, chosen, next_id)
 
-    def _converted(self, operation: DistributedOperation[Any], dataset: str, arg: Any) -> tuple[Any, Any]:
-        """The argument in its own type, and as it is stored."""
+    def numbered(self, start: Start, running: Sequence[OperationId], counters: dict[str, Entry]) -> Start:
+        """The start with the next number of its type, beside running operations. `counters` are as they will be then.
+
+        Raises `IncompatibleOperation`.
+        """
+        id, key = start.id, start.next_id.key
+        rules = {name: _rule(operation) for name, operation in self.types.items()}
+        if why := compatibility.why_incompatible(rules[id.type], id.object, running, rules):
+            raise errors.IncompatibleOperation(type_name=id.type, dataset=id.dataset, why=why)
+        next_id = counters.get(key) or self.meta.get(key)
+        number = int(next_id.value or b"1")
+        counters[key] = Entry(key, b"%d" % (number + 1), 0)
+        return start._replace(id=id._replace(instance=number), next_id=next_id)
+
+    def _converted(
+        self, type_id: str, dataset: str, arg: Any
+    ) -> tuple[DistributedOperation[Any], Any, Any, str | None]:
+        """The type, the argument in the type's own shape and as it is stored, and the object."""
+        operation = self.type_named(type_id)
+        self.engine.queries.known_dataset(dataset)
+        raw = stored(type_id, dataset, arg)
         try:
-            raw = msgspec.json.decode(msgspec.json.encode(arg))
-            return msgspec.convert(raw, operation.arg_type), raw
+            converted = msgspec.convert(raw, operation.arg_type)
         except (msgspec.MsgspecError, TypeError, ValueError) as error:
-            why = f"its argument is wrong: {one_line(str(error))}"
-            raise errors.InvalidOperation(type_name=operation.type_name, dataset=dataset, why=why) from None
+            raise _wrong_argument(type_id, dataset, error) from None
+        object_id = operation.object_id(converted)
+        if object_id is not None:
+            compatibility.check_name("an operation's object", object_id)
+        return operation, converted, raw, object_id
 
     def _live(self, dataset: str) -> dict[str, str | None]:
         return {
@@ -307,7 +287,7 @@ class DistributedOperationManager:
         ended = self.meta.get(id.history).value
         if ended is None:
             raise self._not_found(id)
-        return _ended(id, ended)
+        return ended_view(id, ended)
 
     def operations(self, dataset: str | None = None, *, ended: bool = False) -> list[OperationView]:
         """The running operations, with `ended` also the ended ones."""
@@ -320,7 +300,7 @@ class DistributedOperationManager:
                 except NotFound:
                     # A name of newer code, which no command here could use.
                     continue
-                found.append(_ended(id, entry.value or b""))
+                found.append(ended_view(id, entry.value or b""))
         return found
 
     def running(self, dataset: str | None = None) -> list[OperationId]:
@@ -367,103 +347,17 @@ class DistributedOperationManager:
         )
 
 
-class Seen(NamedTuple):
-    """An operation's keys at one moment. Values of newer code are ignored, so that canceling works."""
-
-    id: OperationId
-    values: Mapping[str, bytes | None]
-    partitions: dict[str, str | None]
-
-    @classmethod
-    def of(cls, id: OperationId, values: Mapping[str, bytes | None]) -> Seen:
-        return cls(id, values, _readable(records.partitions_of, values.get(id.partitions)) or {})
-
-    @property
-    def is_running(self) -> bool:
-        return self.values.get(self.id.state) == records.RUNNING
-
-    @property
-    def arg(self) -> ArgRecord:
-        value = self.values.get(self.id.arg)
-        try:
-            return records.arg_of(self.id, value or b"")
-        except (Refused, msgspec.MsgspecError):
-            return ArgRecord(records.FORMAT, 0, _readable(msgspec.json.decode, value), 0.0)
-
-    @property
-    def started_at(self) -> float | None:
-        return self.arg.started_at or None
-
-    def completion(self) -> Completion:
-        found = {key: _readable(records.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
-        marks = {key: mark for key, mark in found.items() if mark is not None}
-        n_failed = sum(mark.state is JobState.FAILED for mark in marks.values())
-        cause = end_of(len(self.partitions), len(marks) - n_failed, n_failed)
-        return Completion(cause is OperationCause.ALL_SUCCEEDED, marks, self.id, cause=cause)
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """The trouble of its completion."""
-        return _readable(records.trouble_of, self.values.get(self.id.trouble))
-
-    def troubles(self) -> dict[str, Trouble]:
-        """The troubles of jobs that have not ended."""
-        read = self.values.get
-        found = {key: _readable(records.trouble_of, read(self.id.job(key).trouble)) for key in self.partitions}
-        return {key: trouble for key, trouble in found.items() if trouble is not None}
-
-    def unfinished(self) -> dict[str, Unclean]:
-        """The jobs that an executor has."""
-        found: dict[str, Unclean] = {}
-        for key, instance in self.partitions.items():
-            job = self.id.job(key)
-            lease = _readable(records.lease_of, self.values.get(job.executor))
-            if lease is not None and self.values.get(job.state) is None:
-                found[key] = Unclean(lease, instance)
-                if len(found) == MAX_UNCLEAN:
-                    break
-        return found
-
-    def ended(self, cause: OperationCause, at: float, *, report: Any = None, reason: str = "") -> Ended:
-        completion = self.completion()
-        return Ended(
-            records.FORMAT,
-            OPERATION.next(OperationState.RUNNING, cause, entity=str(self.id)),
-            self.arg,
-            n_partitions=len(self.partitions),
-            n_succeeded=len(completion.marks) - len(completion.failed),
-            failed=completion.failed,
-            ended_at=at,
-            report=report,
-            reason=reason,
-        )
-
-
-def _readable(decode: Callable[[bytes], T], value: bytes | None) -> T | None:
+def stored(type_id: str, dataset: str, arg: Any) -> Any:
+    """The argument as it is stored. Raises `InvalidOperation`."""
     try:
-        return None if value is None else decode(value)
-    except msgspec.MsgspecError:
-        return None
+        return msgspec.json.decode(msgspec.json.encode(arg))
+    except (msgspec.MsgspecError, TypeError, ValueError) as error:
+        raise _wrong_argument(type_id, dataset, error) from None
 
 
-def _ended(id: OperationId, value: bytes) -> OperationView:
-    try:
-        ended = records.ended_of(id, value)
-    except (Refused, msgspec.MsgspecError) as error:
-        why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
-        unreadable = OPERATION.next(OperationState.RUNNING, OperationCause.ENDED_BY_NEWER_CODE)
-        return OperationView(id, unreadable, 0, 0, {}, None, problem=why)
-    return OperationView(
-        id,
-        ended.outcome,
-        total=ended.n_partitions,
-        done=ended.n_succeeded,
-        failed=ended.failed,
-        started_at=ended.arg.started_at or None,
-        ended_at=ended.ended_at,
-        report=ended.report,
-        reason=ended.reason,
-    )
+def _wrong_argument(type_id: str, dataset: str, error: Exception) -> errors.InvalidOperation:
+    why = f"its argument is wrong: {one_line(str(error))}"
+    return errors.InvalidOperation(type_name=type_id, dataset=dataset, why=why)
 
 
 def _under(prefix: str, dataset: str | None) -> str:

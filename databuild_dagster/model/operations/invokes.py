@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from databuild_dagster.model.operations.records import (
     RUNNING,
     ArgRecord,
     Ended,
+    Intent,
     Lease,
     Mark,
     Trouble,
@@ -44,25 +46,38 @@ def is_running(id: OperationId) -> Condition:
     return value_is(id.state, "eq", RUNNING)
 
 
-def start(
-    id: OperationId, arg: ArgRecord, partitions: Mapping[str, str | None], run_ops: Entry, next_id: Entry
-) -> Statement:
-    """Rule 9.3: start an operation, unless another was started or ended since `run_ops` and `next_id` were read.
+class Start(NamedTuple):
+    """An operation to start."""
 
-    Yields the instance id.
+    id: OperationId
+    arg: ArgRecord
+    #: Partition to its instance.
+    partitions: Mapping[str, str | None]
+    #: The counter of its type, as read.
+    next_id: Entry
+
+    @property
+    def ops(self) -> list[Op]:
+        """All its keys; `runOps` is apart."""
+        return [
+            Put(self.next_id.key, b"%d" % (self.id.instance + 1)),
+            Put(self.id.arg, to_bytes(self.arg)),
+            Put(self.id.partitions, to_bytes(self.partitions)),
+            Put(self.id.state, RUNNING),
+        ]
+
+
+_ALWAYS = both()
+
+
+def start(start: Start, run_ops: Entry, *also: Op, still: Condition = _ALWAYS) -> Statement:
+    """Rule 9.3: start an operation, unless another was started or ended since `run_ops` and the counter were read.
+
+    Yields the instance id. With `still`, a follow-up is started under that condition, too, and `also` is written.
     """
-    with_it = run_ops_value([*run_ops_of(id.dataset, run_ops.value), id])
-    return iif(
-        both(as_read(run_ops), as_read(next_id)),
-        do(
-            Put(run_ops.key, with_it),
-            Put(next_id.key, b"%d" % (id.instance + 1)),
-            Put(id.arg, to_bytes(arg)),
-            Put(id.partitions, to_bytes(partitions)),
-            Put(id.state, RUNNING),
-            yields=id.instance,
-        ),
-    )
+    with_it = run_ops_value([*run_ops_of(start.id.dataset, run_ops.value), start.id])
+    ops = [Put(run_ops.key, with_it), *start.ops, *also]
+    return iif(both(as_read(run_ops), as_read(start.next_id), still), do(*ops, yields=start.id.instance))
 
 
 def _is_held(id: OperationId, keys: JobKeys, executor: bytes | None) -> Condition:
@@ -135,13 +150,25 @@ def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
     return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
 
 
-def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[str, Unclean]) -> list[Statement]:
+def finish(
+    id: OperationId,
+    run_ops: Entry,
+    ended: Ended,
+    unfinished: Mapping[str, Unclean],
+    starts: Iterable[Start] = (),
+    intents: Mapping[str, Intent] = {},
+) -> list[Statement]:
     """Rule 9.6: end an operation in one invoke; the last statement yields true if it was applied.
 
-    `unfinished` jobs without a mark by now are noted as unclean first.
+    `unfinished` jobs without a mark by now are noted as unclean first. `starts` are follow-ups on the same dataset, and
+    begin in its place; `intents` are the others, by key.
     """
-    still = both(is_running(id), as_read(run_ops))
+    starts = list(starts)
+    # Of several of one type, the first has the counter as it was read.
+    counters = {start.next_id.key: start.next_id for start in reversed(starts)}
+    still = both(is_running(id), as_read(run_ops), *map(as_read, counters.values()))
     left = [running for running in run_ops_of(id.dataset, run_ops.value) if running != id]
+    left += [start.id for start in starts]
     keys = DatasetKeys.of(id.dataset)
     ops: list[Op] = (
         [Put(keys.run_ops, run_ops_value(left))] if left else [Remove(keys.run_ops), Remove(keys.coordinator)]
@@ -150,6 +177,9 @@ def finish(id: OperationId, run_ops: Entry, ended: Ended, unfinished: Mapping[st
         iif(both(still, exists(job.executor), not_exists(job.state)), do(Put(job.unclean, to_bytes(note))))
         for job, note in ((id.job(partition), note) for partition, note in unfinished.items())
     ]
+    for start in starts:
+        ops += start.ops
+    ops += [Put(key, to_bytes(intent)) for key, intent in intents.items()]
     last = iif(still, do(RemovePrefix(id.under), *ops, Put(id.history, to_bytes(ended)), yields=True))
     return [*notes, last]
 

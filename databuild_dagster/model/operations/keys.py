@@ -11,6 +11,7 @@
     <root>.trouble                              the same of its completion
     distOpHistory.<…as the root>                the end of the operation
     distOpUnclean.<…as the root>.<partition>    a job of an ended operation whose work has to be cleaned up
+    distOpStart.<…as the root>.<ordinal>        an operation on another dataset that its completion asked to start
 
 Parts are escaped, and a search by prefix ends with the separator, so that instance 1 never matches 10.
 """
@@ -29,6 +30,8 @@ SEPARATOR = "."
 ROOT = "distOp"
 HISTORY = "distOpHistory"
 UNCLEAN = "distOpUnclean"
+#: Next to `UNCLEAN`, so that one search finds both.
+FOLLOW_UP = "distOpStart"
 #: The part of an unpartitioned dataset's one partition; no escaped text is equal to it.
 _NO_KEY = "%"
 
@@ -94,6 +97,9 @@ class OperationId(NamedTuple):
     @property
     def history(self) -> str:
         return f"{HISTORY}{SEPARATOR}{self}"
+
+    def follow_up(self, ordinal: int) -> str:
+        return f"{FOLLOW_UP}{SEPARATOR}{self}{SEPARATOR}{ordinal:06}"
 
     def job(self, partition: str) -> JobKeys:
         escaped = escape(partition)

@@ -67,6 +67,28 @@ class Unclean(msgspec.Struct, frozen=True):
     instance: str | None
 
 
+class FollowUp(msgspec.Struct, frozen=True):
+    """An operation that completion code asked to start: started, refused, or neither as long as its intent waits."""
+
+    type: str
+    dataset: str
+    #: The id of the started operation.
+    operation: str | None = None
+    #: Why it was not started.
+    refused: str = ""
+
+
+class Intent(msgspec.Struct, frozen=True):
+    """A follow-up on another dataset, which a coordinator turns into a start."""
+
+    #: The operation that asked, and the place among all that it asked for.
+    after: str
+    ordinal: int
+    type: str
+    dataset: str
+    arg: Any
+
+
 class Ended(msgspec.Struct, frozen=True):
     """An operation's entry in the history."""
 
@@ -81,6 +103,8 @@ class Ended(msgspec.Struct, frozen=True):
     #: The result of the completion code.
     report: Any = None
     reason: str = ""
+    #: In the order in which its completion code asked for them.
+    follow_ups: tuple[FollowUp, ...] = ()
 
 
 #: Tokens that a lease remembers at most.
@@ -142,6 +166,7 @@ lease_of = msgspec.json.Decoder(Lease).decode
 mark_of = msgspec.json.Decoder(Mark).decode
 trouble_of = msgspec.json.Decoder(Trouble).decode
 unclean_of = msgspec.json.Decoder(Unclean).decode
+intent_of = msgspec.json.Decoder(Intent).decode
 
 
 def ended_of(id: OperationId, value: bytes) -> Ended:

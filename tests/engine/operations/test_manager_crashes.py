@@ -31,6 +31,8 @@ class Step(NamedTuple):
     type: str = "write"
     arg: dict = {}
     end: OperationState = OperationState.SUCCESS
+    #: Operations that follow it.
+    follow: tuple = ()
 
 
 def start(operations, id):
@@ -66,6 +68,14 @@ def saves(context):
         context.save_progress(b"half")
 
 
+def all_run_and_completed(operations, id):
+    """The intent of the follow-up on another dataset is left."""
+    all_run(operations, id)
+    coordinator = operations.coordinator("before")
+    coordinator.tracker.look()
+    coordinator.complete(id)
+
+
 CANCELED = OperationState.CANCELED
 STEPS = {
     "start": Step(start),
@@ -84,6 +94,24 @@ STEPS = {
         arg={"2": "say"},
         end=OperationState.FAILED,
     ),
+    "complete, and start on the same dataset": Step(
+        lambda operations, id: operations.coordinator("victim").coordinate(),
+        before=all_run,
+        arg={"then": [("write", "days")]},
+        follow=("days.write",),
+    ),
+    "complete, and start on another dataset": Step(
+        lambda operations, id: operations.coordinator("victim").coordinate(),
+        before=all_run,
+        arg={"then": [("write", "weeks")]},
+        follow=("weeks.write",),
+    ),
+    "turn an intent into a start": Step(
+        lambda operations, id: operations.coordinator("victim").coordinate(),
+        before=all_run_and_completed,
+        arg={"then": [("write", "weeks")]},
+        follow=("weeks.write",),
+    ),
     "cancel": Step(lambda operations, id: operations.manager.cancel(id), before=begun, end=CANCELED),
     "clean": Step(
         lambda operations, id: operations.coordinator("victim").coordinate(), before=begun_and_canceled, end=CANCELED
@@ -95,8 +123,8 @@ STEPS = {
 def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path, name):
     """Rule 9.6: losing any process at any line leaves a state from which the rest goes on."""
     step = STEPS[name]
-    world = World([dataset("days", keys=DAYS)], url=shared_url)
-    world.live(*(f"days@{day}" for day in DAYS))
+    world = World([dataset("days", keys=DAYS), dataset("weeks")], url=shared_url)
+    world.live(*(f"days@{day}" for day in DAYS), "weeks")
 
     for statement in range(1, MOST_STATEMENTS):
         folder = tmp_path / str(statement)
@@ -137,7 +165,12 @@ def go_on(operations, id, step, *, is_start):
     coordinator.coordinate()
 
     view = manager.operation(id)
-    assert (view.state, set(view.failed)) == (step.end, set(step.arg))
+    assert (view.state, set(view.failed)) == (step.end, set(step.arg) - {"then"})
+    started = manager.running()
+    assert [str(next_id).rpartition(".")[0] for next_id in started] == list(step.follow)
+    assert [follow_up.operation for follow_up in view.follow_ups] == [str(next_id) for next_id in started]
+    for next_id in started:
+        manager.cancel(next_id)
     assert operations.keys() == []
     assert stale_marks(operations.world.queries.events(0, 1_000_000)) == []
     assert operations.world.broken() == []

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from databuild_dagster.bindings.building.operation_context import OperationContext
 from databuild_dagster.data.read_plan import DataRemoved, NothingLive, NotOurs, neighbour
-from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
+from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.engine.operations.seen import Completion
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.spark.indexing import file_figures, indexable
 from databuild_dagster.warehouse.file_index import FileIndex, InstanceIndex, read_index, write_index

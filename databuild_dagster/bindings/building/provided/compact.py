@@ -10,7 +10,8 @@ import msgspec
 
 from databuild_dagster.bindings.building.operation_context import OperationContext
 from databuild_dagster.data.read_plan import DataRemoved, NotOurs
-from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
+from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.engine.operations.seen import Completion
 from databuild_dagster.model.commands import InvokeMeta, ReplaceFiles
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.events import LotArrived, ManifestFact

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from databuild_dagster.bindings.building.operation_context import OperationContext, OperationResources
 from databuild_dagster.data.read_plan import DataRemoved, NothingLive, manifests_in
-from databuild_dagster.engine.operations.manager import Completion, DistributedOperation
+from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.engine.operations.seen import Completion
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.constraints import AnyConstraint
 from databuild_dagster.model.errors import InvalidRequest
