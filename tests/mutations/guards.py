@@ -53,6 +53,7 @@ SET_ASIDE = "tests/engine/test_set_aside.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
+TIME_ZONES = "tests/bindings/registry/test_catalog_time_zones.py"
 WANTS = "tests/model/decide/test_wants.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 
@@ -400,6 +401,22 @@ GUARDS = (
         "1 + max(refs[ref].attempts for ref in run.refs)",
         "1",
         (JOB_RUNS,),
+    ),
+    Guard(
+        "an hour that Dagster lists is refused where the clock changes by half an hour",
+        "10.1",
+        "bindings/registry/catalog.py",
+        "return found == key or (_shifts_by_half_an_hour(start) and _is_listed(partitions, key))",
+        "return found == key",
+        (TIME_ZONES,),
+    ),
+    Guard(
+        "an hour has a second name where the clock changes by an hour",
+        "10.1",
+        "bindings/registry/catalog.py",
+        "return found == key or (_shifts_by_half_an_hour(start) and _is_listed(partitions, key))",
+        "return True",
+        (TIME_ZONES,),
     ),
     Guard(
         "a prefix is read although files are lost",

@@ -7,7 +7,7 @@ cannot change are cached, because each tick asks the same thousands of questions
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -22,6 +22,7 @@ from dagster import (
     PartitionsDefinition,
     SpecificPartitionsPartitionMapping,
     StaticPartitionsDefinition,
+    TimeWindow,
     TimeWindowPartitionMapping,
     TimeWindowPartitionsDefinition,
     partition_loading_context,
@@ -329,8 +330,26 @@ def _has(partitions: PartitionsDefinition, key: str) -> bool:
     if isinstance(partitions, TimeWindowPartitionsDefinition):
         # Dagster takes 05:30 for the hour that begins at 06:00, which would be a second name of one partition.
         start = partitions.time_window_for_partition_key(key).start
-        return partitions.get_partition_key_for_timestamp(start.timestamp()) == key
+        found = partitions.get_partition_key_for_timestamp(start.timestamp())
+        return found == key or (_shifts_by_half_an_hour(start) and _is_listed(partitions, key))
     return True
+
+
+def _shifts_by_half_an_hour(at: datetime) -> bool:
+    """Whether the clock of the zone changes by a part of an hour, as on Lord Howe Island."""
+    winter, summer = (at.replace(month=month, day=1).utcoffset() or timedelta() for month in (1, 7))
+    return bool((winter - summer) % timedelta(hours=1))
+
+
+def _is_listed(partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
+    """Dagster counts hours on across such a change: its list has 02:30 where the clock has 03:00, and its mappings name that."""
+    try:
+        written = datetime.strptime(key, partitions.fmt)
+    except ValueError:
+        return False
+    day = written.replace(hour=0, minute=0, second=0, tzinfo=partitions.start.tzinfo)
+    of_day = partitions.get_partition_keys_in_time_window(TimeWindow(day, day + timedelta(days=1)))
+    return key in of_day or key in partitions.get_partition_keys()
 
 
 def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:
