@@ -6,22 +6,24 @@ Nothing is recorded about it, no want ends for it, and the next tick tries it ag
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.errors import IllegalMove, MissingRow
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.wording import few_of, one_line, utf8
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.store.queries.planning import DueRef
 
-#: Without the store nothing of a tick can be done, and an impossible event stops loudly.
+#: Without the store nothing of a tick can be done, and an impossible event stops loudly; a missing row concerns a ref.
 _OF_THE_WHOLE_TICK = (StoreUnusable, NewerStore, IllegalMove)
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class SetAside(dict[str, str]):
@@ -37,10 +39,26 @@ class SetAside(dict[str, str]):
 
     def because_of(self, error: Exception, *names: str) -> None:
         """Set these aside for an error, whose traceback is logged at the level DEBUG. Raises as `guard` does."""
-        if isinstance(error, _OF_THE_WHOLE_TICK):
+        if isinstance(error, _OF_THE_WHOLE_TICK) and not isinstance(error, MissingRow):
             raise error
         _log.debug("databuild: a tick sets aside %s", names, exc_info=error)
         self.update(dict.fromkeys(names, f"{type(error).__name__}: {utf8(one_line(error))}"))
+
+    def in_parts(
+        self, items: Sequence[T], handle: Callable[[Sequence[T]], list[str]], names: Callable[[T], Iterable[str]]
+    ) -> list[str]:
+        """What `handle` returns for the items, in one call, or in halves around a missing row (rule 3.5).
+
+        Of a call that raises `MissingRow` nothing is recorded; an item that still raises alone is set aside by its names.
+        """
+        try:
+            return handle(items)
+        except MissingRow as missing:
+            if len(items) < 2:
+                self.because_of(missing, *(name for item in items for name in names(item)))
+                return []
+            half = len(items) // 2
+            return self.in_parts(items[:half], handle, names) + self.in_parts(items[half:], handle, names)
 
     def sentences(self) -> list[str]:
         """One for each reason, with the first names."""

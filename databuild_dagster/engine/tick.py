@@ -6,8 +6,12 @@ own, decided again in its transaction, so a second orchestrator does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
+
+import msgspec
 
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
@@ -28,7 +32,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
@@ -134,15 +138,23 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
 
     Deadlines first: a want that expires at the same time has missed its deadline too.
     """
+
     expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
+    aside = report.set_aside
     if late:
-        for event in engine.handle(c.MissSlas(want_ids=tuple(late)), actor=ACTOR).events:
-            if isinstance(event.fact, e.WantSlaMissed):
-                report.sla_missed += event.fact.want_ids
+        report.sla_missed += aside.in_parts(late, partial(_miss_slas, engine), lambda want_id: [f"want {want_id}"])
     if expiring:
-        for event in engine.handle(c.ExpireWants(want_ids=tuple(expiring)), actor=ACTOR).events:
-            if isinstance(event.fact, e.WantExpired):
-                report.expired += event.fact.want_ids
+        report.expired += aside.in_parts(expiring, partial(_expire, engine), lambda want_id: [f"want {want_id}"])
+
+
+def _miss_slas(engine: Engine, want_ids: Sequence[str]) -> list[str]:
+    events = engine.handle(c.MissSlas(want_ids=tuple(want_ids)), actor=ACTOR).events
+    return [id for event in events if isinstance(event.fact, e.WantSlaMissed) for id in event.fact.want_ids]
+
+
+def _expire(engine: Engine, want_ids: Sequence[str]) -> list[str]:
+    events = engine.handle(c.ExpireWants(want_ids=tuple(want_ids)), actor=ACTOR).events
+    return [id for event in events if isinstance(event.fact, e.WantExpired) for id in event.fact.want_ids]
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:
@@ -157,18 +169,44 @@ def _carry_out(this: Pass, plan: Plan, report: TickReport) -> list[str]:
     """Carry out a plan; returns the launched jobs, once for each launch."""
     launched: list[str] = []
     report.arrived += plan.observed
-    for miss in plan.missed:
-        refs = [ref for run in miss.runs for ref in run.refs]
-        with report.set_aside.guard(*refs):
-            if this.engine.handle(miss, actor=ACTOR).events:
-                report.missed += refs
+    aside = report.set_aside
+    for missed in plan.missed:
+        with aside.guard(*_refs_of(*missed.runs)):
+            aside.in_parts(missed.runs, partial(_miss, this, report, missed), _refs_of)
     for command, order in plan.launches:
-        with report.set_aside.guard(*(ref for run in command.runs for ref in run.refs)):
-            if this.engine.handle(command, actor=ACTOR).events:
-                launched.append(order.job)
-                this.launcher.launch(order)
-                report.launched.append(order.launch_id)
+        with aside.guard(*_refs_of(*command.runs)):
+            launched += aside.in_parts(command.runs, partial(_launch, this, report, command, order), _refs_of)
     return launched
+
+
+def _miss(this: Pass, report: TickReport, missed: c.BufferMissed, runs: Sequence[BufferedRun]) -> list[str]:
+    """Record the dep misses of these job runs."""
+    ids = {run.job_run_id for run in runs}
+    misses = tuple(miss for miss in missed.misses if miss.job_run_id in ids)
+    part = msgspec.structs.replace(missed, launch_id=this.engine.new_id(), runs=tuple(runs), misses=misses)
+    if this.engine.handle(part, actor=ACTOR).events:
+        report.missed += _refs_of(*runs)
+    return []
+
+
+def _launch(
+    this: Pass, report: TickReport, command: c.BufferLaunch, order: LaunchOrder, runs: Sequence[BufferedRun]
+) -> list[str]:
+    """Launch these job runs; returns the job, unless another process was faster."""
+    if len(runs) < len(command.runs):
+        command = msgspec.structs.replace(command, launch_id=this.engine.new_id(), runs=tuple(runs))
+        assets = tuple(dict.fromkeys(map(asset_of, _refs_of(*runs))))
+        keys = tuple(run.partition_key for run in runs)
+        order = replace(order, launch_id=command.launch_id, assets=assets, partition_keys=keys)
+    if not this.engine.handle(command, actor=ACTOR).events:
+        return []
+    this.launcher.launch(order)
+    report.launched.append(order.launch_id)
+    return [order.job]
+
+
+def _refs_of(*runs: BufferedRun) -> list[Ref]:
+    return [ref for run in runs for ref in run.refs]
 
 
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:

@@ -25,6 +25,7 @@ _HISTORY = "`databuild history {ref}`"
 _HISTORY_OF_ANY = "`databuild history REF`"
 _JOB_RUNS = "`databuild job-run list`"
 _OPERATIONS = "`databuild operation list`"
+_REBUILD = "`databuild log rebuild`"
 _PARTITIONS = "`databuild partitions {asset}`"
 _RESUME = "`databuild resume {ref}`"
 _RESUME_ASSET = "`databuild resume {asset}`"
@@ -118,6 +119,12 @@ class IllegalMove(DatabuildError):
 
     def __init__(self, *, on: str, why: str, seq: int = 0, entity: str = "log", state: str = "-") -> None:
         super().__init__(seq=seq, entity=entity, state=state, on=on, why=why)
+
+
+class MissingRow(IllegalMove):
+    """Impossible at seq {seq}: {entity} in state {state} refers to {on}, which is missing: {why}"""
+
+    hint = f"The tables are damaged: {_CHECK} lists what is missing, and {_REBUILD} computes them again from the log."
 
 
 class InvalidRef(Refused):

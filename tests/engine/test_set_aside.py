@@ -9,8 +9,11 @@ import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.errors import MissingRow, NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.store.check import check
+from databuild_dagster.store.rebuild import rebuild
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
@@ -269,3 +272,77 @@ def test_code_that_alternates_every_five_seconds_for_an_hour_loses_no_want(make_
 
 def refs_of(spec):
     return [spec.asset] if spec.partitions is None else [f"{spec.asset}@{key}" for key in spec.partitions.split(",")]
+
+
+# Missing rows
+
+
+def remove_row(world, table, column, value):
+    """Another program damages the tables."""
+    with world.store.writing() as work:
+        work.connection.execute(f"DELETE FROM databuild_{table} WHERE {column} = ?", (value,))
+
+
+def test_a_missing_row_sets_one_ref_of_a_launch_aside_until_log_rebuild_mends_it(make_world):
+    """Rule 3.5: the rest of the bulk command is launched."""
+    days = [f"days@{n}" for n in range(5)]
+    world = make_world(dataset("days", keys=[str(n) for n in range(5)]))
+    world.live(*days)
+    world.taint(*days)
+    world.want(*days)
+    uuid = world.uuid("days@2")
+    remove_row(world, "instances", "uuid", uuid)
+    here = Orchestrator(world)
+
+    report = here.tick()
+
+    (why,) = {report.set_aside.pop(name) for name in list(report.set_aside)}
+    assert why.startswith("MissingRow: Impossible at seq ")
+    assert (
+        f"days@2 in state Tainted refers to instance {uuid} of days@2, which is missing: its last state was Tainted"
+        in why
+    )
+    assert "`databuild log rebuild`" in why
+    states = world.queries.states(days)
+    assert [ref for ref, state in states.items() if state is not BUILDING] == ["days@2"]
+    assert sorted(key for order in here.launcher.orders for key in order.partition_keys) == ["0", "1", "3", "4"]
+    assert any(uuid in str(violation) or "days@2" in str(violation) for violation in check(world.store))
+    rebuild(world.store)
+    assert (here.tick().set_aside, world.state("days@2"), world.check()) == ({}, BUILDING, [])
+
+
+def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):
+    """Rule 3.5"""
+    world = make_world(dataset("a"), dataset("b"), dataset("c"))
+    damaged, *others = [world.want(ref, ttl=10.0) for ref in ("a", "b", "c")]
+    remove_row(world, "refs", "ref", "a")
+    world.clock.turn(20.0)
+
+    report = Orchestrator(world).tick()
+
+    assert (list(report.set_aside), report.expired) == ([f"want {damaged}"], others)
+    rebuild(world.store)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("instances", "uuid", lambda world: world.uuid("a")),
+        ("job_runs", "job_run_id", lambda world: world.canonical("a").job_run),
+        ("refs", "ref", lambda world: "a"),
+    ],
+)
+def test_a_command_that_meets_a_missing_row_records_nothing(make_world, table, column, value):
+    """Rule 3.5: it never passes over the reference."""
+    world = make_world(dataset("a"))
+    world.want("a")
+    world.start("a")
+    job_run = world.canonical("a").job_run
+    remove_row(world, table, column, value(world))
+    before = world.log()
+
+    with pytest.raises((MissingRow, NotFound)):
+        world.handle(c.FailJobRuns(failures=(c.RunFailure(job_run, "it raised", "hard"),)))
+
+    assert world.log() == before
+    rebuild(world.store)

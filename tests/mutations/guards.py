@@ -147,6 +147,22 @@ GUARDS = (
         (PAUSES,),
     ),
     Guard(
+        "a command passes over a reference to a row that is not there",
+        "3.5",
+        "store/work/row_sets.py",
+        "if absent and known is self.by_id:",
+        "if False:",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "a missing row ends the tick",
+        "3.5",
+        "engine/set_aside.py",
+        " and not isinstance(error, MissingRow):",
+        ":",
+        (SET_ASIDE,),
+    ),
+    Guard(
         "check_build_coordination builds a ref that backs off",
         "8.1",
         "bindings/reading/lookups.py",

@@ -51,6 +51,8 @@ def _still_missing(impacted: dict[Ref, tuple[Ref, ...]], rows: dict[Ref, RefRow]
 def _still_due(command: c.BufferLaunch | c.BufferMissed, deciding: Deciding) -> list[e.BufferedRun]:
     _check_launch(command, deciding)
     rows = deciding.view.refs(ref for run in command.runs for ref in run.refs)
+    # The instances before these; a row that is missing stops the command (rule 3.5).
+    deciding.view.instances_by_id(row.last_id for row in rows.values() if row.last_id is not None)
     paused = deciding.paused(rows)
     kept = []
     for run in command.runs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from itertools import chain
 
 import msgspec
@@ -31,12 +31,15 @@ def miss_deps(command: c.MissDeps, deciding: Deciding) -> list[e.Fact]:
 
 
 def miss_facts(
-    misses: Iterable[c.RunMiss], outputs: Mapping[str, Mapping[Ref, str | None]], deciding: Deciding
+    misses: Collection[c.RunMiss], outputs: Mapping[str, Mapping[Ref, str | None]], deciding: Deciding
 ) -> list[e.Fact]:
     """The event for misses of job runs, whose outputs are given with the version of the code that missed the inputs.
 
     Derivative wants follow by the standing rule.
     """
+    rows = deciding.view.refs(ref for miss in misses for refs in miss.impacted.values() for ref in refs)
+    # A row that is missing stops the command (rule 3.5).
+    deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
     judged = {miss.job_run_id: _judged(miss, outputs[miss.job_run_id], deciding) for miss in misses}
     waits = {i.ref: i.missing for impacts in judged.values() for i in impacts if i.verdict == "wait"}
     cycles = _cycles(waits, deciding)

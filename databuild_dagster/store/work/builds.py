@@ -11,6 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import ArcRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.format import PREFIX, end_of_event
+from databuild_dagster.store.work.missing_rows import missing_row
 from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
 from databuild_dagster.store.work.tables import Tables
 
@@ -132,6 +133,8 @@ class BuildWork(DatasetWork):
             instance = known.get(number)
             if instance is not None and instance.job_run_id == job_run_id:
                 self._outputs[job_run_id].append(instance)
+            elif self._job_runs.by_id[job_run_id].state is not JobRunState.SKIPPED:
+                raise missing_row(self.connection, INSTANCES.cls.TABLE, number)
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
         return self._job_runs.keys(job_run_ids)

@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import PREFIX
+from databuild_dagster.store.work.missing_rows import missing_row
 
 K = TypeVar("K")
 S = TypeVar("S", bound=str)
@@ -107,6 +108,7 @@ class RowSet(msgspec.Struct, Generic[R]):
         return [self.take(values) for values in found]
 
     def ids(self, ids: Iterable[int]) -> dict[int, R]:
+        """Rows to which other rows refer. Raises `MissingRow` for one that is not there (rule 3.5)."""
         return self._known(ids, self.by_id, self.shape.by_id)
 
     def keys(self, keys: Iterable[S]) -> dict[S, R]:
@@ -123,7 +125,10 @@ class RowSet(msgspec.Struct, Generic[R]):
         if unknown:
             for values in lookup.ask(self.connection, list(unknown)):
                 self.take(values)
-            self.absent.update(key for key in unknown if key not in known)
+            absent = [key for key in unknown if key not in known]
+            if absent and known is self.by_id:
+                raise missing_row(self.connection, self.shape.cls.TABLE, absent[0])  # type: ignore[arg-type]  # ids are numbers
+            self.absent.update(absent)
         if unknown or self.absent:
             found = {key: row for key in found if (row := known.get(key)) is not None}
         return found
