@@ -24,6 +24,7 @@ from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
+from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
@@ -299,6 +300,10 @@ def _count(engine: Engine, tally: Tally, built: Built) -> None:
     for asset, counts in tally.count().items():
         if asset in seconds or set(+counts) != {"live"}:
             built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))
+    if built.canceled:
+        canceled = [job_run for job_run, outcome in tally.outcomes.items() if outcome is JobRunState.CANCELED]
+        runs = engine.queries.job_runs_named(canceled).values()
+        built.hints += built_again(engine, [ref for run in runs for ref in run.refs])
     if built.fired:
         wanted = engine.queries.wanted(built.fired).values()
         built.left_to_orchestrator = sum(bool(found.n_open_wants) for found in wanted)

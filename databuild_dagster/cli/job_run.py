@@ -10,14 +10,13 @@ from databuild_dagster.cli.options import common, tabular
 from databuild_dagster.cli.output import Column, count, emit, headline, listing, picked, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.why.built_again import wants_of
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
-from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.wants import WantFilter
 
 #: Refs of canceled job runs for which is looked who waits for them.
 MAX_LOOKED_AT = 100
@@ -68,7 +67,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     runs = [known for id in ids if (known := queries.job_run(id))]
     refs = [] if retry else [ref for job_run in runs for ref in job_run.refs][:MAX_LOOKED_AT]
     waiters = queries.waiting_for(refs)
-    wants = _wants_of(queries, waiters)
+    wants = wants_of(queries, waiters)
     for ref, waiting_refs in waiters.items():
         click.echo(
             f"{ref} fails, and {shown(waiting_refs)}, which {_wait(waiting_refs)} for it, with {count(len(wants[ref]), 'want')}."
@@ -86,7 +85,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
                     **as_dict(job_run),
                     "waiting_dagster_runs": _waiting_for(job_run, waiting),
                     "waiting_refs": sorted({other for ref in job_run.refs for other in waiters.get(ref, ())}),
-                    "waiting_wants": sorted({want for ref in job_run.refs for want in wants.get(ref, ())}),
+                    "waiting_wants": sorted({want.id for ref in job_run.refs for want in wants.get(ref, ())}),
                 }
                 for job_run in found
             ]
@@ -101,15 +100,6 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
 
 def _wait(refs: Sequence[Ref]) -> str:
     return "wait" if len(refs) > 1 else "waits"
-
-
-def _wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, set[str]]:
-    """Each of the refs that others wait for, with the open wants of these others that people recorded."""
-    open_wants = {
-        other: [want.id for want in queries.wants(WantFilter(open_only=True, derivative=False, ref=other))]
-        for other in dict.fromkeys(other for others in waiters.values() for other in others)
-    }
-    return {ref: {want for other in others for want in open_wants[other]} for ref, others in waiters.items()}
 
 
 def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:

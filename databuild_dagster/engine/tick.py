@@ -28,6 +28,7 @@ from databuild_dagster.engine.ports import (
 )
 from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
@@ -260,7 +261,12 @@ def _declare_lost(
     if this.engine.handle(lose, actor=ACTOR).events or adopted:
         report.lost[launch.launch_id] = why
         if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):
-            this.launcher.fail_dagster_run(run_id, f"databuild: the launch is lost: {why}")
+            again: list[str] = []
+            if dagster_run is not None and dagster_run.status is DagsterRunStatus.CANCELED:
+                runs = this.engine.queries.job_runs_of_launch(launch.launch_id)
+                again = built_again(this.engine, [ref for run in runs for ref in run.refs])
+            message = f"databuild: the launch is lost: {why}"
+            this.launcher.fail_dagster_run(run_id, ". ".join([message, *again]))
 
 
 def _why_no_order(engine: Engine, launch: LaunchView) -> str | None:

@@ -383,6 +383,23 @@ def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, st
     assert len(report.launched) == 1
 
 
+def test_the_log_of_a_canceled_run_names_what_is_built_again_and_what_prevents_it(graph):
+    """Rule 6.10: run monitoring cancels a run whose process cannot report."""
+    here = Orchestrator(graph)
+    want = graph.want("names")
+    here.tick()
+    launch_id = here.launcher.last.launch_id
+    here.start(launch_id)
+    here.launcher.set_status(launch_id, DagsterRunStatus.CANCELED)
+
+    here.tick()
+
+    (message,) = here.launcher.failed.values()
+    assert message.endswith(
+        f". names is built again, because it is wanted; `databuild want cancel {want}` prevents that."
+    )
+
+
 def test_a_silent_launch_of_another_location_is_lost_at_the_next_tick_of_any(graph):
     """Rule 6.9: its own orchestrator may be gone too."""
     here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")

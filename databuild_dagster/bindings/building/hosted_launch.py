@@ -20,6 +20,7 @@ from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.launch_heartbeat import Heartbeat
+from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model.commands import (
     CancelJobRuns,
     Command,
@@ -248,6 +249,10 @@ class HostedLaunch:
                     end([job_run_id])
 
         end(ids_left)
+        if not as_failure and not keep_wants:
+            refs = [ref for run in self.job_runs if run.id in ids_left for ref in run.refs]
+            for sentence in built_again(self.engine, refs):
+                self.context.log.warning(sentence)
 
     def _abandon(self) -> None:
         self._stop("the Dagster run was interrupted")

@@ -73,10 +73,12 @@ class OrderCollector:
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
-        """Fail the Dagster run of a lost launch, because nothing else would end it."""
+        """Fail the Dagster run of a lost launch, because nothing else would end it. A canceled one gets the message in its log."""
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
+        elif run is not None and run.status is Status.CANCELED:
+            self._instance.report_engine_event(message, run)
 
     def was_forgotten(self, record: RunRecord) -> bool:
         """Whether a daemon created the run and was killed, or found no code server, before it submitted the run.

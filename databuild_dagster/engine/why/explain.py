@@ -22,6 +22,7 @@ from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
 from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetSpec
@@ -319,11 +320,14 @@ class _Following:
                 misses = f"{why}; it misses {few_of(leads_to, NAMED)}, which the next tick wants for it"
                 return [misses, *self._orchestrator(self._spec(ref).location)]
             case Reason.DUE:
-                return self._due(ref, why)
+                return self._due(known, ref, why)
             case Reason.NOT_LOOKED_AT | Reason.JOB_FULL | Reason.LOCATION_FULL | Reason.TICK_FULL:
                 spec = self._spec(ref)
-                since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
-                return [since, self._limit(need.reason, spec), *self._orchestrator(spec.location)]
+                return [
+                    self._since(known, ref, why),
+                    self._limit(need.reason, spec),
+                    *self._orchestrator(spec.location),
+                ]
             case _:
                 assert_never(need.reason)
 
@@ -363,10 +367,19 @@ class _Following:
         after = f", after: {one_line(canonical.reason)}" if canonical.reason else ""
         return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
-    def _due(self, ref: Ref, why: str) -> list[str]:
+    def _since(self, known: Known, ref: Ref, why: str) -> str:
+        """Why it is open and since when it is wanted; after a cancellation also the command that prevents another build."""
+        since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
+        job_run_id = known.canonical[ref].job_run if known.state(ref) is _S.UP_FOR_RETRY else None
+        run = None if job_run_id is None else self._queries.job_run(job_run_id)
+        if run is None or run.state is not JobRunState.CANCELED:
+            return since
+        return f"{since}; its job run was canceled: {' '.join(built_again(self._engine, [ref]))}".rstrip(".")
+
+    def _due(self, known: Known, ref: Ref, why: str) -> list[str]:
         """The next tick launches it, if there is one."""
         location = self._spec(ref).location
-        since = f"{why}; wanted since {when(self._queries.wanted([ref])[ref].since)}"
+        since = self._since(known, ref, why)
         if stalled := self._orchestrator(location):
             return [since, *stalled]
         missing = [other for other, need in self._levels_of(location).items() if need.action is Action.MISS]

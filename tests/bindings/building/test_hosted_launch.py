@@ -1,0 +1,49 @@
+"""A Dagster run that a person terminates leaves its partitions to those that still want them (rule 6.10)."""
+
+import os
+import signal
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+
+from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.adapter.dagster_private import DagsterExecutionInterruptedError
+from databuild_dagster.bindings.claims.launcher import OrderCollector, selected_keys
+from databuild_dagster.bindings.orchestration.inprocess import create_run, execute
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.model.states import InstanceState, WantState
+from tests.support.cluster import wait_until
+
+
+def test_the_log_of_a_terminated_run_names_what_is_built_again_and_what_prevents_it(
+    deploy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs: list[dg.DagsterRun] = []
+
+    @databuild_asset
+    def day() -> pd.DataFrame:
+        site.instance.report_run_canceling(runs[0])
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: "Interrupted: stopping" in caplog.text, "the step logs the interrupt", 120)
+        return pd.DataFrame({"n": [1]})
+
+    @databuild_asset
+    def month(day: pd.DataFrame) -> pd.DataFrame:
+        return day
+
+    site = deploy(day, month)
+    site.want("month")
+    launcher = OrderCollector(site.instance)
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+    runs.append(create_run(site.instance, site.repository, order))
+
+    with pytest.raises((KeyboardInterrupt, DagsterExecutionInterruptedError)):
+        list(execute(site.instance, site.repository, runs[0], selected_keys(order)))
+
+    (want,) = site.engine.queries.wants_of_ref("month")
+    log = [entry.user_message for entry in site.instance.all_logs(runs[0].run_id)]
+    assert f"day is built again, because month waits for it; `databuild want cancel {want.id}` prevents that." in log
+    assert (site.state("day"), want.state) == (InstanceState.UP_FOR_RETRY, WantState.UPSTREAM_BUILDING)
