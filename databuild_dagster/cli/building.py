@@ -25,6 +25,7 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.engine.why.built_again import built_again
+from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.authoring.location import CodeLocation
     from databuild_dagster.model.datasets import DatasetSpec
 
+#: Paused refs that a build names.
+MAX_PAUSES = 3
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
 #: One launch after another: two Dagster runs in one process deadlock.
@@ -242,7 +245,9 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             # A launch that was out during the tick has ended since; the next tick sees what became due by that.
             continue
         else:
-            built.hints.append("Nothing that is left can be built here; the wants stay open until it appears.")
+            built.hints += _pauses(engine, serving) or [
+                "Nothing that is left can be built here; the wants stay open until it appears."
+            ]
             return
 
 
@@ -262,6 +267,17 @@ def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None
         waiting = awaited_by(engine, serving, engine.now())
         built.waits_for = waiting.job_runs
         built.timed_out = BuildTimedOut(seconds=seconds, what=waiting.sentence)
+
+
+def _pauses(engine: Engine, serving: Sequence[Ref]) -> list[str]:
+    """A sentence for each of the first refs that are paused, of those served and of what they wait for (rule 6.13)."""
+    now = engine.now()
+    needed = [need.ref for need in engine.queries.waited_for(serving, now)]
+    states = engine.queries.states(dict.fromkeys((*serving, *needed)))
+    paused = engine.queries.paused([ref for ref, state in states.items() if state is not InstanceState.LIVE], now)
+    sentences = [f"{ref} is {pause_in_words(ref, pause)}; {to_resume(pause)}." for ref, pause in paused.items()]
+    more = len(sentences) - MAX_PAUSES
+    return sentences[:MAX_PAUSES] + ([f"{more} more are paused; `databuild status` lists them."] if more > 0 else [])
 
 
 def _n_live(engine: Engine, refs: Sequence[Ref]) -> int:

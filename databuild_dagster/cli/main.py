@@ -60,6 +60,8 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "untaint": Leaf("taints:untaint", "Remove a taint from every instance that has it."),
         "revert": Leaf("taints:revert", "Make an earlier instance of REF the one readers see."),
         "retry": Leaf("taints:retry", "Retry what failed behind REFS."),
+        "pause": Leaf("pauses:pause", "Keep REFS from being launched; their wants stay open."),
+        "resume": Leaf("pauses:resume", "End the pause of REFS; what is wanted is built."),
         "adopt": Leaf("adopt:adopt", "Record existing Parquet files as partitions of ASSET."),
     },
     "Maintain": {

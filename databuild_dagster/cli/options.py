@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
-from databuild_dagster.bindings.registry.selections import select_refs
+from databuild_dagster.bindings.registry.selections import select_names, select_refs
 from databuild_dagster.cli.output import WIDE, count, shown
 from databuild_dagster.cli.process import say
 from databuild_dagster.cli.state import the_instance
@@ -69,9 +69,18 @@ class Selection:
         """
         if not self.only and not any(map(may_be_selection, self.names)):
             return self.names
-        refs = select_refs(queries, the_instance, self.names, self.only)
-        say(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.")
-        return refs
+        return _printed(select_refs(queries, the_instance, self.names, self.only))
+
+
+def names_to_pause(queries: Queries, names: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    """Refs and whole assets; the refs of a range are printed first. Raises what `select_names` raises."""
+    found = select_names(queries, the_instance, names)
+    return found if found == names else _printed(found)
+
+
+def _printed(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    say(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.")
+    return refs
 
 
 def one_by_one(subjects: Sequence[T], *, as_json: bool, titled: bool = False) -> Iterator[T]:
@@ -154,20 +163,23 @@ class Instant(click.ParamType[float | None]):
 INSTANT = Instant()
 
 
-class Past(click.ParamType[float | None]):
-    """A time with an offset, or how long ago it was (90s, 15m, 12h, 7d), as seconds since 1970 UTC."""
+class FromNow(click.ParamType[float | None]):
+    """A time with an offset, or its distance from now (90s, 15m, 12h, 7d), as seconds since 1970 UTC."""
 
     name = "time"
+
+    def __init__(self, direction: int) -> None:
+        self._direction = direction
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
             seconds = DURATION.convert(value, param, ctx)
-            return None if seconds is None else time.time() - seconds
+            return None if seconds is None else time.time() + self._direction * seconds
         return INSTANT.convert(value, param, ctx)
 
 
-#: Of --since and --until.
-PAST = Past()
+#: Of --since and --until of what happened, and of the end of what begins.
+PAST, FUTURE = FromNow(-1), FromNow(1)
 
 
 def common(function: F) -> F:

@@ -14,6 +14,7 @@ import click
 
 from databuild_dagster.engine import wording
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.rows import NEVER, PauseRow
 from databuild_dagster.model.wording import SHORT_ID, few_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
@@ -75,6 +76,14 @@ def picked(record: object, *names: str) -> dict[str, Any]:
         elif name.endswith("_at"):
             found[name] = when(value)
     return found
+
+
+def pause_as_dict(pause: PauseRow) -> dict[str, Any]:
+    """A pause as JSON has it; `until` is null without an end (rules 15)."""
+    return {
+        **picked(pause, "reason", "actor", "paused_at"),
+        "until": None if pause.until == NEVER else when(pause.until),
+    }
 
 
 class Column(NamedTuple):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 import click
 
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
@@ -18,15 +21,18 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, emit, listing, picked, when
+from databuild_dagster.cli.output import Column, emit, listing, pause_as_dict, picked, when
 from databuild_dagster.cli.state import the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
@@ -75,9 +81,28 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
-    records = [picked(partition, "ref", "state", "uuid") | {"why": partition.reason} for partition in found]
+    paused = _paused(queries, [partition.ref for partition in found], then)
+    records = [
+        picked(partition, "ref", "state", "uuid")
+        | {
+            "why": _with_pause(partition, paused.get(partition.ref)),
+            "paused": pause_as_dict(paused[partition.ref]) if partition.ref in paused else None,
+        }
+        for partition in found
+    ]
     columns = (Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why"))
     listing(records, columns, empty=f"{asset} has no such partitions.", as_json=as_json)
+
+
+def _paused(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseRow]:
+    """The refs that nothing launches then, each with its pause (rule 6.13)."""
+    at = max(time.time(), queries.head().at) if then.at is None else then.at
+    return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
+
+
+def _with_pause(partition: Canonical, pause: PauseRow | None) -> str | None:
+    paused = None if pause is None else pause_in_words(partition.ref, pause)
+    return "; ".join(filter(None, (partition.reason, paused))) or None
 
 
 def _state_of(canonical: Canonical) -> str:
@@ -106,16 +131,23 @@ def show(selection: Selection, as_of: str | None, where: Where, as_json: bool) -
 
 def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool) -> None:
     ref = canonical.ref
+    pause = _paused(queries, [ref], then).get(ref)
     if then.seq is not None:
         canonical = queries.canonical_at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
             click.echo(f"{ref} was missing as of {then.shown}.")
             return
     if as_json:
-        emit(_show_as_json(queries, canonical, is_now=then.seq is None))
+        paused = None if pause is None else pause_as_dict(pause)
+        emit({**_show_as_json(queries, canonical, is_now=then.seq is None), "paused": paused})
         return
     if canonical.state is None or canonical.uuid is None:
-        click.echo(f"{ref} is missing: nothing has built it yet. `databuild build {ref}` does.")
+        builds = (
+            f"`databuild build {ref}` does."
+            if pause is None
+            else f"It is {pause_in_words(ref, pause)}; {to_resume(pause)}."
+        )
+        click.echo(f"{ref} is missing: nothing has built it yet. {builds}")
         return
     details = _show_as_json(queries, canonical, is_now=then.seq is None)["canonical"]
     assert isinstance(details, dict)
@@ -126,6 +158,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
         "ref": ref,
         "state": details["state"] + (" (stale: an input was tainted or replaced)" if details["stale"] else ""),
         "why": details["why"],
+        "paused": pause and pause_in_words(ref, pause).removeprefix("paused "),
         "waits for": ", ".join(details["waits_for"]) or None,
         "taints": "; ".join(taints) or None,
         "instance": details["uuid"],

@@ -13,11 +13,14 @@ import click
 
 from databuild_dagster.bindings.registry.selections import existing_refs
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import count, emit, picked, shown, table, when
+from databuild_dagster.cli.output import count, emit, pause_as_dict, picked, shown, table, when
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
+from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -83,12 +86,17 @@ def status(as_json: bool) -> None:
     n_wants = engine.queries.n_wants(ASKED_WANTS)
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
     orchestrators = [_Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
+    pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
-        emit({**answer, "unwanted": {"count": n_unwanted, "refs": unwanted}})
+        paused = [_pause_as_dict(of_asset) for of_asset in pauses]
+        emit({**answer, "unwanted": {"count": n_unwanted, "refs": unwanted}, "paused": paused})
         return
     _print_assets(assets)
+    for of_asset in pauses:
+        names = asset_of(of_asset[0].ref) if of_asset[0].is_whole else shown([pause.ref for pause in of_asset], 3)
+        click.echo(f"{names}: {pause_in_words(of_asset[0].ref, of_asset[0])}")
     _print_wants(wants, n_wants)
     if unwanted:
         click.echo(
@@ -97,6 +105,20 @@ def status(as_json: bool) -> None:
         )
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
+
+
+def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:
+    """One group for each command and asset."""
+    groups: dict[tuple[int, str, int], list[PauseRow]] = {}
+    for pause in pauses:
+        groups.setdefault((pause.seq, asset_of(pause.ref), pause.is_whole), []).append(pause)
+    return list(groups.values())
+
+
+def _pause_as_dict(of_asset: list[PauseRow]) -> dict[str, object]:
+    """`refs` is null for all partitions, also those to come."""
+    refs = None if of_asset[0].is_whole else [pause.ref for pause in of_asset]
+    return {"asset": asset_of(of_asset[0].ref), "refs": refs, **pause_as_dict(of_asset[0])}
 
 
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:

@@ -73,6 +73,18 @@ class Outcome:
         return tuple(ids)
 
     @property
+    def canceled(self) -> tuple[str, ...]:
+        """The job runs that were canceled."""
+        events = (event.fact for event in self.events)
+        return tuple(id for fact in events if isinstance(fact, e.JobRunCanceled) for id in fact.job_run_ids)
+
+    @property
+    def resumed(self) -> tuple[Ref, ...]:
+        """The names whose pauses ended."""
+        events = (event.fact for event in self.events)
+        return tuple(ref for fact in events if isinstance(fact, e.PartitionsResumed) for ref in fact.refs)
+
+    @property
     def taint_id(self) -> str | None:
         """The taint that was recorded."""
         return next((event.fact.taint_id for event in self.events if isinstance(event.fact, e.TaintCreated)), None)

@@ -1,10 +1,11 @@
-"""Times in messages and in JSON."""
+"""Times, and pauses, in messages and in JSON."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from databuild_dagster.model.wording import LAST_TIME, has_date
+from databuild_dagster.model.rows import NEVER, PauseRow
+from databuild_dagster.model.wording import LAST_TIME, has_date, one_line
 
 
 def when(at: float) -> str:
@@ -16,6 +17,18 @@ def when(at: float) -> str:
 def exactly(at: float) -> str:
     """To the microsecond."""
     return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+def pause_in_words(ref: str, pause: PauseRow) -> str:
+    """By a person, since and until when, and why, as the rest of a sentence that begins with the ref."""
+    whole = "" if pause.ref == ref else f" with all of {pause.ref}"
+    until = "" if pause.until == NEVER else f" until {when(pause.until)}"
+    return f"paused{whole} by {pause.actor} since {when(pause.paused_at)}{until}: {one_line(pause.reason)}"
+
+
+def to_resume(pause: PauseRow) -> str:
+    """The command that ends a pause."""
+    return f"`databuild resume {pause.ref}` ends the pause"
 
 
 def dateless(at: float) -> str:

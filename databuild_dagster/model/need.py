@@ -36,6 +36,8 @@ class Maker(Label):
     SOURCE = "source"
     #: Files from outside become its lots.
     BOUNDARY = "boundary"
+    #: A job, which nothing launches while the ref is paused (rule 6.13).
+    PAUSED = "paused"
     #: No code location has registered its asset or its partition.
     NOTHING = "nothing"
 
@@ -101,6 +103,7 @@ class Reason(Label):
     UNBUILDABLE = "nothing can build it"
     SOURCE = "it is a source that has not appeared"
     NOT_ARRIVED = "its files have not arrived"
+    PAUSED = "it is paused"
     UNWANTED = "no open want names it"
     EXPIRED = "the TTL of its wants has passed"
     BACKING_OFF = "its retry comes later"
@@ -166,8 +169,9 @@ NEEDS = (
     Need(_D.OPEN, _M.NOTHING, None, None, None, _A.BLOCKED, _Y.UNBUILDABLE),
     Need(_D.OPEN, _M.SOURCE, None, None, None, _A.BLOCKED, _Y.SOURCE),
     Need(_D.OPEN, _M.BOUNDARY, None, None, None, _A.BLOCKED, _Y.NOT_ARRIVED),
-    Need(_D.OPEN, _M.JOB, _W.NO, None, None, _A.REST, _Y.UNWANTED),
-    Need(_D.OPEN, _M.JOB, _W.EXPIRED, None, None, _A.REST, _Y.EXPIRED),
+    *(Need(_D.OPEN, maker, _W.NO, None, None, _A.REST, _Y.UNWANTED) for maker in (_M.JOB, _M.PAUSED)),
+    *(Need(_D.OPEN, maker, _W.EXPIRED, None, None, _A.REST, _Y.EXPIRED) for maker in (_M.JOB, _M.PAUSED)),
+    *(Need(_D.OPEN, _M.PAUSED, wanted, None, None, _A.BLOCKED, _Y.PAUSED) for wanted in (_W.LATER, _W.NOW)),
     Need(_D.OPEN, _M.JOB, _W.LATER, None, None, _A.WAIT, _Y.BACKING_OFF),
     # A tick does not ask for the inputs of refs that it does not look at.
     Need(_D.OPEN, _M.JOB, _W.NOW, None, _R.NOT_LOOKED_AT, _A.WAIT, _Y.NOT_LOOKED_AT),
@@ -205,6 +209,12 @@ MAKER_OF_KIND: dict[DatasetKind | None, Maker] = {
     DatasetKind.SOURCE: _M.SOURCE,
     DatasetKind.BOUNDARY: _M.BOUNDARY,
 }
+
+
+def maker_of(kind: DatasetKind | None, *, is_paused: bool) -> Maker:
+    """The maker of a ref of a dataset of this kind, None for one that is not registered."""
+    maker = MAKER_OF_KIND[kind]
+    return Maker.PAUSED if is_paused and maker is Maker.JOB else maker
 
 
 def decided(needs: Iterable[Need]) -> dict[tuple[Enum, ...], Need]:

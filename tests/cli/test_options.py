@@ -25,6 +25,8 @@ ONE_REF = {
     "ledger list": "a filter",
     "gc": "names of datasets and ranges, by arguments of its own",
     "partitions": "a dataset or a range, by an argument of its own",
+    "pause": "refs or whole assets, and no state, which changes while they are paused",
+    "resume": "refs or whole assets, and no state, which changes while they are paused",
 }
 
 

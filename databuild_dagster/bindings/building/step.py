@@ -202,8 +202,8 @@ class _Step:
         if skipped := run_messages.skipped_of(hosting.asked, hosting.reuse):
             self.context.log.info(run_messages.skipped(skipped))
         yield from self._served(hosting.reuse)
-        for ref, why in hosting.refused.items():
-            self._deny(ref, run_messages.refused(ref, why))
+        for ref, sentence in hosting.refused.items():
+            self._deny(ref, sentence)
 
     def _deny(self, ref: Ref, sentence: str) -> None:
         self.progress.denied[ref] = sentence

@@ -11,6 +11,7 @@ from dagster import DagsterInstance, DagsterRun
 
 from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, RESUME_RETRY_TAG, RETRY_NUMBER_TAG
 from databuild_dagster.bindings.adapter.run_tags import REBUILD_TAG, is_by_person
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
@@ -51,7 +52,7 @@ class Hosting:
     join: Mapping[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
     reuse: Mapping[Ref, str] = field(default_factory=dict)
-    #: Ref to the reason of its refusal.
+    #: Ref to the sentence about its refusal.
     refused: Mapping[Ref, str] = field(default_factory=dict)
     #: Whether the Dagster run hosts the launch that it was created for; any other run is a request (rule 8.1).
     is_launch: bool = False
@@ -133,7 +134,9 @@ def claim(
         for job_run_id, refs in refs_of_run.items()
     )
     launch_id = command.launch_id if job_runs else None
-    return Hosting(launch_id, job_runs, asked, given.join, given.reuse, given.refused)
+    refused = {ref: run_messages.refused(why) for ref, why in given.refused.items()}
+    refused |= {ref: run_messages.paused(ref, pause) for ref, pause in given.paused.items()}
+    return Hosting(launch_id, job_runs, asked, given.join, given.reuse, refused)
 
 
 def claim_of(

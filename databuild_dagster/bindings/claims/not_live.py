@@ -46,7 +46,8 @@ class NotLive(NamedTuple):
 def not_live(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, NotLive]:
     """Each ref, with its causes and their wants in a sentence."""
     asked = list(refs)
-    known, now = look_up(engine.queries, asked), engine.now()
+    now = engine.now()
+    known = look_up(engine.queries, asked, now)
     causes = {ref: known.missing.get(ref, ()) for ref in asked}
     newest = engine.queries.last_wants({*asked, *(cause for of_ref in causes.values() for cause in of_ref)})
     wants = {ref: want.want_id for ref, want in newest.items() if want.state in OPEN_WANTS}

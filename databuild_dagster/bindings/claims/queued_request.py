@@ -4,7 +4,7 @@ Dagster's execution plan has the run's steps, its tags have the partitions, and 
 is a request only if other runs could answer all of it: every step builds assets of ours, and live instances are enough.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, partition_k
 from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.coordination import Answer, answer_of
+from databuild_dagster.model.coordination import Answer, answer_of, while_paused
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import InvalidRef
 from databuild_dagster.model.refs import Ref, asset_of, make_ref
@@ -68,14 +68,16 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 
-def answers(standings: Mapping[Ref, Standing], request: Request) -> dict[Ref, Answer]:
-    """The answer that each ref would get (rule 8.1)."""
+def answers(standings: Mapping[Ref, Standing], paused: Collection[Ref], request: Request) -> dict[Ref, Answer]:
+    """The answer that each ref would get, with some of them paused (rules 8.1, 6.13)."""
     opens = request.asking.by_person
     found = {}
     for ref in request.refs:
-        answer = answer_of(standings[ref].state, backs_off=standings[ref].backs_off and not opens)
+        state = standings[ref].state
+        answer = answer_of(state, backs_off=standings[ref].backs_off and not opens)
         # A person's request builds failed refs again.
-        found[ref] = Answer.BUILD if opens and answer is Answer.REFUSE else answer
+        answer = Answer.BUILD if opens and answer is Answer.REFUSE else answer
+        found[ref] = while_paused(answer, state) if ref in paused else answer
     return found
 
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer, why_refused
+from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.refs import Ref, partition_key_of
-from databuild_dagster.model.states import FAILING
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.wording import few_of
 
 
@@ -29,11 +30,14 @@ def skipped(refs: Sequence[Ref]) -> str:
     return f"{few_of(refs)}: {SKIPPED_MESSAGE}."
 
 
-def refused(ref: Ref, why: str) -> str:
-    """The ref had failed, or a person had paused it, before the run asked for it; `why` names the ref."""
-    if why.startswith(tuple(why_refused(ref, state, " ").rstrip() for state in FAILING)):
-        return f"{why}. Taint it, or launch it yourself, to build it again."
-    return f"{why}. `databuild resume {ref}` ends the pause."
+def refused(why: str) -> str:
+    """The ref had failed before the run asked for it; `why` names the ref."""
+    return f"{why}. Taint it, or launch it yourself, to build it again."
+
+
+def paused(ref: Ref, pause: PauseRow) -> str:
+    """A person paused the ref, so the run neither builds it nor waits for it (rule 6.13)."""
+    return f"{ref} is {pause_in_words(ref, pause)}; {to_resume(pause)}."
 
 
 def denied(sentences: Mapping[Ref, str]) -> str:

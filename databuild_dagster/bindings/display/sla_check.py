@@ -110,7 +110,8 @@ def _verdicts(
     found = engine.queries.late_refs([asset_text(check.asset_key) for check in checks], engine.now(), MAX_NAMED)
     named = [[ref.ref for ref in late] for _, late in found.values()]
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
-    known, now = look_up(engine.queries, refs), engine.now()
+    now = engine.now()
+    known = look_up(engine.queries, refs, now)
     followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
     whys = {ref: known.why(ref, now) for ref in refs} | followed
     return {check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()}

@@ -50,7 +50,9 @@ def receive(instance: DagsterInstance, run: DagsterRun, *, may_hold: bool) -> bo
     request = request_of(instance, engine, run)
     if request is None:
         return False
-    found = set(answers(engine.queries.standings(request.refs, engine.now()), request).values())
+    now = engine.now()
+    standings, paused = engine.queries.standings(request.refs, now), engine.queries.paused(request.refs, now)
+    found = set(answers(standings, paused, request).values())
     if Answer.BUILD in found or (Answer.JOIN in found and not may_hold):
         return False
     instance.add_run_tags(run.run_id, {HOLD_TAG: HELD})
@@ -94,6 +96,7 @@ def state_of(engine: Engine, request: Request) -> RequestState:
     canonicals = engine.queries.canonical(request.refs)
     live = [one.job_run for one in canonicals.values() if one.state is InstanceState.LIVE and one.job_run]
     dagster_runs = _dagster_runs(engine, live)
+    paused = engine.queries.paused(request.refs, now)
     for ref, canonical in canonicals.items():
         entry = ledger.get(ref)
         if entry is not None and entry.kind is Answer.JOIN:
@@ -102,7 +105,9 @@ def state_of(engine: Engine, request: Request) -> RequestState:
             job_run = canonical.job_run or ""
             state.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
         elif entry is not None and entry.kind is Answer.REFUSE:
-            state.denied[ref] = run_messages.refused(ref, entry.reason)
+            state.denied[ref] = run_messages.refused(entry.reason)
+        elif ref in paused and canonical.state is not InstanceState.BUILDING:
+            state.denied[ref] = run_messages.paused(ref, paused[ref])
         elif canonical.state in FAILING:
             state.denied[ref] = run_messages.failed_elsewhere(ref, canonical.reason)
         elif canonical.state in LEASED:

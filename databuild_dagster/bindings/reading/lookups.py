@@ -43,7 +43,7 @@ class BuildCoordination:
     join: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the live instance.
     reuse: dict[Ref, str] = field(default_factory=dict)
-    #: Ref to the reason of its failure.
+    #: Ref to the reason of its failure, or of its pause.
     refused: dict[Ref, str] = field(default_factory=dict)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +11,18 @@ from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.registry.instance import engine_for, new_engine, open_instance
 from databuild_dagster.bindings.registry.registration import register_deployed
-from databuild_dagster.bindings.registry.selections import select_refs
+from databuild_dagster.bindings.registry.selections import select_names, select_refs
 from databuild_dagster.data.home import existing_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import USER, this_user
 from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
-from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
+from databuild_dagster.model.commands import (
+    DEFAULT_TTL_SECONDS,
+    CancelWants,
+    CreateWants,
+    PausePartitions,
+    ResumePartitions,
+)
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
 from databuild_dagster.model.selections import may_be_selection
@@ -100,6 +106,30 @@ class Wants(ConfigurableResource[Any]):
         command = CancelWants(ids=names, reason=reason, terminate=terminate)
         return len(engine.handle(command, actor=_actor(self._source, None)).canceled_want_ids)
 
+    def pause(
+        self, refs: Refs, *, reason: str, until: datetime | timedelta | None = None, terminate: bool = False
+    ) -> None:
+        """Keep refs from being launched until they are resumed, or until a time (rule 6.13); their wants stay open.
+
+        A name without a partition key is every partition of its asset, also those to come; ranges are those of `create`.
+        `terminate` cancels running job runs too. Raises a subclass of `Refused`, as `databuild pause`.
+        """
+        engine = self._engine()
+        end = (
+            engine.now() + until.total_seconds()
+            if isinstance(until, timedelta)
+            else _seconds_since_1970(until, "until")
+        )
+        names = select_names(engine.queries, lambda: self._instance, map(parse_ref, refs))
+        command = PausePartitions(refs=names, reason=reason, until=end, terminate=terminate)
+        engine.handle(command, actor=_actor(self._source, None))
+
+    def resume(self, refs: Refs, *, reason: str = "") -> None:
+        """End the pauses of refs; an asset alone ends all of its pauses. Raises `NotPaused`, `PausedAsAWhole`, `UnknownAsset`."""
+        engine = self._engine()
+        names = select_names(engine.queries, lambda: self._instance, map(parse_ref, refs))
+        engine.handle(ResumePartitions(refs=names, reason=reason), actor=_actor(self._source, None))
+
     def status(self, name: str) -> Sequence[WantView]:
         """The wants of a request id, or the want of a want id; empty for an unknown id."""
         return self._engine().queries.wants_named(name)
@@ -182,10 +212,10 @@ def _actor(source: str, source_id: str | None) -> str:
     return this_user() if source == USER else source
 
 
-def _seconds_since_1970(at: object) -> float | None:
+def _seconds_since_1970(at: object, what: str = "data_timestamp") -> float | None:
     """Raises `InvalidRequest`: a time without a zone names no moment."""
     if at is None:
         return None
     if not isinstance(at, datetime) or at.utcoffset() is None:
-        raise InvalidRequest(what="data_timestamp", value=at, why="it must be a datetime with a time zone")
+        raise InvalidRequest(what=what, value=at, why="it must be a datetime with a time zone")
     return at.timestamp()

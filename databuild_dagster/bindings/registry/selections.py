@@ -53,6 +53,20 @@ def select_refs(
     return refs
 
 
+def select_names(queries: Queries, instance: OpenInstance, names: Iterable[Ref]) -> tuple[Ref, ...]:
+    """The names to pause or to resume, each once: of a range its refs; an asset alone stays a name (rule 6.13).
+
+    Raises as `select_refs`.
+    """
+    return tuple(
+        dict.fromkeys(
+            ref
+            for name in names
+            for ref in (select_refs(queries, instance, [name]) if may_be_selection(name) else [name])
+        )
+    )
+
+
 def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
     """The refs of one name in the order of the definition. Raises `UnknownPartition`, `InvalidSelection`."""
     if dataset.partitions is None and partition_key_of(name) is None:

@@ -24,13 +24,12 @@ from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
-from databuild_dagster.engine.wording import when
+from databuild_dagster.engine.wording import pause_in_words, to_resume, when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset
 from databuild_dagster.model.need import (
     DATA_OF_STATE,
-    MAKER_OF_KIND,
     Action,
     Data,
     Facts,
@@ -39,6 +38,7 @@ from databuild_dagster.model.need import (
     Need,
     Reason,
     Room,
+    maker_of,
     need_of,
     wanted_as,
 )
@@ -221,10 +221,12 @@ class _Following:
 
     def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:
         """The sentences about a ref, and the refs that are its cause."""
-        known = look_up(self._queries, [ref])
+        known = look_up(self._queries, [ref], self._now)
         need, unbuildable = self._need(known, ref)
         why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
         sentences = self._sentences(need, known, ref, why, leads_to, unbuildable)
+        if ref in known.pauses:
+            sentences.append(f"{pause_in_words(ref, known.pauses[ref])}; {to_resume(known.pauses[ref])}")
         if need.leads_to is LeadsTo.DECLARED:
             # The next tick wants the others.
             states = self._queries.states(leads_to)
@@ -243,7 +245,8 @@ class _Following:
             spec, unbuildable = None, refused.message
         wanted = self._queries.wanted([ref])[ref]
         wish = wanted_as(wanted.n_open_wants, wanted.until, known.canonical[ref].retry_at, self._now)
-        need = need_of(Facts(data, MAKER_OF_KIND[spec.kind if spec is not None else None], wish))
+        maker = maker_of(spec.kind if spec is not None else None, is_paused=ref in known.pauses)
+        need = need_of(Facts(data, maker, wish))
         if need.action is Action.BUILD and spec is not None:
             # Its inputs and the limits may still hold it back.
             need = self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT)))
@@ -295,7 +298,7 @@ class _Following:
                 return [f"{why}: there is nothing to build{stale}"]
             case Reason.BUILDING:
                 return self._lease(known, ref)
-            case Reason.WAITING | Reason.FAILED_UPSTREAM:
+            case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED:
                 return [why]
             case Reason.FAILED:
                 return [f"{why}; `databuild retry {ref}` opens it for another build"]

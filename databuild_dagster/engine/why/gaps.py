@@ -14,13 +14,14 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
-from databuild_dagster.engine.wording import when
+from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.lots import LotRange, LotUnit
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
 from databuild_dagster.store.queries.wants import LastWant
@@ -45,6 +46,8 @@ class GapCause(Label):
     FAILED_UPSTREAM = "failed upstream"
     #: No job builds it, and it has not arrived.
     NEVER_ARRIVED = "never arrived"
+    #: It is wanted and paused.
+    PAUSED = "paused"
     #: Its last want is past its TTL.
     EXPIRED = "want expired"
     #: Its last want was canceled, or another ref of the want failed.
@@ -75,6 +78,7 @@ _OF_REASON = {
     Reason.NOT_ARRIVED: None,
     Reason.UNWANTED: None,
     Reason.EXPIRED: GapCause.EXPIRED,
+    Reason.PAUSED: GapCause.PAUSED,
     Reason.BACKING_OFF: GapCause.BACKING_OFF,
     Reason.DUE: GapCause.DUE,
 }
@@ -249,6 +253,7 @@ class _Following:
     _firsts: dict[Ref, Ref] = field(default_factory=dict)
     #: Refs that were found and not looked at yet.
     _next: dict[Ref, None] = field(default_factory=dict)
+    _pauses: dict[Ref, PauseRow] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._now = self.engine.now()
@@ -258,7 +263,8 @@ class _Following:
         """Find the cause of each ref from its record; None for a ref that the store does not have."""
         known_rows = {ref: row for ref, row in recorded.items() if row is not None}
         stuck = [ref for ref, row in known_rows.items() if row.state is not None and row.state is not _S.LIVE]
-        known = look_up(self.engine.queries, stuck) if stuck else None
+        known = look_up(self.engine.queries, stuck, self._now) if stuck else None
+        self._pauses |= self.engine.queries.paused(known_rows, self._now) if known_rows else {}
         unwanted = [
             ref
             for ref, row in known_rows.items()
@@ -340,11 +346,15 @@ class _Following:
 
     def _of_recorded(self, row: Recorded, known: Known | None, last_want: LastWant | None) -> _Node:
         standing = known.why(row.ref, self._now) if known is not None and row.ref in known.canonical else ""
+        if row.ref in self._pauses:
+            standing = _sentence(standing, pause_in_words(row.ref, self._pauses[row.ref]))
         if row.state is _S.TAINTED:
             return _Node(GapCause.TAINTED, standing)
         if (cause := _OF_STATE.get(row.state)) is None:
             wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
-            cause = _OF_REASON[need_of(Facts(Data.OPEN, self._maker(asset_of(row.ref)), wanted)).reason]
+            maker = self._maker(asset_of(row.ref))
+            maker = Maker.PAUSED if maker is Maker.JOB and row.ref in self._pauses else maker
+            cause = _OF_REASON[need_of(Facts(Data.OPEN, maker, wanted)).reason]
         if cause is None:
             return self._with_inputs(row.ref, self._of_unwanted(asset_of(row.ref), last_want, standing))
         if cause is GapCause.EXPIRED:

@@ -20,7 +20,8 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.why.reasons import Known, look_up
-from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of
+from databuild_dagster.engine.wording import pause_in_words
+from databuild_dagster.model.need import DATA_OF_STATE, Data, Facts, Maker, Reason, maker_of, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -86,7 +87,7 @@ class AnnotatedPlan:
 def annotate(engine: Engine, graph: JobGraph, foreign: Foreign | None = None) -> AnnotatedPlan:
     """The actions of a request for the graph's refs now. Without `foreign`, foreign refs are as last seen."""
     now = engine.now()
-    known = look_up(engine.queries, graph.inputs)
+    known = look_up(engine.queries, graph.inputs, now)
     fates = _Fates(graph, known, _observed(graph, known, foreign), now)
     fates.look_upwards()
     fates.look_downwards()
@@ -119,8 +120,10 @@ class _Fate(Enum):
     WAITING = "waits for its inputs"
     #: Nothing prevents its build.
     DUE = "is to be built"
-    #: It needs an absent source.
+    #: It needs an absent source, or a paused ref.
     STUCK = "waits for a source"
+    #: A person keeps it from being built (rule 6.13).
+    PAUSED = "is paused"
     FAILS = "cannot be built"
 
 
@@ -133,8 +136,12 @@ _FATES = {
     Reason.UNBUILDABLE: _Fate.FAILS,
     Reason.SOURCE: _Fate.STUCK,
     Reason.NOT_ARRIVED: _Fate.STUCK,
+    Reason.PAUSED: _Fate.PAUSED,
     Reason.DUE: _Fate.DUE,
 }
+
+#: By the fate of a needed ref that keeps a ref from being built, the fate of that one; the worst first.
+_HINDERED = {_Fate.FAILS: _Fate.FAILS, _Fate.PAUSED: _Fate.STUCK, _Fate.STUCK: _Fate.STUCK}
 
 #: The fates of refs whose missing inputs are wanted.
 _ASKS = frozenset({_Fate.WAITING, _Fate.DUE, _Fate.STUCK})
@@ -168,18 +175,23 @@ class _Fates:
         data = DATA_OF_STATE[self._known.state(ref)]
         # A ref that Dagster no longer has is open after the next tick.
         fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
+        if fate is _Fate.WAITING and ref in self._known.pauses:
+            fate = _Fate.PAUSED
+        if fate is _Fate.PAUSED:
+            return self._blamed(ref, fate)
         if fate in (_Fate.FAILS, _Fate.STUCK):
             return self._blamed(ref, fate, () if maker is Maker.NOTHING else self._known.missing.get(ref, ()))
         if fate is _Fate.BUILDING:
             return fate
         inputs = self._graph.inputs[ref]
-        for hindered in (_Fate.FAILS, _Fate.STUCK):
+        for hindered, its_fate in _HINDERED.items():
             if found := next((need for need in inputs if self.fate[need] is hindered), None):
-                return self._blamed(ref, hindered, (found,))
+                return self._blamed(ref, its_fate, (found,))
         return fate
 
     def _blamed(self, ref: Ref, fate: _Fate, inputs: Iterable[Ref] = ()) -> _Fate:
-        self._blame[ref] = next((self._blame.get(need, need) for need in inputs if self.fate.get(need) is fate), ref)
+        hindered = [need for need in inputs if need in self.fate and _HINDERED.get(self.fate[need]) is fate]
+        self._blame[ref] = next((self._blame.get(need, need) for need in hindered), ref)
         return fate
 
     def _is_live(self, ref: Ref) -> bool:
@@ -194,7 +206,7 @@ class _Fates:
 
     def _maker(self, ref: Ref) -> Maker:
         spec = self._graph.dataset_of(ref)
-        return MAKER_OF_KIND[spec.kind if spec is not None else None]
+        return maker_of(spec.kind if spec is not None else None, is_paused=ref in self._known.pauses)
 
     def look_downwards(self) -> None:
         """Outputs before inputs."""
@@ -247,6 +259,9 @@ class _Fates:
         if blame in self._graph.unbuildable:
             why = self._graph.unbuildable[blame]
             return why if blame == ref else f"needs {blame}, which nothing can build: {why}"
+        if self.fate[blame] is _Fate.PAUSED:
+            paused = pause_in_words(blame, self._known.pauses[blame])
+            return f"{self._why(ref)}; {paused}" if blame == ref else f"needs {blame}, which is {paused}"
         if self.fate[blame] is _Fate.STUCK:
             if blame == ref:
                 return f"a source, which no job builds, {self._why(ref)}: it waits until it appears"

@@ -8,6 +8,7 @@ from itertools import chain
 
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
@@ -49,6 +50,8 @@ class Known:
     missing: dict[Ref, tuple[Ref, ...]]
     #: Of the missing refs.
     states: dict[Ref, InstanceState | None]
+    #: Of the refs that are paused.
+    pauses: dict[Ref, PauseRow]
 
     def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state
@@ -98,7 +101,7 @@ class Known:
         return f"being built by job run {run.id} since {when(run.started_at)}"
 
 
-def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
+def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
     """The store's facts about these refs now."""
     canonical = queries.canonical(list(refs))
 
@@ -117,4 +120,5 @@ def look_up(queries: Queries, refs: Iterable[Ref]) -> Known:
         taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
+        pauses=queries.paused(canonical, now),
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from math import inf
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.need import DATA_OF_STATE, Action, Facts, need_of, wanted_as
+from databuild_dagster.model.need import DATA_OF_STATE, Action, Facts, Maker, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.canonical import Canonical
@@ -32,7 +32,8 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
     job_runs = engine.queries.job_runs_named(building.values())
     if any(job_runs[job_run].state is not JobRunState.QUEUED for job_run in building.values()):
         return {}
-    actions = {known.ref: _action(known, now) for known in found}
+    paused = engine.queries.paused([known.ref for known in found], now)
+    actions = {known.ref: _action(known, now, is_paused=known.ref in paused) for known in found}
     if not set(actions.values()) <= {Action.BUILD, Action.WAIT}:
         return {}
     waiting: dict[str, list[Ref]] = {}
@@ -44,9 +45,10 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
     return {launch_id: tuple(refs) for launch_id, refs in waiting.items()}
 
 
-def _action(known: Canonical, now: float) -> Action:
+def _action(known: Canonical, now: float, *, is_paused: bool) -> Action:
     """The next tick's action for a ref with a want."""
-    return need_of(Facts(DATA_OF_STATE[known.state], wanted=wanted_as(1, inf, known.retry_at, now))).action
+    maker = Maker.PAUSED if is_paused else Maker.JOB
+    return need_of(Facts(DATA_OF_STATE[known.state], maker, wanted_as(1, inf, known.retry_at, now))).action
 
 
 def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:

@@ -77,6 +77,8 @@ class Claim:
     refused: dict[Ref, str] = field(default_factory=dict)
     #: The failed attempts of refs of `build` since they were last live or tainted.
     failed_attempts: dict[Ref, int] = field(default_factory=dict)
+    #: Of the refused ones those that are paused.
+    paused: dict[Ref, PauseRow] = field(default_factory=dict)
 
 
 @dataclass

@@ -133,6 +133,7 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         failed_attempts={
             ref: row.attempts for ref in to_build if (row := rows[ref]) is not None and ref not in answers.opened
         },
+        paused=answers.paused,
     )
     if to_build and not command.may_build:
         return []

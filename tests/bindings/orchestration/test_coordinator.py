@@ -47,13 +47,14 @@ from databuild_dagster.model.commands import (
     ClaimRefs,
     FailJobRuns,
     MissDeps,
+    PausePartitions,
     RunFailure,
     RunMiss,
     SucceedJobRuns,
     TaintPartitions,
 )
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.model.refs import parse_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.check import check
 
@@ -449,6 +450,20 @@ def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: 
     assert (by_sensor.status, by_sensor.tags[OUTCOME_TAG], by_sensor.tags[HOLD_TAG]) == (FAILURE, "denied", OVER)
     assert DELEGATED_TAG not in by_sensor.tags
     assert f"numbers@{DAY} is Failed: no such file. Taint it" in deployment.log(by_sensor.run_id)
+
+
+def test_a_run_for_a_paused_partition_is_refused_at_once_and_no_process_starts(deployment: Deployment) -> None:
+    """Rule 6.13: with the person and the reason; with anything to build beside it the run continues."""
+    names = (parse_ref(f"numbers@{DAY}"),)
+    deployment.engine.handle(PausePartitions(refs=names, reason="the till sends half"), actor="user:ann")
+
+    run = deployment.submit("numbers")
+
+    assert run.status is FAILURE
+    assert f"numbers@{DAY} is paused by user:ann since" in deployment.log(run.run_id)
+    assert "the till sends half" in deployment.log(run.run_id)
+    assert deployment.dequeue() == []
+    assert goes_on(deployment, deployment.submit("numbers", keys=[DAY, NEXT_DAY]))
 
 
 def test_a_range_that_is_none_any_more_goes_on_and_says_why(deployment: Deployment) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from dagster import DagsterInstance
 
-from databuild_dagster import get_builds_for_partition, open_wants
+from databuild_dagster import check_build_coordination, get_builds_for_partition, open_wants
 from databuild_dagster.bindings.registry.instance import close_engine, engine_for, open_instance
 from databuild_dagster.data.home import BadHome, sqlite_url
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RegisterDatasets
-from databuild_dagster.model.errors import InvalidRequest, NotFound, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import (
+    AlreadyPaused,
+    InvalidRequest,
+    NotFound,
+    NotPaused,
+    UnknownAsset,
+    UnknownPartition,
+)
 from databuild_dagster.model.states import WantState
 from tests.support.catalog import dataset
 
@@ -48,6 +55,24 @@ def test_a_want_is_recorded_found_shown_and_canceled(home: Path) -> None:
         assert states == {("sales",): WantState.IDLE, ("report",): WantState.CANCELED}
         assert [want.refs for want in wants.find(states=["Canceled"])] == [("report",)]
         assert [want.refs for want in wants.find(ended=True, dataset="report")] == [("report",)]
+
+
+def test_refs_are_paused_and_resumed(home: Path) -> None:
+    """Rule 6.13: `check_build_coordination` refuses what is paused."""
+    with open_wants(home) as wants:
+        wants.pause(["sales"], reason="the till sends half", until=timedelta(hours=1))
+        coordination = check_build_coordination(["sales", "report"], home=home)
+        with pytest.raises(AlreadyPaused):
+            wants.pause(["report", "sales"], reason="again")
+        with pytest.raises(InvalidRequest, match="time zone"):
+            wants.pause(["report"], reason="later", until=datetime(2100, 1, 1))
+        wants.resume(["sales"], reason="repaired")
+
+        assert coordination.build == ("report",)
+        assert coordination.refused == {"sales": f"sales is paused by {this_user()}: the till sends half"}
+        assert check_build_coordination(["sales"], home=home).build == ("sales",)
+        with pytest.raises(NotPaused):
+            wants.resume(["sales"])
 
 
 def test_the_actor_is_the_person_as_on_the_command_line(home: Path) -> None:

@@ -560,3 +560,47 @@ def test_what_came_later_was_not_there_then_and_what_never_was_is_a_wrong_name(w
         explain_as_of(world.engine, "a", 0, world.clock.now)
     with pytest.raises(UnknownAsset):
         explain_as_of(world.engine, "nowhere", before, world.clock.now)
+
+
+# Paused
+
+
+def test_a_paused_ref_names_the_person_the_time_the_reason_and_the_command(make_world):
+    """Rule 6.13"""
+    world = make_world(dataset("a", keys=DAYS), dataset("b", ("a", "all")))
+    ticked(world)
+    world.want("a@1")
+    world.pause("a@1", reason="Rome sends\nhalf", until=world.clock.now + 3600)
+
+    assert why(world, "a@1") == [
+        "never built",
+        "paused by tester since 2023-11-14T22:13:20Z until 2023-11-14T23:13:20Z: Rome sends half; "
+        "`databuild resume a@1` ends the pause",
+    ]
+    world.pause("a")
+    assert why(world, "a@1")[1].startswith("paused with all of a by tester since")
+    assert why(world, "a@2")[0] == "never built; no open want names it"
+    assert why(world, "a@2")[1].endswith("`databuild resume a` ends the pause")
+
+
+def test_what_waits_for_a_paused_ref_is_explained_by_the_pause(world):
+    """Rule 6.13: the pause is the first cause."""
+    ticked(world)
+    world.miss("a", "b")
+    world.pause("b")
+
+    assert [ref for ref, _ in causes(world, "a")] == ["a", "b", "b"]
+    assert causes(world, "a")[-1][1].startswith("paused by tester")
+
+
+def test_a_pause_of_then_is_explained_of_then(world):
+    """Rules 6.13, 3.2"""
+    world.want("a")
+    world.pause("a", until=world.clock.now + 60)
+    paused = world.seq, world.clock.now
+    world.resume("a")
+
+    then = [cause.why for cause in explain_as_of(world.engine, "a", *paused).causes]
+    later = [cause.why for cause in explain_as_of(world.engine, "a", paused[0], paused[1] + 60).causes]
+
+    assert [sum("paused by" in sentence for sentence in said) for said in (then, later, why(world, "a"))] == [1, 0, 0]

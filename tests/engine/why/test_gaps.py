@@ -222,7 +222,7 @@ def test_lots_of_one_first_cause_all_name_it(days):
 
 
 def test_every_cause_has_its_place_among_the_worst():
-    assert len(set(GapCause)) == 11
+    assert len(set(GapCause)) == 12
 
 
 # A chain
@@ -296,3 +296,15 @@ def test_waits_beyond_the_bound_name_the_last_that_was_looked_at(make_world, mon
         world.miss(f"{b}@2024-02-27", f"{a}@2024-02-27")
 
     assert only(world, "d3")[1].startswith("d2@2024-02-27: waits for d1@2024-02-27")
+
+
+def test_a_wanted_lot_that_is_paused_is_absent_for_that(days):
+    """Rule 6.13; an unwanted one is absent because no want names it."""
+    days.want("a@2024-02-27")
+    days.pause("a", reason="Rome sends half")
+
+    shown, first = only(days)
+
+    assert shown == "paused"
+    assert first.startswith("a@2024-02-27: paused with all of a by tester since")
+    assert [cause for _, cause in absent(days, "a")][1:] == ["never wanted", "never wanted"]

@@ -377,3 +377,26 @@ def test_job_runs_of_one_launch_are_one_history(graph):
 )
 def test_a_history_is_stretched_to_the_size_of_the_launch(history, n, seconds):
     assert expected_seconds(history, n) == seconds
+
+
+def test_a_paused_ref_and_what_needs_it_are_blocked_by_the_pause(graph):
+    """Rule 6.13: its inputs are not asked for; those of its siblings are."""
+    graph.pause("daily@1", reason="Rome sends half")
+
+    found = annotated(graph, "report")
+
+    assert found.verdicts["daily@1"].action is BLOCKED
+    assert found.verdicts["daily@1"].reason.startswith("never built; paused by tester since")
+    assert found.verdicts["report"].reason.startswith("needs daily@1, which is paused by tester since")
+    assert actions(found)["daily@2"] is BUILD
+    assert actions(found)["raw@1"] is REUSE
+    assert "daily@1" not in [ref for launch in found.launches for ref in launch.refs]
+
+
+def test_a_paused_ref_that_is_live_or_being_built_serves_as_before(graph):
+    """Rule 6.13"""
+    graph.live("raw@1")
+    graph.start("names")
+    graph.pause("raw", "names")
+
+    assert [verdict(graph, ref, of="daily@1").action for ref in ("raw@1", "names")] == [REUSE, JOIN]

@@ -1,0 +1,85 @@
+"""`databuild pause` and `resume`, and the commands that say that something is paused (rule 6.13)."""
+
+import pytest
+
+from databuild_dagster.engine.holders import this_user
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
+DAY = DAYS[0]
+
+
+def test_a_pause_shows_wherever_a_state_is_shown_until_it_is_resumed(project: Project) -> None:
+    project.call("tick")
+    project.call("want", "create", DAY)
+
+    paused = project.call("pause", f"{DAY}..2024-01-30", "--reason", "the till sends half")
+
+    assert f"Selected 2 refs: {DAY}, {DAYS[1]}." in paused.err
+    assert f"Paused {DAY}, {DAYS[1]} until `databuild resume {DAY}..2024-01-30`." in paused.out
+    sentence = f"paused by {this_user()} since "
+    for command in (("explain", DAY), ("plan", DAY), ("show", DAY), ("partitions", DAY), ("status",)):
+        said = " ".join(project.call(*command).out.split())
+        assert "paused" in said, command
+        assert "the till sends half" in said, command
+    assert sentence in project.call("explain", DAY).out
+    (of_status,) = project.ask("status")["paused"]
+    assert (of_status["asset"], of_status["refs"], of_status["until"]) == ("orders", DAYS[:2], None)
+    assert project.ask("show", DAY)["paused"]["reason"] == "the till sends half"
+    assert [row["paused"] is None for row in project.ask("partitions", f"{DAY}..2024-01-31")] == [False, False, True]
+    before = project.queries.head().seq
+
+    assert "Resumed orders@2024-01-29, orders@2024-01-30." in project.call("resume", "orders").out
+
+    assert project.ask("show", DAY)["paused"] is None
+    assert project.ask("show", DAY, "--as-of", str(before))["paused"]["actor"] == this_user()
+    assert project.ask("status")["paused"] == []
+
+
+def test_a_build_of_a_paused_partition_names_the_pause_and_keeps_its_want(project: Project) -> None:
+    project.call("tick")
+    project.call("pause", "orders", "--reason", "the till sends half", "--until", "12h")
+
+    done = project.call("build", DAY)
+
+    assert f"{DAY} is paused with all of orders by {this_user()}" in done.out + done.err
+    assert "`databuild resume orders` ends the pause" in done.out + done.err
+    (want,) = project.ask("want", "list")
+    assert (want["refs"], want["state"]) == ([DAY], "Idle")
+    project.call("resume", "orders", "--reason", "the till is mended")
+    project.build(DAY)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("order", "--reason", "wrong"), "Did you mean orders?"),
+        (("orders@2024-12-31", "--reason", "wrong"), "There is no partition orders@2024-12-31"),
+        (("orders", "--reason", " "), "the reason of a pause is ' '"),
+        (("orders", "--reason", "wrong", "--until", "2020-01-01T00:00:00Z"), "it must be later than now"),
+        (("orders", "--reason", "wrong", "--until", "soon"), "'soon' is no time"),
+        (("orders@2024-01-31..2024-01-29", "--reason", "wrong"), "write the earlier one first"),
+    ],
+)
+def test_a_wrong_pause_is_refused(project: Project, options: tuple[str, ...], words: str) -> None:
+    project.call("tick")
+    seq = project.queries.head().seq
+
+    done = project.call("pause", *options)
+
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
+    assert project.queries.head().seq == seq
+
+
+def test_a_wrong_resume_is_refused(project: Project) -> None:
+    project.call("tick")
+    project.call("pause", "orders", "--reason", "wrong")
+
+    assert "is not paused" in project.call("resume", "revenue").err
+    alone = " ".join(project.call("resume", DAY).err.split())
+    assert f"{DAY} is paused with all of orders" in alone
+    assert "`databuild resume orders`" in alone
