@@ -277,6 +277,7 @@ SAID_ONCE = {
     "TaintCanceled.reason",
     "CanonicalReverted.reason",
     "ManifestRemoved.reason",
+    "JobRunSkipped.message",
     "JobRunStarted.made_with.code",
     "JobRunStarted.made_with.config.ops.days.limit",
     "JobRunStarted.made_with.tags.databuild/spark",
