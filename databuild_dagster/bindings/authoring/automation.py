@@ -112,7 +112,7 @@ def wanted() -> StoreCondition:
 
 
 def schedulable() -> StoreCondition:
-    """It may be built now: it is missing, tainted, or up for retry and its backoff has passed (rule 4.5)."""
+    """It may be built now: it is missing, tainted, or up for retry and its backoff has passed, and not paused (rules 4.5, 6.13)."""
     return StoreCondition("schedulable", "It may be built now", _where(lambda standing: standing.is_schedulable))
 
 

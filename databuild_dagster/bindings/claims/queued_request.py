@@ -4,7 +4,7 @@ Dagster's execution plan has the run's steps, its tags have the partitions, and 
 is a request only if other runs could answer all of it: every step builds assets of ours, and live instances are enough.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,8 +68,8 @@ def request_of(instance: DagsterInstance, engine: Engine, run: DagsterRun) -> Re
     return Request(run, asker, ours, steps, tuple(taint_checks), refs)
 
 
-def answers(standings: Mapping[Ref, Standing], paused: Collection[Ref], request: Request) -> dict[Ref, Answer]:
-    """The answer that each ref would get, with some of them paused (rules 8.1, 6.13)."""
+def answers(standings: Mapping[Ref, Standing], request: Request) -> dict[Ref, Answer]:
+    """The answer that each ref would get (rules 8.1, 6.13)."""
     opens = request.asking.by_person
     found = {}
     for ref in request.refs:
@@ -77,7 +77,7 @@ def answers(standings: Mapping[Ref, Standing], paused: Collection[Ref], request:
         answer = answer_of(state, backs_off=standings[ref].backs_off and not opens)
         # A person's request builds failed refs again.
         answer = Answer.BUILD if opens and answer is Answer.REFUSE else answer
-        found[ref] = while_paused(answer, state) if ref in paused else answer
+        found[ref] = while_paused(answer, state) if standings[ref].is_paused else answer
     return found
 
 

@@ -50,9 +50,7 @@ def receive(instance: DagsterInstance, run: DagsterRun, *, may_hold: bool) -> bo
     request = request_of(instance, engine, run)
     if request is None:
         return False
-    now = engine.now()
-    standings, paused = engine.queries.standings(request.refs, now), engine.queries.paused(request.refs, now)
-    found = set(answers(standings, paused, request).values())
+    found = set(answers(engine.queries.standings(request.refs, engine.now()), request).values())
     if Answer.BUILD in found or (Answer.JOIN in found and not may_hold):
         return False
     instance.add_run_tags(run.run_id, {HOLD_TAG: HELD})

@@ -91,10 +91,8 @@ def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[Dagste
     if not requests:
         return []
     refs = {ref for request in requests.values() for ref in request.refs}
-    now = engine.now()
-    standings, paused = engine.queries.standings(refs, now), engine.queries.paused(refs, now)
-    found = {run_id: answers(standings, paused, request) for run_id, request in requests.items()}
-    return [run_id for run_id, of_run in found.items() if Answer.BUILD not in of_run.values()]
+    standings = engine.queries.standings(refs, engine.now())
+    return [run_id for run_id, request in requests.items() if Answer.BUILD not in answers(standings, request).values()]
 
 
 def _hold_queued(instance: DagsterInstance, engine: Engine, run_id: str) -> None:

@@ -11,7 +11,8 @@ from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
-from databuild_dagster.store.queries.asking import Asking, grouped
+from databuild_dagster.store.queries.asking import grouped
+from databuild_dagster.store.queries.pauses import PauseQueries
 from databuild_dagster.store.queries.served import NOT_PAUSED, SERVED
 from databuild_dagster.store.selection import Selection
 
@@ -67,11 +68,13 @@ class Standing(NamedTuple):
     backs_off: bool
     #: An open want within its TTL names it.
     is_wanted: bool
+    #: Nothing launches it (rule 6.13).
+    is_paused: bool
 
     @property
     def is_schedulable(self) -> bool:
-        """Rule 4.5."""
-        return self.state in SCHEDULABLE and not self.backs_off
+        """Rules 4.5, 6.13."""
+        return self.state in SCHEDULABLE and not self.backs_off and not self.is_paused
 
 
 class Wanted(NamedTuple):
@@ -94,12 +97,17 @@ _NEED = Selection(
     code_version="i.code_version",
 )
 _STANDING = Selection(
-    Standing, "r", backs_off="coalesce(retry_at, 0) > ?", is_wanted="n_open_wants > 0 AND wanted_until > ?"
+    Standing,
+    "r",
+    backs_off="coalesce(retry_at, 0) > ?",
+    is_wanted="n_open_wants > 0 AND wanted_until > ?",
+    # A ref without a row may be paused too, so another query has this.
+    is_paused="0",
 )
 _WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
 
 
-class PlanningQueries(Asking):
+class PlanningQueries(PauseQueries):
     """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
@@ -193,13 +201,16 @@ class PlanningQueries(Asking):
         return grouped(self._all(sql, Keys(uuids)))
 
     def standings(self, refs: Iterable[Ref], now: float) -> dict[Ref, Standing]:
-        """The facts of every ref for a new request (rules 4.5, 5.4); in one query."""
+        """The facts of every ref for a new request (rules 4.5, 5.4, 6.13); in two queries."""
         asked = list(refs)
         sql = f"""
             SELECT {_STANDING.columns} FROM {PREFIX}refs r
             WHERE ref IN (SELECT value FROM json_each(?))"""
         found = {standing.ref: standing for standing in _STANDING.rows(self._all(sql, now, now, Keys(asked)))}
-        return {ref: found.get(ref) or Standing(ref, None, False, False) for ref in asked}
+        standings = {ref: found.get(ref) or Standing(ref, None, False, False, False) for ref in asked}
+        for ref in self.paused(asked, now):
+            standings[ref] = standings[ref]._replace(is_paused=True)
+        return standings
 
     def wanted(self, refs: Iterable[Ref]) -> dict[Ref, Wanted]:
         """The sums of the open wants of every ref asked for (rule 5.4)."""

@@ -8,7 +8,6 @@ from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.gaps import GapQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
-from databuild_dagster.store.queries.pauses import PauseQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
 from databuild_dagster.store.queries.served import ServedQueries
 from databuild_dagster.store.queries.taints import TaintQueries
@@ -21,7 +20,6 @@ class Queries(
     TaintQueries,
     WantQueries,
     JobRunQueries,
-    PauseQueries,
     PlanningQueries,
     ServedQueries,
     GapQueries,

@@ -67,6 +67,7 @@ ASKED = [
     ("the refs of a taint", lambda world: world.queries.tainted_by("none")),
     ("how many refs are tainted", lambda world: world.queries.tainted_refs(["a", "d"], 5)),
     ("how instances came to be", lambda world: world.queries.origins([world.uuid("d")])),
+    ("paused refs", lambda world: world.queries.paused(["a", "b"], 0.0)),
     ("some events", lambda world: world.queries.events_named(["TaintCreated"], 1, 5)),
     ("who asked for instances", lambda world: world.queries.askers([world.uuid("d"), world.uuid("a")])),
     ("what instances were made with", lambda world: world.queries.made_with([world.uuid("d")])),
