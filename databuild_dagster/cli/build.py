@@ -56,6 +56,7 @@ MAX_NAMED = 5
     help="Stop after this time with exit code 1; the wants stay open.",
 )
 @FAIL_FAST
+@click.option("--retry", is_flag=True, help="First retry what failed of REFS and behind them.")
 @definitions
 @tabular
 def build(
@@ -66,6 +67,7 @@ def build(
     fresh: bool,
     timeout: float | None,
     fail_fast: bool,
+    retry: bool,
     where: Where,
     as_json: bool,
 ) -> None:
@@ -88,7 +90,7 @@ def build(
         command = CreateWants(
             wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, fail_fast=fail_fast
         )
-        built = build_refs(workshop, command, progress=progress, timeout_seconds=timeout)
+        built = build_refs(workshop, command, progress=progress, timeout_seconds=timeout, retry=retry)
     if as_json:
         emit(built.as_json())
     else:

@@ -25,11 +25,12 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.engine.why.built_again import built_again
+from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
-from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants
+from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.queries.served import Awaited
 
@@ -162,6 +163,8 @@ class Built:
     #: It ended for its timeout, and the job runs for which it waited then.
     timed_out: BuildTimedOut | None = None
     waits_for: list[Awaited] = field(default_factory=list)
+    #: The failures behind what is not live (rule 6.15).
+    failed_first: list[FirstFailure] = field(default_factory=list)
     #: What to do about what is not live.
     hints: list[str] = field(default_factory=list)
 
@@ -177,6 +180,7 @@ class Built:
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
             "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
+            "failed_first": [picked(failure, "ref", "why", "n_waiting") for failure in self.failed_first],
             "hints": self.hints,
             "asked_by": {},
             "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
@@ -195,7 +199,12 @@ class Built:
 
 
 def build_refs(
-    workshop: Workshop, command: CreateWants, *, progress: BuildProgress, timeout_seconds: float | None = None
+    workshop: Workshop,
+    command: CreateWants,
+    *,
+    progress: BuildProgress,
+    timeout_seconds: float | None = None,
+    retry: bool = False,
 ) -> Built:
     """Create wants, and work until all of them have ended, or the timeout. Raises `DatabuildError` before anything is recorded."""
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
@@ -203,8 +212,11 @@ def build_refs(
     began = time.monotonic()
     engine = workshop.engine
     refs = [ref for want in command.wants for ref in want]
-    rebuild = command.rebuild or command.fresh
+    failed = [ref for ref, state in engine.queries.states(refs).items() if state in FAILING] if retry else []
+    rebuild = command.rebuild or command.fresh or bool(failed)
     prepare_machine(workshop.instance, workshop.locations, workshop.datasets.values(), refs, rebuild=rebuild)
+    if failed:
+        engine.handle(RetryRefs(refs=tuple(failed), reason="databuild build --retry"), actor=this_user())
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     built = Built(outcome.request_id)
@@ -341,22 +353,6 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
         if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
             why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
         built.not_live.append(NotLive(ref, canonical.state, one_line(why)))
-        if canonical.state is InstanceState.FAILED:
-            built.hints.append(f"To build it again: databuild taint {ref} --reason '…', then databuild build {ref}.")
-        if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_FAILED:
-            built.hints += _causes(engine, ref, canonical.uuid)
-
-
-def _causes(engine: Engine, ref: Ref, uuid: str) -> list[str]:
-    """The first failures behind a ref, each with its own reason."""
-    hints, seen, level = [], {ref}, list(engine.queries.missing_of(uuid))
-    while level:
-        found = engine.queries.canonical(level)
-        seen.update(level)
-        level = []
-        for cause in found.values():
-            if cause.state is InstanceState.FAILED:
-                hints.append(f"{ref} needs {cause.ref}, which failed: {one_line(cause.reason or '')}")
-            elif cause.state is InstanceState.UPSTREAM_FAILED and cause.uuid is not None:
-                level += [missing for missing in engine.queries.missing_of(cause.uuid) if missing not in seen]
-    return hints
+    if failures := first_failures(engine, [ref.ref for ref in built.not_live]):
+        built.failed_first = list(failures.named)
+        built.hints += failures.sentences

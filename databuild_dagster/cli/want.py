@@ -25,6 +25,7 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absences_of
+from databuild_dagster.engine.why.first_failures import first_failures
 from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
@@ -111,6 +112,9 @@ def create(
     wants = engine.queries.wants_named(outcome.request_id or "")
     sentence = f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}."
     answer([_as_json(want) for want in wants], sentence, as_json=as_json)
+    if failures := first_failures(engine, {ref for want in wants for ref in want.refs}):
+        for line in failures.sentences:
+            click.echo(line, err=True)
     _warn_of_absences(engine, wants)
 
 

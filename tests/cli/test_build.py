@@ -93,7 +93,7 @@ def test_one_bad_day_fails_the_month_with_the_reason_and_leaves_the_other_days_l
 
     assert done.code == 1
     assert "UpstreamFailed" in done.out
-    assert "orders@2024-01-30, which failed: ValueError: no orders on 2024-01-30" in done.out
+    assert "orders@2024-01-30 failed first, and 1 ref waits for it: ValueError: no orders on 2024-01-30" in done.out
     assert "Traceback" not in done.out + done.err
     states = {partition["ref"]: partition["state"] for partition in project.ask("partitions", "orders")}
     assert [states[day] for day in DAYS] == ["Live", "Failed", "Live"]

@@ -141,6 +141,19 @@ class CanonicalQueries(Asking):
             WHERE r.state = '{InstanceState.UPSTREAM_FAILED}' ORDER BY r.ref"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
 
+    def failed_first_behind(self, refs: Iterable[Ref]) -> list[tuple[Ref, str | None]]:
+        """The refs that failed by themselves, among these and behind those that failed upstream, with the reason, in order."""
+        sql = f"""
+            WITH RECURSIVE behind(id) AS (
+                SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IN {one_of(FAILING)}
+                UNION SELECT m.ref_id FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
+                JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id AND m.active = 1
+                WHERE r.state = '{InstanceState.UPSTREAM_FAILED}'
+            ) SELECT r.ref, i.reason FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
+            JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            WHERE r.state = '{InstanceState.FAILED}' ORDER BY i.id"""
+        return self._all(sql, Keys(refs))
+
     def runs_that_failed_first(self, refs: Iterable[Ref]) -> dict[Ref, str]:
         """Each UpstreamFailed ref among these, with the Dagster run in which a ref behind it failed, if it had one."""
         sql = f"""

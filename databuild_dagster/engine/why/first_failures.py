@@ -1,0 +1,69 @@
+"""The failures behind refs, how many refs wait for their repair, and the command that opens all of these (rule 6.15)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from typing import NamedTuple
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.wording import one_line
+
+#: Failures that are named one by one; of more, the command names their assets.
+MAX_NAMED = 5
+
+
+class FirstFailure(NamedTuple):
+    """A ref that failed by itself."""
+
+    ref: Ref
+    why: str
+    #: The number of refs that failed because of it.
+    n_waiting: int
+
+    @property
+    def sentence(self) -> str:
+        wait = (
+            "no ref waits"
+            if not self.n_waiting
+            else "1 ref waits"
+            if self.n_waiting == 1
+            else f"{self.n_waiting} refs wait"
+        )
+        return f"{self.ref} failed first, and {wait} for it: {self.why}"
+
+
+class FirstFailures(NamedTuple):
+    """The failures behind some refs: the earliest ones, and how many others there are."""
+
+    named: tuple[FirstFailure, ...]
+    n_others: int
+    #: The command that opens them and all that waits for them.
+    command: str
+
+    @property
+    def sentences(self) -> list[str]:
+        others = [f"{self.n_others} more refs failed by themselves."] if self.n_others else []
+        repaired = "Once that is repaired, this opens all of it"
+        return [*(failure.sentence for failure in self.named), *others, f"{repaired}: {self.command}"]
+
+
+def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | None:
+    """The failures behind those of the refs that failed; None when none of them did."""
+    found = engine.queries.failed_first_behind(refs) if refs else []
+    if not found:
+        return None
+    named = tuple(
+        FirstFailure(ref, one_line(why or "its build failed"), len(engine.queries.failed_upstream_of([ref])))
+        for ref, why in found[:MAX_NAMED]
+    )
+    n_others = len(found) - len(named)
+    return FirstFailures(named, n_others, _command([ref for ref, _ in found]))
+
+
+def _command(causes: list[Ref]) -> str:
+    if len(causes) <= MAX_NAMED:
+        return f"databuild retry {shlex.join(causes)}"
+    selections = dict.fromkeys(f"{asset_of(ref)}@*" if asset_of(ref) != ref else ref for ref in causes)
+    return f"databuild retry {shlex.join(selections)} --only failed"
