@@ -447,6 +447,26 @@ def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(p
     assert list(place.lots()) == ["05", "06"]
 
 
+ODD_NAMES = (
+    *("|", "@", "..", "CON", "%2F%2e", "#a?b=c", "[ab]*", "{x}", " ", "'", '"; DROP TABLE databuild_events; --'),
+    *("$(rm -rf ~)", "two\nlines", "\x1b[2J", "caf\u00e9", "cafe\u0301", "\u202egnp", "\U0001f4a5", ":", "\\", "n" * 200),
+)
+
+
+def test_a_file_of_any_name_that_is_utf8_is_recorded_and_read(place):
+    """Rules 10.6, 11.5: each in a lot of its own, and only what the disk refuses is missing."""
+    names = {hour: f"flights_20130101T{hour:02}00{odd}.parquet" for hour, odd in enumerate(ODD_NAMES)}
+    for hour, name in names.items():
+        place.drop(name, float(hour))
+
+    look = place.look()
+
+    assert (look.held, look.strangers) == ({}, [])
+    assert place.lots() == {f"{hour:02}": [name] for hour, name in names.items()}
+    uris = [file.uri for hour in names for file in place.manifest(f"flights@2013-01-01-{hour:02}:00").files]
+    assert [pd.read_parquet(uri)["delay"].tolist() for uri in uris] == [[float(hour)] for hour in names]
+
+
 def test_a_file_that_is_gone_between_listing_and_recording_waits_for_the_next_look(place):
     place.drop("flights_20130101T0500_a.parquet", 1.0)
     gone = place.drop("flights_20130101T0500_b.parquet", 2.0)
