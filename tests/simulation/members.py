@@ -6,9 +6,11 @@ given, wait for what others build, claim again or take over, give up in the end.
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import traceback
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,16 +18,20 @@ import msgspec
 
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.observing import observe
+from databuild_dagster.engine.orchestrator_notes import note_code
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
+from databuild_dagster.engine.registering import Registered, register
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import (
     AlreadyStarted,
+    AssetTaken,
     IllegalMove,
     InvalidRef,
     JobRunEnded,
+    LocationTaken,
     NotFound,
     Refused,
     StaleJobRun,
@@ -65,6 +71,8 @@ HEARTBEAT_SECONDS = 10.0
 POLL_SECONDS = 2.0
 #: What an orchestrator says of itself; it ticks after 4 to 12 seconds.
 INTERVAL_SECONDS = 8.0
+#: How probably an orchestrator loads the code that is deployed before a tick.
+RELOADS = 0.3
 TAKE_OVER_SECONDS = 10.0
 #: The least; some wait ten times as long.
 DELEGATION_TIMEOUT_SECONDS = 20.0
@@ -106,19 +114,29 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
     def main(me: Member) -> None:
         judge = Judge(gone=world.gone(me.process))
         coordinator = coordinator_of(me, judge)
+        code = world.deployed[location]
+        registered: Registered | None = None
         while True:
+            if world.scenario.has_deploys:
+                if world.scheduler.is_calm or me.rng.random() < RELOADS:
+                    code = world.deployed[location]
+                if (registered := _register(me, location, code)) is None:
+                    me.pause(me.rng.uniform(4.0, 12.0))
+                    continue
             world.ticking.add(location)
             _tick(
                 Pass(
                     me.engine,
                     location=location,
-                    launcher=dagster,
+                    launcher=_Requests(dagster, {spec.asset for spec in code}),
                     foreign=world.foreign,
                     judge=judge,
                     owner=me.name,
                     limits=TickLimits(launches=3, open_launches=4),
                     remains=_Remains(world) if world.scenario.adopts else None,
                     interval_seconds=INTERVAL_SECONDS,
+                    datasets=registered.plannable if registered else None,
+                    head=registered.head if registered else None,
                 )
             )
             world.ticked.add(location)
@@ -132,6 +150,33 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
             _orchestrate(world, dagster, location, name, incarnation + 1)
 
     process.at_end.append(ended)
+
+
+def _register(me: Member, location: str, code: tuple[DatasetSpec, ...]) -> Registered | None:
+    """As the sensor does before its tick; None for code that may not be registered, which its tick reports loudly."""
+    try:
+        registered = register(me.engine, location, code, is_asked=False)
+    except (AssetTaken, LocationTaken):
+        return None
+    note_code(me.engine, location, registered.fingerprint)
+    if registered.left:
+        me.tell(f"leaves {', '.join(registered.left)} to another version of its code")
+    return registered
+
+
+class _Requests:
+    """`engine.ports.Launcher` of one tick: a request for an asset that the code has not makes Dagster refuse all of the tick."""
+
+    def __init__(self, dagster: Dagster, assets: set[str]) -> None:
+        self._dagster = dagster
+        self._assets = assets
+        self.dagster_runs = dagster.dagster_runs
+        self.fail_dagster_run = dagster.fail_dagster_run
+
+    def launch(self, order: LaunchOrder) -> None:
+        if unknown := [asset for asset in order.assets if asset not in self._assets]:
+            raise Broken("order", f"{', '.join(unknown)} is ordered, and the code that orders it has no such asset")
+        self._dagster.launch(order)
 
 
 def _tick(this: Pass) -> None:
@@ -616,7 +661,10 @@ def _want_several(me: Member, deed: Deed) -> c.Command:
 
 def _wants(me: Member, wants: tuple[tuple[str, ...], ...]) -> c.Command:
     ttl, sla = me.rng.choice([None, None, None, 3600.0, 120.0, 30.0]), me.rng.choice([None, None, 60.0])
-    return c.CreateWants(wants=wants, priority=me.rng.randint(0, 2), ttl_seconds=ttl, sla_seconds=sla)
+    priority = me.rng.randint(0, 2)
+    # With a number of its own, so that the rest of a seed is what it was.
+    fail_fast = random.Random(f"fail fast {me.name} {me.world.scenario.seed}").random() < 0.3
+    return c.CreateWants(wants=wants, priority=priority, ttl_seconds=ttl, sla_seconds=sla, fail_fast=fail_fast)
 
 
 def _want_a_rebuild(me: Member, deed: Deed) -> c.Command:
@@ -626,20 +674,18 @@ def _want_a_rebuild(me: Member, deed: Deed) -> c.Command:
 
 def _deploy(me: Member, deed: Deed) -> c.Command:
     """One dataset's code is another from now on."""
-    found = _registered(me)
+    found = {spec.asset: spec for spec in me.world.deployed[HERE]}
     chosen = me.rng.choice(sorted(found))
     found[chosen] = msgspec.structs.replace(found[chosen], code_version=f"of {me.name}")
+    me.world.deployed[HERE] = tuple(found.values())
     return c.RegisterDatasets(location=HERE, datasets=tuple(found.values()))
-
-
-def _registered(me: Member) -> dict[str, DatasetSpec]:
-    return {spec.asset: spec for spec in me.queries.datasets(HERE).values()}
 
 
 def _change(me: Member, deed: Deed) -> None:
     """A deploy of other definitions, or another key; a person who is killed at it does not repeat it."""
     world = me.world
-    change = Change(_registered(me), world.scenario.of_location(HERE), me.rng, f"new {deed.number}")
+    present = {spec.asset: spec for spec in world.deployed[HERE]}
+    change = Change(present, world.scenario.of_location(HERE), me.rng, f"new {deed.number}")
     match deed.what:
         case "add a key":
             key = me.rng.choice([key for key in (*ODD_KEYS, *UNNAMEABLE_KEYS) if key not in world.catalog.dynamic])
@@ -650,8 +696,7 @@ def _change(me: Member, deed: Deed) -> None:
                 key = world.catalog.dynamic.pop(me.rng.randrange(len(world.catalog.dynamic)))
                 me.tell(f"deletes the key {key!r:.40}")
         case "another location claims":
-            own = [spec for spec in world.catalog.datasets.values() if spec.location == THERE]
-            _registers(me, claimed(change, change.found.values(), own))
+            _registers(me, claimed(change, change.found.values(), world.deployed[THERE]))
         case "old and new code in turns":
             old = c.RegisterDatasets(location=HERE, datasets=tuple(change.found.values()))
             new = deployed(me.rng.choice(OF_A_VERSION), change)
@@ -663,11 +708,13 @@ def _change(me: Member, deed: Deed) -> None:
 
 
 def _registers(me: Member, command: c.RegisterDatasets) -> None:
-    try:
-        me.engine.handle(command)
-    except Refused:
-        # Another location has one of them, or everything would be another.
+    """It is deployed; in half of the cases its person runs a command at once, and else an orchestrator registers it."""
+    me.world.deployed[command.location] = command.datasets
+    if me.rng.random() < 0.5:
+        me.tell(f"deploys {', '.join(spec.asset for spec in command.datasets)} to {command.location}")
         return
+    with suppress(AssetTaken, LocationTaken):
+        me.engine.handle(command)
 
 
 def _cancel_a_want(me: Member, deed: Deed) -> c.Command | None:
@@ -751,8 +798,8 @@ def _pause(me: Member, deed: Deed) -> c.Command:
 
 
 def _resume(me: Member, deed: Deed) -> c.Command | None:
-    pauses = me.queries.open_pauses(me.engine.now())
-    return c.ResumePartitions(refs=(me.rng.choice(pauses).first,)) if pauses else None
+    pauses = me.queries.pauses_in_force(me.engine.now())
+    return c.ResumePartitions(refs=(me.rng.choice(pauses).ref,)) if pauses else None
 
 
 def _data_arrives(me: Member, deed: Deed) -> c.Command:

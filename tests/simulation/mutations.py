@@ -363,26 +363,26 @@ MUTATIONS = (
             "rule 7.1",
         ),
         _with_torn_transactions,
-        seed=30,
+        seed=41,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
     Mutation(
-        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=792
+        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=1786
     ),
     Mutation(
         "invokes of operations do not look again",
         "9.3, 9.5, 9.6",
         ("stale mark taken", "completion", "I9", "I11", "lost work", "left behind", "acted twice"),
         _without_the_second_look,
-        seed=115,
+        seed=14,
     ),
     Mutation("second starters are let in", "6.9", ("started twice", "IllegalMove"), _with_second_starters, seed=7),
-    Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over, seed=3),
+    Mutation("arcs start over", "10.5", ("arc", "IntegrityError"), _with_arcs_that_start_over, seed=27),
     Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),
     Mutation("a tick has no guard around each ref", "11.5", ("tick",), _without_a_guard_around_each_ref, seed=10),
-    Mutation("what exists is not looked at", "11.5", ("explain", "I11"), _without_a_look_at_what_exists, seed=17),
-    Mutation("orders that Dagster refuses are repeated", "11.5", ("I11",), _with_orders_that_dagster_refuses, seed=222),
-    Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=3),
+    Mutation("what exists is not looked at", "11.5", ("explain", "I11"), _without_a_look_at_what_exists, seed=1),
+    Mutation("orders that Dagster refuses are repeated", "11.5", ("I11",), _with_orders_that_dagster_refuses, seed=11),
+    Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=41),
     Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=181),
 )
 

@@ -117,6 +117,10 @@ class Scenario:
         return tuple(spec for spec in self.datasets if spec.location == location)
 
     @property
+    def has_deploys(self) -> bool:
+        return any(deed.what in DEPLOYS for deed in self.deeds)
+
+    @property
     def ours(self) -> list[DatasetSpec]:
         return [spec for spec in self.datasets if spec.kind is DatasetKind.OURS]
 

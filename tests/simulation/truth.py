@@ -160,11 +160,13 @@ SENTENCES = (
     _row(r"its backoff ends at ", Motion.MOVES, _backs_off),
     _row(rf"; its last call asked for {_REFS}, which is to be there first", Motion.MOVES, _are_not_live),
     _row(rf"; it misses {_REFS}, which the next tick wants for it", Motion.MOVES, _misses),
-    _row(r"`databuild resume .*` ends it$", Motion.BLOCKED, _is_paused),
+    _row(r"`databuild resume .*` ends the pause$", Motion.BLOCKED, _is_paused),
     _row(r"the next tick launches it", Motion.MOVES, _is_due),
     _row(r"^(\d+) launch(?:es)? of location (\S+) (?:is|are) out", Motion.MOVES, _are_out),
     _row(r" may have \d+ out at a time", Motion.MOVES, _any),
-    _row(r"^one tick (?:starts|looks at) ", Motion.MOVES, _any),
+    _row(r"^one tick starts ", Motion.MOVES, _any),
+    # No storm has that many due refs.
+    _row(r"^one tick looks at ", Motion.MOVES, lambda world, ref, words: False),
     # The first of several sentences; the others say why.
     _row(r"; wanted since ", Motion.FOLLOWS, _state(None, _S.TAINTED, _S.UP_FOR_RETRY)),
     _row(

@@ -39,7 +39,7 @@ from tests.support.catalog import HERE
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
 
-from .deploying import DEPLOYS, THERE, Definitions
+from .deploying import THERE, Definitions
 from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
 from .processes import Broken, Process, Scheduler, Turns
@@ -129,6 +129,8 @@ class World:
         #: What each asset subscribed to at first, and the arcs that a deploy changed: those begin anywhere in the log.
         self._arcs: dict[str, object] = {}
         self.changed_arcs: set[str] = set()
+        #: The code of each location, as the last deploy left it; a process has loaded it, or an earlier one.
+        self.deployed = {location: scenario.of_location(location) for location in (HERE, THERE)}
         #: Refs that a want has named, and assets that have been registered.
         self.wanted: set[str] = set()
         self.assets: set[str] = set()
@@ -255,9 +257,8 @@ class World:
         self.scheduler.run_until(NOON + STORM_SECONDS)
         self.scheduler.is_calm = True
         self.scheduler.tell("trouble ends; from now on every job succeeds", who="the world")
-        self._resume()
         self._come_to_rest()
-        if any(deed.what in DEPLOYS for deed in self.scenario.deeds):
+        if self._resume() or self.scenario.has_deploys:
             self._put_the_code_back()
             self._come_to_rest()
         self.check()
@@ -270,15 +271,17 @@ class World:
                 raise Broken("I11", f"after {CALM_SECONDS:.0f} s of calm there is still {self._what_is_open()}")
             self.scheduler.run_until(self.scheduler.now + 15)
 
-    def _resume(self) -> None:
-        """All pauses end."""
-        pauses = self._engine.queries.open_pauses(self._engine.now())
-        self._do([c.ResumePartitions(refs=(Ref(asset),)) for asset in sorted({pause.asset for pause in pauses})])
+    def _resume(self) -> bool:
+        """All pauses end; whether there were any."""
+        assets = sorted({asset_of(pause.ref) for pause in self._engine.queries.pauses_in_force(self._engine.now())})
+        self._do([c.ResumePartitions(refs=(Ref(asset),)) for asset in assets])
+        return bool(assets)
 
     def _put_the_code_back(self) -> None:
         """The definitions are those of the beginning: what waits for one of them goes on."""
         self.scheduler.tell("the code and the keys are those of the beginning again", who="the world")
         self.catalog.dynamic[:] = self.scenario.dynamic
+        self.deployed = {location: self.scenario.of_location(location) for location in (HERE, THERE)}
         original = {spec.asset: spec for spec in self.scenario.of_location(HERE)}
         present = {asset: spec for asset, spec in self.catalog.datasets.items() if spec.location == HERE}
         # In two steps: a location whose assets are all others is taken for another one of that name.

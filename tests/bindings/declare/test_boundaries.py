@@ -449,7 +449,18 @@ def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(p
 
 ODD_NAMES = (
     *("|", "@", "..", "CON", "%2F%2e", "#a?b=c", "[ab]*", "{x}", " ", "'", '"; DROP TABLE databuild_events; --'),
-    *("$(rm -rf ~)", "two\nlines", "\x1b[2J", "caf\u00e9", "cafe\u0301", "\u202egnp", "\U0001f4a5", ":", "\\", "n" * 200),
+    *(
+        "$(rm -rf ~)",
+        "two\nlines",
+        "\x1b[2J",
+        "caf\u00e9",
+        "cafe\u0301",
+        "\u202egnp",
+        "\U0001f4a5",
+        ":",
+        "\\",
+        "n" * 200,
+    ),
 )
 
 
