@@ -254,7 +254,7 @@ def test_a_want_waits_for_a_tick_and_can_be_taken_back(project: Project) -> None
     assert canceled["state"] == "Canceled"
     assert project.ask("want", "list") == []
     assert project.ask("tick")["launched"] == []
-    assert project.ask("show", DAYS[0]) == {"ref": DAYS[0], "state": None, "canonical": None}
+    assert project.ask("show", DAYS[0]) == {"ref": DAYS[0], "state": None, "canonical": None, "paused": None}
 
 
 def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) -> None:

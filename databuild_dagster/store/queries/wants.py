@@ -55,7 +55,8 @@ class WantFilter:
     #: In one of these states.
     states: tuple[WantState, ...] = ()
     source: str | None = None
-    ids: tuple[str, ...] = ()
+    #: One of these; None for any.
+    ids: tuple[str, ...] | None = None
     #: The wants as they were when this was the last event (rule 3.2); None for now.
     seq: int | None = None
 
@@ -71,7 +72,7 @@ class WantFilter:
             terms.append(("w.source <> ?", (DERIVATIVE,)))
         if self.source is not None:
             terms.append(("w.source = ?", (self.source,)))
-        if self.ids:
+        if self.ids is not None:
             terms.append(("w.want_id IN (SELECT value FROM json_each(?))", (Keys(self.ids),)))
         if self.states:
             terms.append((f"{then} IN {one_of(self.states)}", ()))
