@@ -265,12 +265,10 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
 
 def _unserved(engine: Engine, request_id: str) -> list[Ref]:
     """The refs of the request that are not live, and those that are kept for it; none when no want of both is open."""
-    wants = engine.queries.wants_named(request_id)
-    has_failed = any(want.state is WantState.UPSTREAM_FAILED for want in wants)
-    kept = engine.queries.refs_kept_for(request_id) if has_failed else []
-    if not kept and not any(want.state in OPEN_WANTS for want in wants):
-        return []
-    return [*dict.fromkeys(ref for want in wants if want.state is not WantState.SUCCESSFUL for ref in want.refs), *kept]
+    unserved = engine.queries.unserved(request_id)
+    states = {state for _, state in unserved}
+    kept = engine.queries.refs_kept_for(request_id) if WantState.UPSTREAM_FAILED in states else []
+    return [*dict.fromkeys(ref for ref, _ in unserved), *kept] if kept or not states.isdisjoint(OPEN_WANTS) else []
 
 
 def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None:

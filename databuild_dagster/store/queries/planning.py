@@ -141,15 +141,15 @@ class PlanningQueries(PauseQueries):
         """The due refs among some refs and what they need, divided as those of `due_refs`. Reads no other due ref (rule 8.9)."""
         # The plus keeps SQLite from reading the index of all due refs.
         sql = f"""{SERVED}, due AS (
-                SELECT r.*, row_number() OVER (
+                SELECT r.id, r.dataset_id, row_number() OVER (
                     PARTITION BY r.dataset_id ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref) AS place
                 FROM served JOIN {PREFIX}refs r ON r.id = served.id
                 WHERE +r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
                 AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ?
             ), part AS (SELECT (? - 1) / n + 1 AS size FROM (
                 SELECT coalesce(nullif(count(DISTINCT dataset_id), 0), 1) AS n FROM due) x)
-            SELECT (SELECT size FROM part), {_DUE.columns} FROM due r
-            WHERE r.place > ? AND r.place <= ? + (SELECT size FROM part)
+            SELECT (SELECT size FROM part), {_DUE.columns} FROM due JOIN {PREFIX}refs r ON r.id = due.id
+            WHERE due.place > ? AND due.place <= ? + (SELECT size FROM part)
             ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
         asked = (Keys(serving), Keys(dataset_ids), now, now, now, now, most, skipped, skipped)
         found = _DUE.by(self._all(sql, *asked))

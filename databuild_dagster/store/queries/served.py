@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
@@ -28,6 +28,13 @@ SERVED = f"""
 NOT_PAUSED = f"""r.dataset_id NOT IN (
         SELECT p.dataset_id FROM {PREFIX}pauses p WHERE p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
     AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > ?)"""
+
+
+class Unserved(NamedTuple):
+    """A ref of a request, with the state of its want."""
+
+    ref: Ref
+    state: WantState
 
 
 class Awaited(NamedTuple):
@@ -55,6 +62,7 @@ class DueSoon(NamedTuple):
     retry_at: float | None
 
 
+_UNSERVED = Selection(Unserved, "w", ref="r.ref")
 _AWAITED = Selection(
     Awaited,
     "j",
@@ -77,6 +85,13 @@ _DUE_SOON = Selection(
 
 class ServedQueries(Asking):
     """Served refs, and what builds them."""
+
+    def unserved(self, request_id: str) -> list[Unserved]:
+        """Each ref of a request with its want's state, but for wants that are successful. A build asks it twice for each tick."""
+        sql = f"""
+            SELECT {_UNSERVED.columns} FROM {PREFIX}wants w JOIN {PREFIX}want_refs x ON x.want_id = w.id
+            JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE w.request_id = ? AND w.state <> '{WantState.SUCCESSFUL}' ORDER BY w.id"""
+        return _UNSERVED.rows(self._all(sql, request_id))
 
     def served_among(self, serving: Iterable[Ref], refs: Iterable[Ref]) -> set[Ref]:
         """The refs that are served, or that served ones need."""

@@ -45,6 +45,7 @@ ASKED = [
     ("what was learned", lambda world: world.queries.learned_inputs(["a", "c"], world.clock.now)),
     ("what waiting refs wait for", lambda world: world.queries.waited_for(["a"], world.clock.now)),
     ("what of some refs is due", lambda world: world.queries.due_among(["a"], [1], world.clock.now, 5)),
+    ("what of a request is not live", lambda world: world.queries.unserved(world.open_wants("a")[0].request_id)),
     ("which refs are needed", lambda world: world.queries.served_among(["a"], ["b", "c"])),
     ("which job runs build what is needed", lambda world: world.queries.awaited(["a"], 5)),
     ("when what is needed is due", lambda world: world.queries.due_soon(["a"], world.clock.now)),
