@@ -5,20 +5,38 @@ folder named for the job run, which is removed last: while the folder of a dead 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import islice, takewhile
+
+import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import remove_tree
-from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
+from databuild_dagster.warehouse.errors import (
+    DiskTrouble,
+    EscapingFile,
+    ManifestDamaged,
+    ManifestMissing,
+    NewerManifest,
+    StorageTrouble,
+)
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact, missing_files, read_manifest
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    UriType,
+    manifest_fact,
+    missing_files,
+    read_manifest,
+    write_manifest,
+)
 from databuild_dagster.warehouse.parts import remove_attempts
 
 #: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
@@ -29,6 +47,7 @@ MOST_ATTEMPTS = 20
 
 #: States set by others than the building process, which may have left files; files of a failure stay for inspection.
 _LEFT = frozenset({JobRunState.LOST, JobRunState.CANCELED})
+_FINISHED = (ManifestState.COMPLETE, ManifestState.EMPTY)
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +63,61 @@ def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
 def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
     """Remove the files of failed attempts at a lot in parts (rule 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
     remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
+
+
+def adoptable(
+    queries: Queries, warehouse: Warehouse, run_id: str, ref: Ref, inputs: Mapping[Ref, str], code_version: str | None
+) -> Manifest | None:
+    """The manifest of the ref's instance before this job run's, if a build of it now would make the same (rule 6.9).
+
+    Its job run was lost after it had finished, under this code version, from inputs that readers see still. No want came since,
+    because it may ask for a rebuild; a taint makes this a first attempt, for which this is not called.
+    """
+    attempts = attempts_before(queries, ref, derive_partition_uuid(run_id, ref))
+    lost = next((instance for instance in queries.history(ref) if instance.uuid in attempts[:1]), None)
+    run = None if lost is None else queries.job_run(lost.job_run)
+    if lost is None or run is None or run.state is not JobRunState.LOST:
+        return None
+    if code_version is None or lost.code_version != code_version:
+        return None
+    if any(want.created_at > (run.ended_at or 0.0) for want in queries.wants_of_ref(ref)):
+        return None
+    try:
+        manifest = read_manifest(warehouse, asset_of(ref), lost.uuid)
+        is_whole = manifest.state in _FINISHED and not manifest.children and not missing_files(warehouse, manifest)
+    except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile):
+        return None
+    if not is_whole or manifest.uri_type is not UriType.PATH or not inputs.items() <= manifest.inputs.items():
+        return None
+    seen = queries.canonical(list(manifest.inputs))
+    are_same = all(
+        seen[read].uuid == uuid and seen[read].state is InstanceState.LIVE for read, uuid in manifest.inputs.items()
+    )
+    return manifest if are_same else None
+
+
+def adopt(warehouse: Warehouse, manifest: Manifest, run_id: str, attempt: int) -> Manifest:
+    """Make the finished files of a lost job run those of another one; returns its manifest.
+
+    The files are linked, or copied in an object store, so that the clean-up of either instance leaves the other alone. Raises
+    `DiskTrouble`, `StorageTrouble`, `ManifestConflict`.
+    """
+    asset, uuid = manifest.dataset, derive_partition_uuid(run_id, manifest.ref)
+    source = warehouse.instance_dir(asset, manifest.instance_uuid)
+    try:
+        warehouse.storage.share(source, warehouse.instance_dir(asset, uuid), [file.uri for file in manifest.files])
+    except FileNotFoundError as error:
+        raise StorageTrouble(path=source, done="adopted", why="another process removed it at the same time") from error
+    adopted = msgspec.structs.replace(
+        manifest,
+        instance_uuid=uuid,
+        job_run=run_id,
+        attempt=attempt,
+        created_at=datetime.now(UTC),
+        adopted_from=manifest.instance_uuid,
+    )
+    write_manifest(warehouse, adopted)
+    return adopted
 
 
 class WarehouseRemains:
@@ -110,7 +184,7 @@ class WarehouseRemains:
         asset, uuid = asset_of(ref), derive_partition_uuid(job_run_id, ref)
         try:
             manifest = read_manifest(self._warehouse, asset, uuid)
-            if manifest.state not in (ManifestState.COMPLETE, ManifestState.EMPTY):
+            if manifest.state not in _FINISHED:
                 return None
             if missing_files(self._warehouse, manifest):
                 return None

@@ -106,6 +106,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     children: tuple[str, ...] = ()
     #: A name of `formats`.
     format: str = "parquet"
+    #: The instance of a lost job run whose finished files these are (rule 6.9).
+    adopted_from: str | None = None
 
     @property
     def rows(self) -> int:

@@ -1,5 +1,6 @@
 """Finished output of a dead process is adopted; the rest is built again, and its files are removed (rule 6.9)."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,30 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.data.lost_run_output import WarehouseRemains
+from databuild_dagster.data.cleaning import Cleaner
+from databuild_dagster.data.lost_run_output import WarehouseRemains, adoptable
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs
+from databuild_dagster.model.commands import (
+    BufferLaunch,
+    CancelJobRuns,
+    ClaimRefs,
+    CreateWants,
+    FailJobRuns,
+    LoseLaunches,
+    RunFailure,
+    TaintPartitions,
+)
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState
+from databuild_dagster.warehouse.manifest import ManifestState, read_manifest
 from tests.support.dead_process import dead_process
 from tests.support.instances import write_instance
 
 DAYS = ["2013-01-01", "2013-01-02"]
 REFS = [f"numbers@{day}" for day in DAYS]
+OTHER = "numbers@2013-01-03"
 
 
 @databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01"), code_version="7")
@@ -52,7 +64,7 @@ def claimed_by_a_dead_process(site: Any) -> list[str]:
     return job_runs
 
 
-def written(site: Any, job_run: str, ref: str, state: ManifestState | None = None) -> Any:
+def written(site: Any, job_run: str, ref: str, state: ManifestState | None = None, **facts: Any) -> Any:
     return write_instance(
         pd.DataFrame({"day": ["as the dead wrote it"]}),
         Warehouse(warehouse_of(site.instance)),
@@ -60,6 +72,7 @@ def written(site: Any, job_run: str, ref: str, state: ManifestState | None = Non
         uuid=derive_partition_uuid(job_run, ref),
         job_run=job_run,
         state=state,
+        **facts,
     )
 
 
@@ -78,6 +91,129 @@ def test_what_was_finished_is_adopted_and_shown_and_the_rest_is_built_again(site
     assert len(site.engine.queries.history(REFS[0])) == 1, "it was built once"
     assert site.engine.queries.canonical([REFS[0]])[REFS[0]].code_version == "7"
     assert site.materialized("numbers") == DAYS
+
+
+# A job run that is lost already
+
+
+def later(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backoff of the lost job run is over, and the next tick builds its ref."""
+    monkeypatch.setattr(site.engine, "clock", lambda: time.time() + 3600.0)
+    site.build()
+
+
+def lose(site: Any) -> None:
+    launches = tuple(launch.launch_id for launch in site.engine.queries.open_launches())
+    site.engine.handle(LoseLaunches(launch_ids=launches, reason="its process is gone"))
+
+
+@pytest.fixture
+def lost(site: Any) -> Any:
+    """The manifest of a job run that had finished, and was declared lost by the tick of another location."""
+    finished, _ = claimed_by_a_dead_process(site)
+    manifest = written(site, finished, REFS[0])
+    lose(site)
+    return manifest
+
+
+def adopted_from(site: Any) -> str | None:
+    canonical = site.engine.queries.canonical([REFS[0]])[REFS[0]]
+    assert canonical.state is InstanceState.LIVE
+    warehouse = Warehouse(warehouse_of(site.instance))
+    return read_manifest(warehouse, "numbers", canonical.uuid).adopted_from
+
+
+def test_the_next_job_run_adopts_what_a_lost_one_had_finished(
+    site: Any, lost: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(site, monkeypatch)
+
+    assert adopted_from(site) == lost.instance_uuid
+    assert site.rows(REFS[0]) == [{"day": "as the dead wrote it"}]
+    assert site.rows(REFS[1]) == [{"day": DAYS[1]}]
+    before, now = site.engine.queries.history(REFS[0])
+    assert (before.state, now.state, now.job_run != before.job_run) == (
+        InstanceState.UP_FOR_RETRY,
+        InstanceState.LIVE,
+        True,
+    )
+    assert site.materialized("numbers") == DAYS
+
+
+def test_the_clean_up_of_what_was_adopted_removes_nothing_of_it(
+    site: Any, lost: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later(site, monkeypatch)
+    warehouse = Warehouse(warehouse_of(site.instance))
+    cleaner = Cleaner(site.engine, warehouse.root)
+
+    first, second = (cleaner.carry_out(cleaner.plan_clean()) for _ in range(2))
+
+    assert [going.uuid for going in first.going] == [lost.instance_uuid]
+    assert (second.going, second.finished) == ([], [])
+    assert site.rows(REFS[0]) == [{"day": "as the dead wrote it"}]
+
+
+def test_a_lost_job_run_is_not_adopted_after_a_new_want(site: Any, lost: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may ask for a rebuild."""
+    site.engine.handle(CreateWants(wants=((REFS[0],),), rebuild=True))
+
+    later(site, monkeypatch)
+
+    assert adopted_from(site) is None
+
+
+@pytest.fixture
+def asked(site: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What the next job run of the first day would adopt."""
+    job_run = site.engine.new_id()
+
+    def ask(code_version: str | None = "7", inputs: dict[Any, str] | None = None) -> Any:
+        queries, warehouse = site.engine.queries, Warehouse(warehouse_of(site.instance))
+        if queries.job_run(job_run) is None:
+            monkeypatch.setattr(site.engine, "clock", lambda: time.time() + 3600.0)
+            runs = (BufferedRun(job_run, (REFS[0],), DAYS[0]),)
+            launch_id = site.engine.new_id()
+            site.engine.handle(
+                BufferLaunch(launch_id=launch_id, job="numbers", location="tests", owner="here", runs=runs)
+            )
+        return adoptable(queries, warehouse, job_run, REFS[0], inputs or {}, code_version)
+
+    return ask
+
+
+def test_a_lost_job_run_of_other_code_or_without_a_file_is_not_adopted(site: Any, lost: Any, asked: Any) -> None:
+    assert asked() == lost
+    assert asked(code_version="8") is None
+    assert asked(code_version=None) is None
+
+    folder = Warehouse(warehouse_of(site.instance)).instance_dir("numbers", lost.instance_uuid)
+    Path(folder, lost.files[0].uri).unlink()
+    assert asked() is None
+
+
+def test_a_lost_job_run_is_adopted_while_its_inputs_are_what_readers_see(site: Any, asked: Any) -> None:
+    site.build(OTHER)
+    uuid = site.engine.queries.canonical([OTHER])[OTHER].uuid
+    finished, _ = claimed_by_a_dead_process(site)
+    manifest = written(site, finished, REFS[0], inputs={OTHER: uuid})
+    lose(site)
+
+    assert asked(inputs={OTHER: uuid}) == manifest
+    assert asked(inputs={OTHER: "of another build"}) is None
+    site.engine.handle(TaintPartitions(refs=(OTHER,), reason="wrong"))
+    assert asked() is None
+    site.build(OTHER)
+    assert asked() is None
+
+
+def test_a_failed_job_run_is_not_adopted(site: Any, asked: Any) -> None:
+    """It may have been stopped because of its data."""
+    finished, _ = claimed_by_a_dead_process(site)
+    written(site, finished, REFS[0])
+    site.engine.handle(FailJobRuns(failures=(RunFailure(finished, "the server was lost", "transient"),)))
+
+    assert asked() is None
 
 
 def test_what_a_gate_has_stopped_is_not_adopted(site: Any) -> None:

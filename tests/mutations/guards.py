@@ -41,6 +41,7 @@ JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
+LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
@@ -433,6 +434,54 @@ GUARDS = (
         "return found == key or (_shifts_by_half_an_hour(start) and _is_listed(partitions, key))",
         "return True",
         (TIME_ZONES,),
+    ),
+    Guard(
+        "the output of other code is adopted",
+        "6.9",
+        "data/lost_run_output.py",
+        "if code_version is None or lost.code_version != code_version:",
+        "if False:",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "a lost job run is adopted although a rebuild was wanted",
+        "6.9",
+        "data/lost_run_output.py",
+        "if any(want.created_at > (run.ended_at or 0.0) for want in queries.wants_of_ref(ref)):",
+        "if False:",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "a job run is adopted that was not lost",
+        "6.9",
+        "data/lost_run_output.py",
+        "or run.state is not JobRunState.LOST:",
+        "or False:",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "an output of inputs that readers do not see is adopted",
+        "6.9",
+        "data/lost_run_output.py",
+        "    return manifest if are_same else None",
+        "    return manifest",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "an output of other inputs than the build's is adopted",
+        "6.9",
+        "data/lost_run_output.py",
+        " or not inputs.items() <= manifest.inputs.items():",
+        ":",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "an output without a file is adopted",
+        "6.9",
+        "data/lost_run_output.py",
+        "and not manifest.children and not missing_files(warehouse, manifest)",
+        "and not manifest.children",
+        (LOST_RUN_OUTPUT,),
     ),
     Guard(
         "a prefix is read although files are lost",

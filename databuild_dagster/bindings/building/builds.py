@@ -10,18 +10,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.parts_caller import PartsCaller
-from databuild_dagster.bindings.claims.results import Attempt, Missed, Stopped
+from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.inputs import Inputs
+from databuild_dagster.data.lost_run_output import adopt, adoptable
 from databuild_dagster.model.datasets import ArcSpec
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import BadPartitionKeyColumn, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
 from databuild_dagster.spark.staging import staging
 from databuild_dagster.warehouse.filters import BadFilter
+from databuild_dagster.warehouse.manifest import manifest_fact
 
 #: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)
@@ -63,9 +67,14 @@ class Builder:
         """
         stopped = tuple(Stopped(run, why) for run in runs if (why := self.stops.why(run)) is not None)
         ended = {result.run for result in stopped}
+        results: list[Result] = [
+            *stopped,
+            *(built for run in runs if run not in ended and (built := self._adopted(run, inputs))),
+        ]
+        ended = {result.run for result in results}
         left = tuple(run for run in runs if run not in ended)
         if not left:
-            return Attempt(stopped)
+            return Attempt(tuple(results))
         used = {ref: inputs[ref].uuids for run in left for ref in run.refs}
         call = Call(left, used)
         self.stops.begin(left)
@@ -79,7 +88,42 @@ class Builder:
         except BaseException as error:  # User code may raise anything, SystemExit too; it fails this call alone.
             attempt = self._error(call, error)
         assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
-        return Attempt((*stopped, *attempt.results), attempt.again)
+        return Attempt((*results, *attempt.results), attempt.again)
+
+    def _adopted(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> Built | None:
+        """The output of the job run before, if that was lost after it had finished and a build would repeat it (rule 6.9).
+
+        Not for an asset with parts or gates, whose own results cannot be repeated from a manifest.
+        """
+        if run.attempt == 1 or self._body.parts is not None or any(self._body.gates.values()):
+            return None
+        queries, warehouse = engine_for(self._context.instance).queries, self._frames.warehouse
+        found, outputs = [], []
+        try:
+            for ref in run.refs:
+                version = self._tools.datasets[asset_of(ref)].code_version
+                found.append(adoptable(queries, warehouse, run.id, ref, inputs[ref].uuids, version))
+            finished = [manifest for manifest in found if manifest is not None]
+            if len(finished) < len(found):
+                return None
+            for manifest in finished:
+                adopted = adopt(warehouse, manifest, run.id, run.attempt)
+                uri = warehouse.manifest_path(adopted.dataset, adopted.instance_uuid)
+                fact = OutputFact(
+                    ref=adopted.ref,
+                    inputs=adopted.inputs,
+                    code_version=self._tools.datasets[adopted.dataset].code_version,
+                    manifest=manifest_fact(adopted, uri),
+                )
+                outputs.append(BuiltOutput(fact, adopted, uri, (), {"databuild/adopted_from": adopted.adopted_from}))
+        except DatabuildError as error:
+            self._context.log.warning(
+                f"{few_of(run.refs)} cannot be adopted from a lost job run, and is built: {error}"
+            )
+            self.leftovers.discard(run)
+            return None
+        self._context.log.info(f"{few_of(run.refs)}: a lost job run had finished it, so the function is not called.")
+        return Built(run, tuple(outputs))
 
     # The call
 
