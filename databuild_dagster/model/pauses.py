@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.rows import PauseRow
@@ -18,13 +18,15 @@ def whole(ref: Ref) -> Ref:
     return Ref(asset_of(ref))
 
 
-def names_of(refs: Iterable[Ref]) -> list[Ref]:
-    """The names by which any of the refs may be paused, each once."""
-    return list(dict.fromkeys(name for ref in refs for name in (whole(ref), ref)))
+def names_of(refs: Iterable[Ref]) -> Iterator[Ref]:
+    """The names by which any of the refs may be paused."""
+    return (name for ref in refs for name in (whole(ref), ref))
 
 
 def in_force(pauses: Mapping[Ref, PauseRow], refs: Iterable[Ref], now: float) -> dict[Ref, PauseRow]:
     """Each ref that is paused now, with the pause; of a pause of its asset and one of its own, the one that ends last."""
+    if not pauses:
+        return {}
     acting = {name: pause for name, pause in pauses.items() if now < pause.until}
     if not acting:
         return {}
