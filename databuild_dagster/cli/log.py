@@ -140,14 +140,20 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
             found += _lost_files()
             found += _unlisted()
             found += _wrong_copies()
+    n_aside = 0
+    with suppress(StoreUnusable) if found else nullcontext():
+        n_aside = len(Queries(store).set_aside())
     if as_json:
-        emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys})
+        aside = {"set_aside": n_aside} if n_aside else {}
+        emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys, **aside})
     else:
         # Lines and not a table, which shortens long words: a path must be complete.
         for violation in found:
             click.echo(f"{violation.invariant}  {violation.entity}: {violation.detail}")
         if not found:
             click.echo("Nothing is wrong.")
+        if n_aside:
+            click.echo(f"{n_aside} set aside for now: `databuild status` names the first.")
     if found:
         raise Exit(FAILED)
 

@@ -22,6 +22,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
+from databuild_dagster.store.queries.set_aside import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 #: The columns.
@@ -88,10 +89,13 @@ def status(as_json: bool) -> None:
     orchestrators = [_Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
+    aside = engine.queries.set_aside()
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
-        emit({**answer, "unwanted": {"count": n_unwanted, "refs": unwanted}, "paused": paused})
+        asides = _asides_as_json(engine, aside)
+        unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
+        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides})
         return
     _print_assets(assets)
     for of_asset in pauses:
@@ -103,6 +107,8 @@ def status(as_json: bool) -> None:
             f"{count(n_unwanted, 'waiting ref')} without an open want, so nothing builds them. To continue with the oldest: "
             f"databuild build {' '.join(unwanted)}"
         )
+    if aside:
+        click.echo(f"{len(aside)} set aside for now, first {aside[0].name}: {aside[0].reason}")
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
 
@@ -163,3 +169,16 @@ def _as_json(
         "wants": [picked(want, "id", "refs", "state", "source") | {"deadline": when(want.deadline)} for want in wants],
         "orchestrators": [orchestrator.as_dict() for orchestrator in orchestrators],
     }
+
+
+def _asides_as_json(engine: Engine, asides: list[Aside]) -> list[dict[str, object]]:
+    noted = {location: engine.heartbeats.tries(location) for location in {aside.location for aside in asides}}
+    return [
+        {
+            **picked(aside, "kind", "name", "location", "reason"),
+            "since": when(aside.since),
+            "tries": None if (tries := noted[aside.location].get(aside.name)) is None else tries.n,
+            "again_at": None if tries is None else when(tries.again_at),
+        }
+        for aside in asides
+    ]

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, LogFollower
 from databuild_dagster.engine.publishing import PUBLISHING, Publication, published_by
-from databuild_dagster.engine.set_aside import SetAside
+from databuild_dagster.engine.set_aside import SetAside, arc_name
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
 from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.store.queries.datasets import ArcView
 
 #: Stretches of `MAX_EVENTS` events that one tick follows: a process that begins may be far behind.
@@ -50,7 +51,7 @@ def fire_arcs(engine: Engine, actor: str, aside: SetAside | None = None, *, head
         for after in range(start, min(head, start + MAX_STRETCHES * MAX_EVENTS), MAX_EVENTS):
             followed = min(head, after + MAX_EVENTS)
             wanted += _follow(engine, arcs, after, followed, actor, aside)
-        if not aside.keys().isdisjoint(arc.asset for arc in arcs):
+        if not aside.keys().isdisjoint(arc_name(arc.asset) for arc in arcs):
             # The process reads on from the place of the arcs that stay behind.
             return list(dict.fromkeys(wanted))
     else:
@@ -67,7 +68,7 @@ def _follow(
     subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
     wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq, aside):
-        known = {arc.asset: arc.since for arc in arcs if arc.asset not in aside}
+        known = {arc.asset: arc.since for arc in arcs if arc_name(arc.asset) not in aside}
         command = c.FireArcs(up_to_seq=up_to_seq, published=published, followed=known)
         for event in engine.handle(command, actor=actor).events:
             if isinstance(event.fact, e.ArcFired):
@@ -114,6 +115,9 @@ def _published(engine: Engine, subscribers: _Subscribers, publication: Publicati
     key = partition_key_of(publication.ref)
     woken: dict[str, tuple[str | None, ...]] = {}
     for dataset, source in subscribers.of.get(publication.dataset, ()):
-        with aside.guard(dataset.asset):
+        name = arc_name(dataset.asset)
+        if aside.rests(name):
+            continue
+        with aside.guard(name, kind=Subject.ARC):
             woken[dataset.asset] = engine.catalog.woken(dataset, source, key)
     return c.Published(publication.uuid, publication.ref, publication.seq, woken)

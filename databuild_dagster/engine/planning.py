@@ -25,6 +25,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Reason, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef
@@ -210,6 +211,7 @@ def plan_due(
     if plan.observed:
         return plan
     missing = missing_inputs(due, inputs, states)
+    aside.planned.update(missing)
     if missing:
         by_job: dict[str, dict[Ref, tuple[Ref, ...]]] = defaultdict(dict)
         spec_of = {ref.ref: datasets[ref.dataset_id] for ref in due if ref.ref in missing}
@@ -219,6 +221,7 @@ def plan_due(
     if room.is_none or (plan.missed and not is_last):
         return plan
     level = decide_level(engine, datasets, due, missing, room, now, aside)
+    aside.planned.update(ref.ref for ref in due if ref.ref not in aside)
     for launch_set in level.launches:
         plan.launches.append(_launch(this, datasets, launch_set, [due[place] for place in launch_set.places]))
     looks.pass_over(look, {ref.dataset_id for ref in due if level.needs[ref.ref].reason not in _HELD_BACK})
@@ -244,7 +247,7 @@ def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence
 
 def _observe(this: Pass, refs: Sequence[Ref], plan: Plan, aside: SetAside) -> None:
     """Without an answer of Dagster the refs keep their last known state."""
-    with aside.guard(*refs):
+    with aside.guard("the state of foreign refs", kind=Subject.QUESTION):
         if refs:
             plan.observed += observe(this.engine, this.foreign, refs)
 

@@ -1,6 +1,7 @@
 """What a tick sets aside, and why: one ref, arc or launch that raises delays nothing else (rule 11.5).
 
-Nothing is recorded about it, no want ends for it, and the next tick tries it again.
+No want ends for it, and a later tick tries it again. A new reason is an event; the tries, and the pause before the next one, are
+beside the heartbeats (rule 11.7).
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import IllegalMove, MissingRow
 from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import few_of, one_line, utf8
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.store.queries.planning import DueRef
@@ -29,23 +32,44 @@ T = TypeVar("T")
 class SetAside(dict[str, str]):
     """The name of each ref, arc and launch that is set aside, with the reason."""
 
+    def __init__(self, resting: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`resting` are refs and arcs that this tick does not try, with their last reason."""
+        super().__init__()
+        self.resting = resting
+        #: The kinds of those that are not refs.
+        self.kinds: dict[str, Subject] = {}
+        #: Refs that were tried, and are not set aside for what precedes their launch.
+        self.planned: set[str] = set()
+
     @contextmanager
-    def guard(self, *names: str) -> Iterator[None]:
+    def guard(self, *names: str, kind: Subject = Subject.REF) -> Iterator[None]:
         """Set these aside if the block raises. Raises errors of the store, and `IllegalMove`."""
         try:
             yield
         except Exception as error:
-            self.because_of(error, *names)
+            self.because_of(error, *names, kind=kind)
 
-    def because_of(self, error: Exception, *names: str) -> None:
+    def because_of(self, error: Exception, *names: str, kind: Subject = Subject.REF) -> None:
         """Set these aside for an error, whose traceback is logged at the level DEBUG. Raises as `guard` does."""
         if isinstance(error, _OF_THE_WHOLE_TICK) and not isinstance(error, MissingRow):
             raise error
         _log.debug("databuild: a tick sets aside %s", names, exc_info=error)
         self.update(dict.fromkeys(names, f"{type(error).__name__}: {utf8(one_line(error))}"))
+        if kind is not Subject.REF:
+            self.kinds.update(dict.fromkeys(names, kind))
+
+    def rests(self, name: str) -> bool:
+        """Whether this tick does not try it; if so, it is set aside for its last reason."""
+        if name in self.resting:
+            self[name] = self.resting[name]
+        return name in self.resting
 
     def in_parts(
-        self, items: Sequence[T], handle: Callable[[Sequence[T]], list[str]], names: Callable[[T], Iterable[str]]
+        self,
+        items: Sequence[T],
+        handle: Callable[[Sequence[T]], list[str]],
+        names: Callable[[T], Iterable[str]],
+        kind: Subject = Subject.REF,
     ) -> list[str]:
         """What `handle` returns for the items, in one call, or in halves around a missing row (rule 3.5).
 
@@ -55,17 +79,27 @@ class SetAside(dict[str, str]):
             return handle(items)
         except MissingRow as missing:
             if len(items) < 2:
-                self.because_of(missing, *(name for item in items for name in names(item)))
+                self.because_of(missing, *(name for item in items for name in names(item)), kind=kind)
                 return []
             half = len(items) // 2
-            return self.in_parts(items[:half], handle, names) + self.in_parts(items[half:], handle, names)
+            halves = items[:half], items[half:]
+            return [done for part in halves for done in self.in_parts(part, handle, names, kind)]
 
     def sentences(self) -> list[str]:
         """One for each reason, with the first names."""
         names: dict[str, list[str]] = {}
         for name, why in self.items():
             names.setdefault(why, []).append(name)
-        return [f"Set aside until the next tick: {few_of(of_why)}: {why}" for why, of_why in names.items()]
+        return [f"Set aside for now: {few_of(of_why)}: {why}" for why, of_why in names.items()]
+
+
+def arc_name(asset: str) -> str:
+    """The name of an asset's arc. The asset itself may be a ref."""
+    return f"arc {asset}"
+
+
+def launch_name(launch_id: str) -> str:
+    return f"launch {launch_id}"
 
 
 class Plannable(NamedTuple):
@@ -77,6 +111,8 @@ class Plannable(NamedTuple):
 
 def plannable(engine: Engine, datasets: Mapping[int, DatasetSpec], due: list[DueRef], aside: SetAside) -> Plannable:
     """Leave out the refs whose partition does not exist any longer, or whose inputs the mapping does not tell."""
+    if aside.resting:
+        due = [ref for ref in due if not aside.rests(ref.ref)]
     keys = {ref.ref: partition_key_of(ref.ref) for ref in due}
     by_dataset: dict[int, list[DueRef]] = {}
     for ref in due:

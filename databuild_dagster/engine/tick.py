@@ -14,6 +14,7 @@ from itertools import chain
 import msgspec
 
 from databuild_dagster.engine.arcs import fire_arcs
+from databuild_dagster.engine.aside_reasons import OF_LAUNCHES, AsideReasons
 from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.judge import PLAIN_HOLDER
@@ -26,7 +27,7 @@ from databuild_dagster.engine.ports import (
     Foreign,
     LaunchOrder,
 )
-from databuild_dagster.engine.set_aside import SetAside
+from databuild_dagster.engine.set_aside import SetAside, launch_name
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model import commands as c
@@ -35,6 +36,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
@@ -73,7 +75,7 @@ class TickReport:
     fired: list[Ref] = field(default_factory=list)
     #: Foreign refs that became live, or are live no longer.
     arrived: list[Ref] = field(default_factory=list)
-    #: Refs, arcs and launches that raised, and why; the next tick tries them again (rule 11.5).
+    #: Refs, arcs and launches that raised, and why; a later tick tries them again (rule 11.5).
     set_aside: SetAside = field(default_factory=SetAside)
 
     def add(self, other: TickReport) -> None:
@@ -106,23 +108,24 @@ def tick(this: Pass) -> TickReport:
     note_tick(engine, this.location, this.limits, this.interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport(began_at=head.seq)
+    datasets = engine.queries.datasets() if this.datasets is None else this.datasets
+    reasons = AsideReasons(engine, this.location, datasets)
+    report.set_aside = aside = reasons.aside
     _end_overdue(engine, now, report)
-    aside = report.set_aside
     if open_launches := engine.queries.open_launches():
-        with aside.guard("the Dagster runs of open launches"):
+        with aside.guard(OF_LAUNCHES, kind=Subject.QUESTION):
             _look_after(this, open_launches, now, report)
         open_launches = engine.queries.open_launches()
         head = engine.queries.head()
         # A ref that was lost just now may be retried at once.
         now = engine.now(head)
-    with aside.guard("the Dagster runs that wait"):
+    with aside.guard("the Dagster runs that wait", kind=Subject.QUESTION):
         report.given_up = give_up_for_ended(engine, this.launcher, this.judge, ACTOR, head=head.seq)
     report.fired = fire_arcs(engine, ACTOR, aside, head=head.seq)
-    datasets = engine.queries.datasets() if this.datasets is None else this.datasets
     sources = [
         id for id, spec in datasets.items() if spec.kind is DatasetKind.SOURCE and spec.location == this.location
     ]
-    with aside.guard("the wanted refs of sources"):
+    with aside.guard("the wanted refs of sources", kind=Subject.QUESTION):
         report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs)
     report.planned_at = now
     room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
@@ -131,6 +134,7 @@ def tick(this: Pass) -> TickReport:
         room = room.without(_carry_out(this, plan, report))
         if not plan.makes_due:
             break
+    reasons.record(ACTOR)
     return report
 
 
@@ -139,13 +143,16 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
 
     Deadlines first: a want that expires at the same time has missed its deadline too.
     """
-
     expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
     aside = report.set_aside
     if late:
-        report.sla_missed += aside.in_parts(late, partial(_miss_slas, engine), lambda want_id: [f"want {want_id}"])
+        report.sla_missed += aside.in_parts(late, partial(_miss_slas, engine), _want_name, Subject.WANT)
     if expiring:
-        report.expired += aside.in_parts(expiring, partial(_expire, engine), lambda want_id: [f"want {want_id}"])
+        report.expired += aside.in_parts(expiring, partial(_expire, engine), _want_name, Subject.WANT)
+
+
+def _want_name(want_id: str) -> list[str]:
+    return [f"want {want_id}"]
 
 
 def _miss_slas(engine: Engine, want_ids: Sequence[str]) -> list[str]:
@@ -215,7 +222,7 @@ def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickRepor
     dagster_runs = this.launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
     heartbeats = this.engine.heartbeats.last([launch.launch_id for launch in out])
     for launch in out:
-        with report.set_aside.guard(f"launch {launch.launch_id}"):
+        with report.set_aside.guard(launch_name(launch.launch_id), kind=Subject.LAUNCH):
             id = launch.launch_id
             _look_after_one(this, launch, dagster_runs.get(id), heartbeats.get(id), now, report)
 
@@ -298,7 +305,7 @@ def _adopt(this: Pass, launch: LaunchView, aside: SetAside) -> list[str]:
     adopted: list[str] = []
     for run in runs:
         # What cannot be read has not finished: its folder stays for `gc --leftovers`.
-        with aside.guard(f"the data of job run {run.id}"):
+        with aside.guard(f"the data of job run {run.id}", kind=Subject.JOB_RUN):
             for success in this.remains.finished([run]):
                 if _handle(this.engine, c.SucceedJobRuns(runs=(success,))) is not None:
                     adopted += [output.ref for output in success.outputs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, BufferedRun, MadeWith, ManifestFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import Ref
 
@@ -310,6 +310,13 @@ class ArriveLots(Command, frozen=True, kw_only=True):
 
     arrivals: tuple[Arrival, ...]
     seen: dict[Ref, str | None] = {}
+
+
+class ChangeSetAside(Command, frozen=True, kw_only=True):
+    """Record the new reasons by which a location's tick sets subjects aside, and the subjects that it plans again (rule 11.7)."""
+
+    location: str
+    changes: tuple[AsideFact, ...]
 
 
 class InvokeMeta(Command, frozen=True, kw_only=True):

@@ -375,6 +375,22 @@ class DatasetRegistered(Fact, frozen=True, tag="DatasetRegistered"):
     resumed: tuple[str, ...] = ()
 
 
+class AsideFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Subjects of one kind with a new reason; without a reason they are set aside no longer."""
+
+    #: `set_aside.Subject`
+    kind: str
+    names: tuple[str, ...]
+    reason: str | None = None
+
+
+class SetAsideChanged(Fact, frozen=True, tag="SetAsideChanged"):
+    """The subjects that the ticks of a location set aside, or their reasons, changed (rule 11.7)."""
+
+    location: str
+    changes: tuple[AsideFact, ...]
+
+
 class MetaInvoked(Fact, frozen=True, tag="MetaInvoked"):
     """An invoke on the meta storage, with its results and writes. Its seq is the revision (rule 9.1)."""
 
@@ -418,6 +434,7 @@ AnyFact = (
     | LotArrived
     | ArcFired
     | DatasetRegistered
+    | SetAsideChanged
     | MetaInvoked
     | MetaCompacted
 )

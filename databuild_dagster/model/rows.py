@@ -285,7 +285,24 @@ class ArcRow(msgspec.Struct, gc=False):
     removed_at: float | None = None
 
 
-Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow
+class AsideRow(msgspec.Struct, gc=False):
+    """A subject that the ticks of a location set aside, or did once (rule 11.7)."""
+
+    TABLE: ClassVar[str] = "set_aside"
+
+    id: int
+    #: `set_aside.subject_of` of the next three.
+    subject: str
+    kind: str
+    name: str
+    location: str
+    #: None while it is planned.
+    reason: str | None = None
+    #: The time of the last change.
+    since: float = 0.0
+
+
+Row = DatasetRow | RefRow | InstanceRow | JobRunRow | LaunchRow | WantRow | TaintRow | ArcRow | AsideRow
 
 #: The machines whose moves are rows of history, by table (rule 3.2).
 MACHINES: dict[str, Machine[Any, Any]] = {InstanceRow.TABLE: INSTANCE, WantRow.TABLE: WANT, JobRunRow.TABLE: JOB_RUN}

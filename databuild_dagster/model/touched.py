@@ -28,6 +28,7 @@ _OfOthers = (
     | e.PartitionsResumed
     | e.ArcFired
     | e.DatasetRegistered
+    | e.SetAsideChanged
     | e.MetaInvoked
     | e.MetaCompacted
 )

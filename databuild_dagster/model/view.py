@@ -14,6 +14,7 @@ from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import (
     ArcRow,
+    AsideRow,
     DatasetRow,
     DelegationRow,
     InstanceRow,
@@ -48,6 +49,8 @@ class Registered(Protocol):
     def arcs(self, assets: Iterable[str]) -> dict[str, ArcRow]: ...
     #: The arcs that are not removed, in the order of their registration.
     def arcs_in_force(self) -> list[ArcRow]: ...
+    #: By `set_aside.subject_of`.
+    def asides(self, subjects: Iterable[str]) -> dict[str, AsideRow]: ...
     #: Takes (arc, source instance, event).
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None: ...
 

@@ -10,7 +10,8 @@ from enum import Enum
 
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
-#: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, and wants that are kept.
+#: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
+#: and reasons to set aside.
 LOG_VERSION = 4
 #: Version of the projections; with another one the tables have to be computed again.
 PROJECTION_VERSION = 9
@@ -26,6 +27,11 @@ BITS = 20
 #: Tables outside the log (`heartbeats`), which no transaction locks: in a file beside SQLite's, or beside PostgreSQL's tables,
 #: where they survive a crash: the judge takes a launch without a heartbeat for lost.
 HEARTBEATS, HEARTBEAT_COLUMNS = PREFIX + "heartbeats", "(launch_id TEXT PRIMARY KEY, at FLOAT NOT NULL)"
+TRIES, TRY_COLUMNS = (
+    PREFIX + "tries",
+    "(location TEXT NOT NULL, name TEXT NOT NULL, n INTEGER NOT NULL, at FLOAT NOT NULL, again_at FLOAT NOT NULL, "
+    "PRIMARY KEY (location, name))",
+)
 SESSIONS, SESSION_COLUMNS = (
     PREFIX + "sessions",
     "(dagster_run_id TEXT NOT NULL, address TEXT NOT NULL, holder TEXT NOT NULL, at FLOAT NOT NULL, "

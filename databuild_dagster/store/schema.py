@@ -19,7 +19,15 @@ from databuild_dagster.model import rows
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, PREFIX, SESSION_COLUMNS, SESSIONS
+from databuild_dagster.store.format import (
+    HEARTBEAT_COLUMNS,
+    HEARTBEATS,
+    PREFIX,
+    SESSION_COLUMNS,
+    SESSIONS,
+    TRIES,
+    TRY_COLUMNS,
+)
 
 metadata = sa.MetaData()
 
@@ -120,7 +128,7 @@ GUARDS = {
     "postgresql": (
         *(
             f"CREATE TABLE IF NOT EXISTS {name} {columns}"
-            for name, columns in ((HEARTBEATS, HEARTBEAT_COLUMNS), (SESSIONS, SESSION_COLUMNS))
+            for name, columns in ((HEARTBEATS, HEARTBEAT_COLUMNS), (SESSIONS, SESSION_COLUMNS), (TRIES, TRY_COLUMNS))
         ),
         _refusing(f"{PREFIX}events_refuse", _NO_CHANGE),
         _refusing(f"{PREFIX}events_only_next", _ONLY_NEXT, _IS_NOT_NEXT),
@@ -196,6 +204,10 @@ pauses = _table("pauses", get_type_hints(rows.PauseRow), key=("ref", "seq"))
 _index("pauses_open", pauses.c.dataset_id, where="ended_seq IS NULL")
 
 arcs = _entities(rows.ArcRow, unique="asset")
+
+set_aside = _entities(rows.AsideRow, unique="subject")
+# Those that are set aside now are few of those that ever were.
+_index("set_aside_now", set_aside.c.name, where="reason IS NOT NULL")
 #: The source instances that have woken an arc, each once by the key.
 arc_firings = _table("arc_firings", {"arc_id": int, "instance_id": int, "seq": int}, key=("arc_id", "instance_id"))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from databuild_dagster.model.rows import (
     ArcRow,
+    AsideRow,
     DatasetRow,
     InstanceRow,
     JobRunRow,
@@ -39,12 +40,14 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
         self.seq = 0
         self._numbered, self._number, self._place = -1, -1, (0, 0)
         self._datasets, self._arcs = RowSet(builds.DATASETS, connection), RowSet(builds.ARCS, connection)
+        self._asides = RowSet(builds.ASIDES, connection)
         self._refs, self._instances = RowSet(builds.REFS, connection), RowSet(builds.INSTANCES, connection)
         self._job_runs, self._launches = RowSet(builds.JOB_RUNS, connection), RowSet(builds.LAUNCHES, connection)
         self._wants, self._taints = RowSet(wants.WANTS, connection), RowSet(taints.TAINTS, connection)
         self._rows = {
             DatasetRow: self._datasets,
             ArcRow: self._arcs,
+            AsideRow: self._asides,
             RefRow: self._refs,
             InstanceRow: self._instances,
             JobRunRow: self._job_runs,

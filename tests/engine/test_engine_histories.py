@@ -17,7 +17,7 @@ from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
-from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import AsideFact, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
@@ -145,6 +145,11 @@ class Histories(RuleBasedStateMachine):
     def pause(self, refs, seconds, terminate):
         until = None if seconds is None else self.world.clock.now + seconds
         self.do(c.PausePartitions(refs=refs, reason="its source is wrong", until=until, terminate=terminate))
+
+    @rule(refs=some_refs, reason=st.sampled_from([None, "it raised", "it is gone"]))
+    def set_aside(self, refs, reason):
+        changes = (AsideFact(kind="ref", names=refs, reason=reason),)
+        self.do(c.ChangeSetAside(location=HERE, changes=changes))
 
     @rule(ref=st.sampled_from(REFS))
     def resume(self, ref):

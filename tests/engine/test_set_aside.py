@@ -110,12 +110,9 @@ def test_a_definition_or_a_mapping_that_raises_sets_its_refs_aside_only(make_wor
     report = Orchestrator(world).tick()
 
     assert report.set_aside == {"bad": "ValueError: the zones do not match"}
-    assert (
-        "set aside until the next tick: ValueError: the zones do not match"
-        in explain(world.engine, "bad").causes[0].why
-    )
+    assert "set aside for now: ValueError: the zones do not match" in explain(world.engine, "bad").causes[0].why
     assert world.states("bad", "good") == [None, BUILDING]
-    assert report.set_aside.sentences() == ["Set aside until the next tick: bad: ValueError: the zones do not match"]
+    assert report.set_aside.sentences() == ["Set aside for now: bad: ValueError: the zones do not match"]
 
 
 def test_an_arc_whose_mapping_raises_fires_when_it_answers_again(make_world, monkeypatch):
@@ -134,7 +131,7 @@ def test_an_arc_whose_mapping_raises_fires_when_it_answers_again(make_world, mon
     here.tick()
     here.tick()
 
-    assert (held.fired, list(held.set_aside)) == (["good"], ["bad"])
+    assert (held.fired, list(held.set_aside)) == (["good"], ["arc bad"])
     assert fired_by(world.store, "good") == fired_by(world.store, "bad") == [first, second]
 
 

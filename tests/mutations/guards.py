@@ -30,6 +30,7 @@ class Guard:
 # Test files move more often than rules do, so each has one name here.
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
+ASIDE = "tests/engine/test_aside_reasons.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/warehouse/test_copies.py"
@@ -551,9 +552,33 @@ GUARDS = (
         "an arc that raised loses its place in the log",
         "11.5",
         "engine/arcs.py",
-        "for arc in arcs if arc.asset not in aside}",
+        "for arc in arcs if arc_name(arc.asset) not in aside}",
         "for arc in arcs}",
         (SET_ASIDE,),
+    ),
+    Guard(
+        "each tick records the same reason again",
+        "11.7",
+        "model/set_aside.py",
+        'return _UNSTEADY.sub("#", one) == _UNSTEADY.sub("#", other)',
+        "return False",
+        (ASIDE,),
+    ),
+    Guard(
+        "a ref that raises is tried by each tick",
+        "11.7",
+        "engine/aside_reasons.py",
+        "doublings = n_tries - TRIES_WITHOUT_PAUSE - 1",
+        "doublings = -1",
+        (ASIDE,),
+    ),
+    Guard(
+        "a ref that a tick did not look at counts as planned again",
+        "11.7",
+        "engine/aside_reasons.py",
+        "return before.name not in due",
+        "return True",
+        (ASIDE,),
     ),
     Guard(
         "one asset's due refs fill the look of a tick",

@@ -153,6 +153,10 @@ STORED = [
         '{"type":"DatasetRegistered","location":"here","datasets":[{"asset":"a","job":"a","location":"here","kind":"ours","partitions":null,"inputs":[],"code_version":"1","max_partitions_per_launch":1000,"concurrency":null}],"removed":["b"]}',
     ),
     (
+        "SetAsideChanged",
+        '{"type":"SetAsideChanged","location":"here","changes":[{"kind":"ref","names":["a"],"reason":"it raised"},{"kind":"arc","names":["arc b"]}]}',
+    ),
+    (
         "MetaInvoked",
         '{"type":"MetaInvoked","answers":[true,3,null],"cleared":["a."],"removed":["b"],"puts":{"c":"AAE="}}',
     ),

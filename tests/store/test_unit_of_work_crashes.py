@@ -7,7 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import meta_storage as m
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.events import Arrival, BufferedRun, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
@@ -111,6 +111,9 @@ COMMANDS = {
     ),
     c.ArriveLots: lambda w: c.ArriveLots(arrivals=(Arrival(job_run_id=w.ids(), ref="i", origin="outside"),)),
     c.ReplaceFiles: lambda w: c.ReplaceFiles(ref="c", uuid=w.uuid("c"), job_run_id=w.ids(), manifest=COMPLETE),
+    c.ChangeSetAside: lambda w: c.ChangeSetAside(
+        location=HERE, changes=(AsideFact(kind="ref", names=("a", "c"), reason="it raised"),)
+    ),
     c.InvokeMeta: lambda w: c.InvokeMeta(
         statements=(
             m.do(m.RemovePrefix("some/"), m.Put("new", b"1"), m.Put("old", b"2"), m.Remove("other")),

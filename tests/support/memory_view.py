@@ -18,6 +18,7 @@ from databuild_dagster.model.meta_storage import Entry
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import (
     ArcRow,
+    AsideRow,
     DatasetRow,
     DelegationRow,
     InstanceRow,
@@ -43,6 +44,7 @@ KEYS: dict[type[Row], str] = {
     WantRow: "want_id",
     TaintRow: "taint_id",
     ArcRow: "asset",
+    AsideRow: "subject",
 }
 
 
@@ -121,6 +123,9 @@ class MemoryView:
 
     def arcs_in_force(self) -> list[ArcRow]:
         return [row for row in self.rows[ArcRow] if not row.removed]
+
+    def asides(self, subjects: Iterable[str]) -> dict[str, AsideRow]:
+        return self.rows[AsideRow].keys(subjects)
 
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
         for arc_id, instance_id, seq in firings:

@@ -77,8 +77,8 @@ class PostgresServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-#: A schema that a test has pulled to pieces is not used again. All but one of ours, and two for heartbeats.
-N_TABLES = len(our.metadata.tables) + 1
+#: A schema that a test has pulled to pieces is not used again. All but one of ours, and three beside the log.
+N_TABLES = len(our.metadata.tables) + 2
 N_GUARDS = 4
 
 

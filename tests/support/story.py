@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
-from databuild_dagster.model.events import Arrival, MadeWith, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
@@ -63,6 +63,7 @@ def tell(world: World) -> None:
     _arcs(world)
     _meta_storage(world)
     _registrations(world)
+    _set_aside(world)
     _still_going_on(world)
 
 
@@ -276,6 +277,15 @@ def _meta_storage(world: World) -> None:
     world.invoke(do(Put("a.second", b"3")), iif(exists("a.second"), do(Put("c", b"4"), Put("d", b"5"), yields=1)))
     _turn(world)
     world.invoke(do(RemovePrefix("a."), Put("a.third", "ü".encode()), Remove("d")))
+
+
+def _set_aside(world: World) -> None:
+    """Two refs and an arc are set aside, and the arc is followed again."""
+    refs = AsideFact(kind="ref", names=("a", "k"), reason="it raised")
+    arc = AsideFact(kind="arc", names=("arc woken",), reason="it raised")
+    world.handle(c.ChangeSetAside(location=HERE, changes=(refs, arc)))
+    _turn(world)
+    world.handle(c.ChangeSetAside(location=HERE, changes=(AsideFact(kind="arc", names=("arc woken",)),)))
 
 
 def _registrations(world: World) -> None:

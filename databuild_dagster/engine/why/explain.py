@@ -20,7 +20,7 @@ from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
-from databuild_dagster.engine.set_aside import SetAside, plannable
+from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
@@ -224,7 +224,7 @@ class _Following:
         known = look_up(self._queries, [ref], self._now)
         need, unbuildable = self._need(known, ref)
         why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
-        sentences = self._sentences(need, known, ref, why, leads_to, unbuildable)
+        sentences = self._sentences(need, known, ref, why, leads_to, unbuildable) + self._set_aside(need, known, ref)
         if ref in known.pauses:
             sentences.append(f"{pause_in_words(ref, known.pauses[ref])}; {to_resume(known.pauses[ref])}")
         if need.leads_to is LeadsTo.DECLARED:
@@ -232,6 +232,18 @@ class _Following:
             states = self._queries.states(leads_to)
             leads_to = [missing for missing in leads_to if states[missing] in LEASED | FAILING]
         return sentences, leads_to
+
+    def _set_aside(self, need: Need, known: Known, ref: Ref) -> list[str]:
+        """The reasons that ticks recorded for the ref, its arc or its launch, unless the next tick's own is known."""
+        if need.data is Data.LIVE:
+            return []
+        names = [arc_name(asset_of(ref)), *([] if ref in self._aside else [ref])]
+        if need.data is Data.BUILDING:
+            names.append(launch_name(known.job_runs[ref].launch_id))
+        return [
+            f"{'' if aside.name == ref else f'{aside.name} is '}set aside for now, since {when(aside.since)}: {aside.reason}"
+            for aside in self._queries.asides_of(names)
+        ]
 
     def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:
         """The row, and why no job can build the ref, if so."""
@@ -304,7 +316,7 @@ class _Following:
                 return [f"{why}; `databuild retry {ref}` opens it for another build"]
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
-                    return [f"{why}; set aside until the next tick: {unbuildable}"]
+                    return [f"{why}; set aside for now: {unbuildable}"]
                 return [f"{why}; nothing can build it any more: {unbuildable}"]
             case Reason.NOT_ARRIVED:
                 return [f"{why}; a lot of files from outside: it waits until they arrive"]

@@ -20,6 +20,7 @@ from databuild_dagster.model.decide.misses import miss_deps
 from databuild_dagster.model.decide.pauses import pause_partitions, resume_partitions
 from databuild_dagster.model.decide.removals import finish_removals, remove_manifests
 from databuild_dagster.model.decide.retries import retry_refs
+from databuild_dagster.model.decide.set_aside import change_set_aside
 from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
 from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
 from databuild_dagster.model.events import Fact
@@ -53,6 +54,7 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
     c.FireArcs: fire_arcs,
     c.ArriveLots: arrive_lots,
     c.ReplaceFiles: replace_files,
+    c.ChangeSetAside: change_set_aside,
     c.InvokeMeta: invoke_meta,
     c.CompactMeta: compact_meta,
 }

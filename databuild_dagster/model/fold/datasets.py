@@ -1,4 +1,4 @@
-"""Registered datasets, their arcs, and the meta storage (rules 5.7, 9.1, 10.5)."""
+"""Registered datasets, their arcs, subjects that are set aside, and the meta storage (rules 5.7, 9.1, 10.5, 11.7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import msgspec
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.rows import ArcRow, DatasetRow
+from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow
+from databuild_dagster.model.set_aside import subject_of
 
 _json = msgspec.json.Encoder()
 
@@ -53,6 +54,19 @@ def arc_fired(folding: Folding, fact: e.ArcFired) -> None:
     sources = folding.found(view.instances_by_uuid(uuids), uuids, "source instance")
     fired = folding.found(arcs, [firing.arc for firing in fact.firings], "followed arc")
     view.add_firings((fired[firing.arc].id, sources[firing.source].id, folding.seq) for firing in fact.firings)
+
+
+def set_aside_changed(folding: Folding, fact: e.SetAsideChanged) -> None:
+    view = folding.view
+    for change in fact.changes:
+        subjects = {subject_of(fact.location, change.kind, name): name for name in change.names}
+        known = view.asides(subjects)
+        for subject, name in subjects.items():
+            row = known.get(subject)
+            if row is None:
+                row = AsideRow(view.next_id(), subject, change.kind, name, fact.location)
+                view.add(row)
+            row.reason, row.since = change.reason, folding.at
 
 
 def meta_invoked(folding: Folding, fact: e.MetaInvoked) -> None:

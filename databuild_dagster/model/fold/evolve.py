@@ -54,6 +54,7 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.LotArrived: births.lot_arrived,
     e.ArcFired: datasets.arc_fired,
     e.DatasetRegistered: datasets.dataset_registered,
+    e.SetAsideChanged: datasets.set_aside_changed,
     e.MetaInvoked: datasets.meta_invoked,
     e.MetaCompacted: datasets.meta_compacted,
 }

@@ -1,6 +1,6 @@
-"""The last heartbeat of each launch (rule 6.9), and the sessions of a server with their processes.
+"""The last heartbeat of each launch (rule 6.9), the sessions of a server, and the tries of subjects that are set aside.
 
-They are outside the log: neither is a fact to keep, and a heartbeat must not wait for the lock of the log behind a long
+They are outside the log: none is a fact to keep, and a heartbeat must not wait for the lock of the log behind a long
 transaction.
 """
 
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS
+from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS, TRIES, TRY_COLUMNS
 
 _BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
@@ -31,8 +31,16 @@ _NOTE_SESSION = (
 _READ_SESSIONS = f"SELECT dagster_run_id, address, holder, at FROM {SESSIONS} ORDER BY at"
 _FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address = ?"
 
+_NOTE_TRY = (
+    f"INSERT INTO {TRIES} (location, name, n, at, again_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (location, name) "
+    "DO UPDATE SET n = excluded.n, at = excluded.at, again_at = excluded.again_at"
+)
+_READ_TRIES = f"SELECT name, n, at, again_at FROM {TRIES} WHERE location = ?"
+_FORGET_TRY = f"DELETE FROM {TRIES} WHERE location = ? AND name = ?"
+
 _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT ROWID"
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
+_CREATE_TRIES = f"CREATE TABLE IF NOT EXISTS {TRIES} {TRY_COLUMNS} WITHOUT ROWID"
 
 #: What SQLite says of a file that is no database, or a broken one.
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
@@ -55,8 +63,19 @@ class NotedSession(NamedTuple):
     at: float
 
 
+class Tries(NamedTuple):
+    """The tries in a row of a subject that a location's ticks set aside (rule 11.7)."""
+
+    name: str
+    n: int
+    #: The time of the last one.
+    at: float
+    #: A tick before this time does not try it.
+    again_at: float
+
+
 class Heartbeats:
-    """Last heartbeats by launch, and sessions in use. Raises `StoreUnusable`."""
+    """Last heartbeats by launch, sessions in use, and tries. Raises `StoreUnusable`."""
 
     def __init__(self, place: Database | FileAside) -> None:
         self._place = place
@@ -98,6 +117,17 @@ class Heartbeats:
         """Delete a session that has ended. A second call has no effect."""
         with self._place.aside() as connection:
             connection.execute(_FORGET_SESSION, (dagster_run_id, address))
+
+    def tries(self, location: str) -> dict[str, Tries]:
+        """By the names of the subjects that a location's ticks set aside."""
+        with self._place.aside() as connection:
+            return {row[0]: Tries(*row) for row in connection.execute(_READ_TRIES, (location,))}
+
+    def note_tries(self, location: str, tries: Iterable[Tries], forgotten: Iterable[str] = ()) -> None:
+        """Record tries of a location, and delete those of subjects that are planned again."""
+        with self._place.aside() as connection:
+            connection.executemany(_NOTE_TRY, [(location, *one) for one in tries])
+            connection.executemany(_FORGET_TRY, [(location, name) for name in forgotten])
 
 
 class FileAside:
@@ -157,7 +187,7 @@ class FileAside:
     def _opened(self, path: str) -> sqlite3.Connection:
         connection = connected(path)
         connection.execute("PRAGMA synchronous = OFF")
-        for statement in (_CREATE, _CREATE_SESSIONS):
+        for statement in (_CREATE, _CREATE_SESSIONS, _CREATE_TRIES):
             connection.execute(statement)
         ((found,),) = connection.execute("PRAGMA quick_check(1)")
         if found != "ok":

@@ -155,6 +155,11 @@ class PlanningQueries(PauseQueries):
         found = _DUE.by(self._all(sql, *asked))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)
 
+    def marked_due(self, refs: Iterable[Ref]) -> set[Ref]:
+        """The refs that an open want names and that can be built, perhaps later."""
+        sql = f"SELECT ref FROM {PREFIX}refs WHERE due = 1 AND ref IN (SELECT value FROM json_each(?))"
+        return {ref for (ref,) in self._all(sql, Keys(refs))}
+
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
         """Missing refs of the last dep miss of each ref that are due or leased by now (rule 6.3)."""
         sql = f"""

@@ -10,6 +10,7 @@ from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
 from databuild_dagster.store.queries.served import ServedQueries
+from databuild_dagster.store.queries.set_aside import AsideQueries
 from databuild_dagster.store.queries.taints import TaintQueries
 from databuild_dagster.store.queries.wants import WantQueries
 
@@ -25,5 +26,6 @@ class Queries(
     GapQueries,
     DatasetQueries,
     EventQueries,
+    AsideQueries,
 ):
     """Every query of the floors above. A function that needs one subject can take that subject alone."""

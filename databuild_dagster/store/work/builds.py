@@ -8,7 +8,7 @@ import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.rows import ArcRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
+from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.format import PREFIX, end_of_event
 from databuild_dagster.store.work.missing_rows import missing_row
@@ -17,6 +17,7 @@ from databuild_dagster.store.work.tables import Tables
 
 DATASETS = Shape(DatasetRow, "asset")
 ARCS = Shape(ArcRow, "asset")
+ASIDES = Shape(AsideRow, "subject")
 REFS = Shape(RefRow, "ref", InstanceState)
 INSTANCES = Shape(InstanceRow, "uuid", InstanceState)
 JOB_RUNS = Shape(JobRunRow, "job_run_id", JobRunState)
@@ -45,6 +46,7 @@ class DatasetWork(Tables):
 
     _datasets: RowSet[DatasetRow]
     _arcs: RowSet[ArcRow]
+    _asides: RowSet[AsideRow]
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
         return self._datasets.keys(assets)
@@ -62,6 +64,9 @@ class DatasetWork(Tables):
     def arcs_in_force(self) -> list[ArcRow]:
         self._arcs.flush()
         return self._arcs.fetch("removed = 0 ORDER BY id")
+
+    def asides(self, subjects: Iterable[str]) -> dict[str, AsideRow]:
+        return self._asides.keys(subjects)
 
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
         self._link(_ADD_FIRING, firings)

@@ -1,0 +1,36 @@
+"""The subjects that a tick can set aside, and when two reasons are the same (rule 11.7)."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class Subject(StrEnum):
+    """The kind of a subject."""
+
+    REF = "ref"
+    ARC = "arc"
+    LAUNCH = "launch"
+    #: It is overdue.
+    WANT = "want"
+    #: The data of a lost job run.
+    JOB_RUN = "job run"
+    #: A question about many refs or launches at once.
+    QUESTION = "question"
+
+
+#: Addresses, uuids and numbers, which may differ each time that the same code raises.
+_UNSTEADY = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-fA-F-]{16,}\b|[0-9]+")
+
+
+def same_reason(one: str | None, other: str | None) -> bool:
+    """Whether two reasons differ in nothing but addresses, uuids and numbers."""
+    if one is None or other is None or one == other:
+        return one == other
+    return _UNSTEADY.sub("#", one) == _UNSTEADY.sub("#", other)
+
+
+def subject_of(location: str, kind: str, name: str) -> str:
+    """The key of a subject. No part of it has a line break."""
+    return f"{kind}\n{location}\n{name}"

@@ -1,0 +1,44 @@
+"""The subjects that ticks set aside, with their reasons (rule 11.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from databuild_dagster.model.set_aside import Subject
+from databuild_dagster.store.backends.base import Keys
+from databuild_dagster.store.format import PREFIX
+from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.selection import Selection
+
+
+class Aside(NamedTuple):
+    """A subject that is set aside."""
+
+    kind: Subject
+    name: str
+    location: str
+    reason: str
+    #: The time at which this reason began.
+    since: float
+
+
+_ASIDE = Selection(Aside, "s")
+_FROM = f"FROM {PREFIX}set_aside s WHERE s.reason IS NOT NULL"
+
+
+class AsideQueries(Asking):
+    """Subjects that are set aside."""
+
+    def set_aside(self, location: str | None = None) -> list[Aside]:
+        """All, or those of a location, the oldest first."""
+        # By the index of those that are set aside now.
+        sql = f"""
+            SELECT {_ASIDE.columns} {_FROM} AND s.name > '' AND (CAST(? AS TEXT) IS NULL OR s.location = ?)
+            ORDER BY s.since, s.name"""
+        return _ASIDE.rows(self._all(sql, location, location))
+
+    def asides_of(self, names: Iterable[str]) -> list[Aside]:
+        """Those of these names, in any location."""
+        sql = f"SELECT {_ASIDE.columns} {_FROM} AND s.name IN (SELECT value FROM json_each(?)) ORDER BY s.since, s.name"
+        return _ASIDE.rows(self._all(sql, Keys(names)))
