@@ -91,6 +91,7 @@ class ModelWorld(World):
         for event in self.events:
             fold(view, event)
             view.unsettled.clear()
+            view.failed_upstream.clear()
         view.seq = len(self.events)
         return view
 
