@@ -1,31 +1,41 @@
 """Rules 4 to 6 for a handful of commands, written down without a database and without hurry.
 
-Refs are names that may only miss names before their own, so nothing waits for itself; every want that is asked for has no
-end and is as urgent as any other. Nothing is kept that could be counted, and everything is looked at until nothing changes.
+Every want that is asked for has no end and is as urgent as any other. A job builds one ref. Nothing is kept that could be counted, and everything is looked at until nothing changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from databuild_dagster.model import errors
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.states import FAILING, OPEN_WANTS, TAINTABLE, InstanceState, WantState
 
 _I, _W = InstanceState, WantState
+#: The refusal of a command; None if it is taken.
+Answer = type[Refused] | None
 
 #: Rule 6.8, and the pause after a dep miss whose refs came meanwhile (rule 6.5).
 BACKOFF_SECONDS, MAX_ATTEMPTS = 5.0, 3
 #: Rule 6.14.
 KEPT_SECONDS = 7 * 24 * 3600.0
 NEVER = float("inf")
+#: Rule 6.7.
+MAX_MISSES = 20
 
 
 @dataclass
 class NaiveRef:
-    """The canonical instance of a ref, or none."""
+    """An instance of a ref, or none yet."""
 
     state: InstanceState | None = None
+    #: Its job run has not begun.
+    is_queued: bool = False
     retry_at: float = 0.0
     attempts: int = 0
+    n_misses: int = 0
+    #: The cycle that it failed for.
+    cycle: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     was_live: bool = False
     taints: set[str] = field(default_factory=set)
@@ -53,11 +63,14 @@ class NaiveWant:
 
 
 class Naive:
-    """Each command returns whether it is taken; what is refused changes nothing."""
+    """Each command returns its refusal, or None; what is refused changes nothing."""
 
     def __init__(self, refs: tuple[str, ...]) -> None:
         self.now = 0.0
+        #: The canonical instances.
         self.refs = {ref: NaiveRef() for ref in refs}
+        #: All instances of each ref, oldest first.
+        self.history: dict[str, list[NaiveRef]] = {ref: [] for ref in refs}
         self.wants: list[NaiveWant] = []
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
@@ -70,97 +83,149 @@ class Naive:
         self._settle()
         return want
 
-    def cancel(self, want: NaiveWant) -> bool:
-        """Rule 6.14: what failed is withdrawn, if wants are kept for it."""
+    def cancel(self, want: NaiveWant, *, terminate: bool) -> Answer:
+        """Rules 6.10, 6.14: what failed is withdrawn, if wants are kept for it."""
         kept = [other for other in self.wants if other.is_open and want in other.kept_for]
+        ending = []
         if want.is_open:
-            want.state = _W.CANCELED
+            ending.append(want)
         elif kept and not want.is_withdrawn:
             want.is_withdrawn = True
         else:
-            return False
+            return errors.WantEnded
         for other in kept:
             if all(served.is_withdrawn for served in other.kept_for):
-                other.state = _W.CANCELED
+                ending.append(other)
+        for other in ending:
+            other.state = _W.CANCELED
         self._settle()
-        return True
+        # A ref that a waiting one misses has its derivative want by now.
+        needless = [ref for other in ending for ref in other.refs if not self._is_wanted(ref)]
+        self._stop(needless if terminate else [])
+        return None
 
-    def start(self, ref: str) -> bool:
-        """A new instance, running at once."""
+    def buffer(self, ref: str) -> bool:
+        """A new instance, whose job run waits to begin."""
         if ref not in self.due():
             return False
         before = self.refs[ref]
-        self.refs[ref] = NaiveRef(_I.BUILDING, attempts=before.attempts)
+        self.refs[ref] = NaiveRef(_I.BUILDING, is_queued=True, attempts=before.attempts, n_misses=before.n_misses)
+        self.history[ref].append(self.refs[ref])
         self._settle()
         return True
 
-    def succeed(self, ref: str) -> bool:
+    def begin(self, ref: str) -> None:
+        self.refs[ref].is_queued = False
+
+    def succeed(self, ref: str) -> Answer:
         return self._end(ref, _I.LIVE)
 
-    def fail(self, ref: str, *, transient: bool) -> bool:
+    def fail(self, ref: str, *, transient: bool) -> Answer:
         row = self.refs[ref]
-        if row.state is not _I.BUILDING:
-            return False
+        if not self._runs(ref):
+            return errors.StaleJobRun
         row.attempts += 1
         if transient and row.attempts < MAX_ATTEMPTS:
             row.retry_at = self.now + BACKOFF_SECONDS * 2 ** (row.attempts - 1)
             return self._end(ref, _I.UP_FOR_RETRY)
         return self._end(ref, _I.FAILED)
 
-    def miss(self, ref: str, missing: tuple[str, ...]) -> bool:
+    def miss(self, ref: str, missing: tuple[str, ...]) -> Answer:
+        """Rules 6.5, 6.7"""
         row = self.refs[ref]
-        if row.state is not _I.BUILDING:
-            return False
-        states = {self.refs[item].state for item in missing}
+        if not self._runs(ref):
+            return errors.StaleJobRun
         row.missing = missing
-        if states & FAILING:
-            return self._end(ref, _I.UPSTREAM_FAILED)
+        row.n_misses += 1
+        states = {self.refs[item].state for item in missing}
+        if row.n_misses > MAX_MISSES:
+            return self._end(ref, _I.FAILED)
         if states == {_I.LIVE}:
             row.retry_at = self.now + BACKOFF_SECONDS
             return self._end(ref, _I.UP_FOR_RETRY)
-        return self._end(ref, _I.UPSTREAM_BUILDING)
+        row.state = _I.UPSTREAM_BUILDING
+        cycles = {item: cycle for item in self.refs if (cycle := self._shortest_cycle(item))}
+        for item, cycle in cycles.items():
+            self.refs[item].state, self.refs[item].cycle = _I.FAILED, cycle
+        if states & FAILING and not cycles:
+            row.state = _I.UPSTREAM_FAILED
+        self._settle()
+        return None
 
-    def taint(self, refs: tuple[str, ...], taint: str) -> bool:
-        if any(self.refs[ref].state not in TAINTABLE for ref in refs):
-            return False
+    def cancel_job_run(self, ref: str, *, keep_wants: bool, fail_missed: bool) -> Answer:
+        """Rule 6.10"""
+        if self.refs[ref].state is not _I.BUILDING:
+            return errors.JobRunEnded
+        if fail_missed and self._is_missed(ref):
+            self.refs[ref].is_queued = False
+            return self._end(ref, _I.FAILED)
+        for want in self.wants:
+            if want.is_open and ref in want.refs and not keep_wants:
+                want.state = _W.CANCELED
+        self._stop([ref])
+        return None
+
+    def taint(self, refs: tuple[str, ...], taint: str) -> Answer:
+        """Rule 7.1: the table."""
+        for state in (self.refs[ref].state for ref in refs):
+            if state in (_I.BUILDING, _I.UPSTREAM_BUILDING):
+                return errors.BeingBuilt
+            if state not in TAINTABLE:
+                return errors.NothingToTaint
         for ref in refs:
             row = self.refs[ref]
             if row.state is _I.LIVE:
                 self._reopen(ref)
             row.state = _I.TAINTED
-            row.attempts = 0
+            row.attempts = row.n_misses = 0
             row.taints.add(taint)
         self._settle()
-        return True
+        return None
 
-    def untaint(self, taint: str) -> bool:
-        carrying = [row for row in self.refs.values() if taint in row.taints]
-        if not any(row.was_live for row in carrying):
-            return False
+    def untaint(self, taint: str) -> Answer:
+        carrying = [row for rows in self.history.values() for row in rows if taint in row.taints]
+        canonical = [row for row in carrying if any(row is item for item in self.refs.values())]
+        if not any(row.was_live for row in canonical):
+            return errors.NothingToUntaint
         for row in carrying:
             row.taints.remove(taint)
+        for row in canonical:
             if row.was_live and not row.taints and row.state is _I.TAINTED:
                 row.state = _I.LIVE
         self._settle()
-        return True
+        return None
 
-    def pause(self, refs: tuple[str, ...], seconds: float | None, *, terminate: bool) -> bool:
-        """Rule 6.13; each job run here runs, so none ends without `terminate`."""
-        if (seconds is not None and seconds <= 0) or any(self.is_paused(ref) for ref in refs):
-            return False
-        self.pauses.update(dict.fromkeys(refs, float("inf") if seconds is None else self.now + seconds))
-        for row in (self.refs[ref] for ref in refs if terminate):
-            if row.state is _I.BUILDING:
-                row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
+    def revert(self, ref: str, at: int) -> Answer:
+        """Rule 7.4, to one of the instances of the ref."""
+        instance = self.history[ref][at]
+        if instance is self.refs[ref]:
+            return errors.AlreadyCanonical
+        if self.refs[ref].state in (_I.BUILDING, _I.UPSTREAM_BUILDING):
+            return errors.BeingBuilt
+        if not instance.was_live:
+            return errors.CannotRevert
+        self.refs[ref] = instance
+        instance.state, instance.attempts, instance.n_misses = _I.LIVE, 0, 0
+        instance.taints.clear()
         self._settle()
-        return True
+        return None
 
-    def resume(self, refs: tuple[str, ...]) -> bool:
+    def pause(self, refs: tuple[str, ...], seconds: float | None, *, terminate: bool) -> Answer:
+        """Rule 6.13"""
+        if seconds is not None and seconds <= 0:
+            return errors.InvalidRequest
+        if any(self.is_paused(ref) for ref in refs):
+            return errors.AlreadyPaused
+        self.pauses.update(dict.fromkeys(refs, float("inf") if seconds is None else self.now + seconds))
+        self._stop([ref for ref in refs if terminate or self.refs[ref].is_queued])
+        return None
+
+    def resume(self, refs: tuple[str, ...]) -> Answer:
         if not all(self.is_paused(ref) for ref in refs):
-            return False
+            return errors.NotPaused
         for ref in refs:
             del self.pauses[ref]
-        return True
+        return None
 
     def is_paused(self, ref: str) -> bool:
         return self.now < self.pauses.get(ref, 0.0)
@@ -177,15 +242,46 @@ class Naive:
 
     # What follows
 
-    def _end(self, ref: str, state: InstanceState) -> bool:
+    def _runs(self, ref: str) -> bool:
+        return self.refs[ref].state is _I.BUILDING and not self.refs[ref].is_queued
+
+    def _end(self, ref: str, state: InstanceState) -> Answer:
         row = self.refs[ref]
-        if row.state is not _I.BUILDING:
-            return False
+        if not self._runs(ref):
+            return errors.StaleJobRun
         row.state = state
         if state is _I.LIVE:
-            row.was_live, row.attempts = True, 0
+            row.was_live, row.attempts, row.n_misses = True, 0, 0
         self._settle()
-        return True
+        return None
+
+    def _stop(self, refs: list[str]) -> None:
+        """The job runs of these refs are canceled, if they have not ended."""
+        for row in (self.refs[ref] for ref in refs):
+            if row.state is _I.BUILDING:
+                row.state, row.is_queued, row.retry_at = _I.UP_FOR_RETRY, False, 0.0
+        self._settle()
+
+    def _is_missed(self, ref: str) -> bool:
+        """Whether a waiting ref with an open want misses it."""
+        return any(
+            row.state is _I.UPSTREAM_BUILDING and ref in row.missing and self._is_wanted(other)
+            for other, row in self.refs.items()
+        )
+
+    def _shortest_cycle(self, ref: str) -> tuple[str, ...]:
+        """Rule 6.7: the smallest of the shortest cycles of waiting refs on which a ref lies."""
+        found: list[tuple[str, ...]] = []
+        paths = [(ref,)]
+        for path in paths:
+            row = self.refs[path[-1]]
+            for item in row.missing if row.state is _I.UPSTREAM_BUILDING else ():
+                if item == ref:
+                    at = path.index(min(path))
+                    found.append((*path[at:], *path[:at]))
+                elif item not in path:
+                    paths.append((*path, item))
+        return min(found, key=lambda cycle: (len(cycle), cycle), default=())
 
     def _is_wanted(self, ref: str) -> bool:
         return any(want.is_open and ref in want.refs for want in self.wants)
@@ -238,12 +334,14 @@ class Naive:
         return _W.IDLE
 
     def _release(self) -> bool:
-        """Rule 6.4: a lease without an open want ends."""
+        """Rules 6.4, 6.10: a lease without an open want ends, unless its job run runs."""
         unwanted = [
-            row for ref, row in self.refs.items() if row.state is _I.UPSTREAM_BUILDING and not self._is_wanted(ref)
+            row
+            for ref, row in self.refs.items()
+            if (row.state is _I.UPSTREAM_BUILDING or row.is_queued) and not self._is_wanted(ref)
         ]
         for row in unwanted:
-            row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
+            row.state, row.is_queued, row.retry_at = _I.UP_FOR_RETRY, False, 0.0
         return bool(unwanted)
 
     def _keep(self) -> bool:

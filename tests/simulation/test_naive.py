@@ -38,15 +38,18 @@ class Compared(RuleBasedStateMachine):
         self.naive = Naive(REFS)
         self.naive.now = self.world.clock.now
         self.wants = []
+        #: Ref to its instances, oldest first.
+        self.uuids = {ref: [] for ref in REFS}
         self.taints = []
 
-    def both(self, command, is_taken):
+    def both(self, command, refusal):
+        """Both take it, or refuse it by the same error."""
         try:
             self.world.handle(command)
-        except Refused:
-            assert not is_taken
+        except Refused as refused:
+            assert type(refused) is refusal
         else:
-            assert is_taken
+            assert refusal is None
 
     def job_run(self, ref):
         """The one that made the canonical instance; any id where there is none."""
@@ -57,19 +60,23 @@ class Compared(RuleBasedStateMachine):
         outcome = self.world.handle(c.CreateWants(wants=(refs,), ttl_seconds=None, fail_fast=fail_fast))
         self.wants.append((outcome.want_ids[0], self.naive.want(refs, fail_fast=fail_fast)))
 
-    @rule(at=which)
-    def cancel(self, at):
+    @rule(at=which, terminate=st.booleans())
+    def cancel(self, at, terminate):
         if self.wants:
             want_id, want = self.wants[at % len(self.wants)]
-            self.both(c.CancelWants(ids=(want_id,)), self.naive.cancel(want))
+            command = c.CancelWants(ids=(want_id,), terminate=terminate)
+            self.both(command, self.naive.cancel(want, terminate=terminate))
 
-    @rule(ref=a_ref)
-    def start(self, ref):
+    @rule(ref=a_ref, begins=st.sampled_from([True, True, False]))
+    def start(self, ref, begins=True):
         launch = self.world.launch_of(ref)
         is_taken = bool(self.world.handle(launch).events)
+        assert is_taken == self.naive.buffer(ref)
         if is_taken:
+            self.uuids[ref].append(self.world.uuid(ref))
+        if is_taken and begins:
             self.world.start_launch(launch.launch_id)
-        assert is_taken == self.naive.start(ref)
+            self.naive.begin(ref)
 
     @rule(at=which)
     def start_what_is_due(self, at):
@@ -88,12 +95,12 @@ class Compared(RuleBasedStateMachine):
             failure = c.RunFailure(job_run, "it raised", kind)
             self.both(c.FailJobRuns(failures=(failure,)), self.naive.fail(ref, transient=kind == "transient"))
 
-    @rule(ref=st.sampled_from(REFS[1:]), at=which, several=st.booleans())
-    def miss(self, ref, at, several):
-        """Only what has a name before its own."""
+    @rule(ref=a_ref, at=which, several=st.booleans(), in_order=st.booleans())
+    def miss(self, ref, at, several, in_order=True):
+        """In order, only what has a name before its own: no cycle is closed then."""
         if job_run := self.job_run(ref):
-            earlier = REFS[: REFS.index(ref)]
-            missing = tuple(dict.fromkeys(earlier[number % len(earlier)] for number in (at, at // 7)[: 1 + several]))
+            others = (REFS[: REFS.index(ref)] if in_order else REFS) or REFS
+            missing = tuple(dict.fromkeys(others[number % len(others)] for number in (at, at // 7)[: 1 + several]))
             self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
 
     @rule(ref=st.sampled_from(REFS[2:]), at=which, fail_fast=st.booleans())
@@ -103,6 +110,16 @@ class Compared(RuleBasedStateMachine):
         self.start(ref)
         self.miss(ref, at, True)
 
+    @rule(refs=st.lists(a_ref, min_size=2, max_size=3, unique=True), at=which)
+    def wait_for_each_other(self, refs, at):
+        """The last dep miss closes a cycle, and perhaps a second one."""
+        for ref, item in zip(refs, (*refs[1:], refs[0]), strict=True):
+            self.want((ref,), False)
+            self.start(ref)
+            if job_run := self.job_run(ref):
+                missing = tuple(dict.fromkeys((item, REFS[at % len(REFS)])))
+                self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
+
     @rule(at=which)
     def fail_what_is_waited_for(self, at):
         missing = {item for row in self.naive.refs.values() if row.state is _WAITS for item in row.missing}
@@ -110,14 +127,44 @@ class Compared(RuleBasedStateMachine):
             self.start(due[at % len(due)])
             self.fail(due[at % len(due)], "hard")
 
+    @rule(ref=a_ref, how=st.sampled_from(["by a person", "to retry", "by an interrupt"]))
+    def cancel_job_run(self, ref, how):
+        keep_wants, fail_missed = how == "to retry", how == "by a person"
+        if job_run := self.job_run(ref):
+            command = c.CancelJobRuns(job_run_ids=(job_run,), keep_wants=keep_wants, fail_missed=fail_missed)
+            self.both(command, self.naive.cancel_job_run(ref, keep_wants=keep_wants, fail_missed=fail_missed))
+
+    @rule(at=which, how=st.sampled_from(["by a person", "by a person", "to retry", "by an interrupt"]))
+    def cancel_what_is_waited_for(self, at, how):
+        missing = {item for row in self.naive.refs.values() if row.state is _WAITS for item in row.missing}
+        if refs := sorted(missing):
+            self.start(refs[at % len(refs)], at % 2 == 0)
+            self.cancel_job_run(refs[at % len(refs)], how)
+
     @rule(refs=some_refs)
     def taint(self, refs):
         taint_id = self.world.ids()
-        self.taints.append(taint_id)
         command = c.TaintPartitions(refs=refs, reason="it looks wrong", taint_id=taint_id)
-        if not self.naive.taint(refs, taint_id):
-            self.taints.remove(taint_id)
-        self.both(command, taint_id in self.taints)
+        refusal = self.naive.taint(refs, taint_id)
+        self.both(command, refusal)
+        if refusal is None:
+            self.taints.append(taint_id)
+
+    @rule(ref=a_ref, at=which)
+    def replace_and_revert(self, ref, at):
+        """Common, and rare among single commands."""
+        for _ in range(2):
+            self.taint((ref,))
+            self.want((ref,), False)
+            self.start(ref)
+            self.succeed(ref)
+        self.revert(ref, at)
+
+    @rule(ref=a_ref, at=which)
+    def revert(self, ref, at):
+        if uuids := self.uuids[ref]:
+            command = c.RevertCanonical(ref=ref, uuid=uuids[at % len(uuids)])
+            self.both(command, self.naive.revert(ref, at % len(uuids)))
 
     @rule(at=which)
     def untaint(self, at):
@@ -150,6 +197,10 @@ class Compared(RuleBasedStateMachine):
         states = {ref: row.state for ref, row in self.naive.refs.items()}
         assert self.world.queries.states(REFS) == states
         assert set(self.world.due()) == self.naive.due()
+        for ref, row in self.naive.refs.items():
+            if row.cycle:
+                reason = f"a cycle of dep misses: {' → '.join((*row.cycle, row.cycle[0]))}"
+                assert self.world.canonical(ref).reason == reason
         paused = self.world.queries.paused(REFS, self.world.clock.now)
         assert set(paused) == set(filter(self.naive.is_paused, REFS))
         for want_id, want in self.wants:
