@@ -72,6 +72,8 @@ class Naive:
         #: All instances of each ref, oldest first.
         self.history: dict[str, list[NaiveRef]] = {ref: [] for ref in refs}
         self.wants: list[NaiveWant] = []
+        #: Ref to the missing refs of its last dep miss, whatever became of it (rule 6.3).
+        self.learned: dict[str, set[str]] = {ref: set() for ref in refs}
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
 
@@ -135,7 +137,7 @@ class Naive:
         row = self.refs[ref]
         if not self._runs(ref):
             return errors.StaleJobRun
-        row.missing = missing
+        row.missing, self.learned[ref] = missing, set(missing)
         row.n_misses += 1
         states = {self.refs[item].state for item in missing}
         if row.n_misses > MAX_MISSES:
@@ -200,7 +202,7 @@ class Naive:
         instance = self.history[ref][at]
         if instance is self.refs[ref]:
             return errors.AlreadyCanonical
-        if self.refs[ref].state in (_I.BUILDING, _I.UPSTREAM_BUILDING):
+        if self.is_leased(ref):
             return errors.BeingBuilt
         if not instance.was_live:
             return errors.CannotRevert
@@ -229,6 +231,14 @@ class Naive:
 
     def is_paused(self, ref: str) -> bool:
         return self.now < self.pauses.get(ref, 0.0)
+
+    def is_leased(self, ref: str) -> bool:
+        return self.refs[ref].state in (_I.BUILDING, _I.UPSTREAM_BUILDING)
+
+    def is_coming(self, ref: str) -> bool:
+        """Whether a ref is being built or, perhaps later, about to be."""
+        is_open = self.refs[ref].state in (None, _I.TAINTED, _I.UP_FOR_RETRY)
+        return self.is_leased(ref) or (is_open and self._is_wanted(ref))
 
     def due(self) -> set[str]:
         """Rules 4.5, 5.4, 6.13"""

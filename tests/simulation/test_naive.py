@@ -198,6 +198,9 @@ class Compared(RuleBasedStateMachine):
         assert self.world.queries.states(REFS) == states
         assert set(self.world.due()) == self.naive.due()
         for ref, row in self.naive.refs.items():
+            needs = self.world.queries.learned_inputs([ref], self.world.clock.now)
+            coming = set(filter(self.naive.is_coming, self.naive.learned[ref]))
+            assert {need.ref for need in needs} == coming
             if row.cycle:
                 reason = f"a cycle of dep misses: {' → '.join((*row.cycle, row.cycle[0]))}"
                 assert self.world.canonical(ref).reason == reason
