@@ -62,7 +62,15 @@ def test_a_seed_is_the_same_story_every_time(deck):
 
 def test_the_storm_knows_every_command():
     """An action that is not in it is not tried."""
-    of_the_tick = {"BufferLaunch", "BufferMissed", "ExpireWants", "FireArcs", "MissSlas", "LoseLaunches"}
+    of_the_tick = {
+        "BufferLaunch",
+        "BufferMissed",
+        "ExpireWants",
+        "FireArcs",
+        "MissSlas",
+        "LoseLaunches",
+        "ChangeSetAside",
+    }
     of_the_operations = {"InvokeMeta", "CompactMeta", "ReplaceFiles"}
     known = {cls.__name__ for cls in c.Command.__subclasses__()}
 

@@ -135,6 +135,8 @@ _REFS = r"(?P<refs>.*)"
 SENTENCES = (
     _row(r"; set aside until the next tick: ", Motion.BLOCKED, _cannot_be_planned),
     _row(r"; nothing can build it any more: ", Motion.BLOCKED, _is_gone),
+    # It is tried again later, so it moves unless another sentence blocks it.
+    _row(r"set aside for now, since ", Motion.MOVES, _any),
     _row(
         r"no orchestrator of location '(.*)' has ticked here",
         Motion.BLOCKED,
