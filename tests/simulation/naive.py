@@ -72,7 +72,7 @@ class Naive:
         #: All instances of each ref, oldest first.
         self.history: dict[str, list[NaiveRef]] = {ref: [] for ref in refs}
         self.wants: list[NaiveWant] = []
-        #: Ref to the missing refs of its last dep miss, whatever became of it (rule 6.3).
+        #: Ref to the missing refs of its last dep miss, also when that instance is gone (rule 6.3).
         self.learned: dict[str, set[str]] = {ref: set() for ref in refs}
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
@@ -383,7 +383,7 @@ class Naive:
         return bool(ended)
 
     def _requested_by(self, ref: str, lasting: list[NaiveWant]) -> set[NaiveWant]:
-        """The wants that somebody asked for, among those that end now, for a ref and for all that fails with it."""
+        """The wants that a request asked for, among those that end now, for a ref and for all that fails with it."""
         found, downstream = set(), [ref]
         for item in downstream:
             downstream += [
