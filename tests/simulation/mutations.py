@@ -363,11 +363,11 @@ MUTATIONS = (
             "rule 7.1",
         ),
         _with_torn_transactions,
-        seed=41,
+        seed=70,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
     Mutation(
-        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=1786
+        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=210
     ),
     Mutation(
         "invokes of operations do not look again",
@@ -383,7 +383,7 @@ MUTATIONS = (
     Mutation("what exists is not looked at", "11.5", ("explain", "I11"), _without_a_look_at_what_exists, seed=1),
     Mutation("orders that Dagster refuses are repeated", "11.5", ("I11",), _with_orders_that_dagster_refuses, seed=11),
     Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=41),
-    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=181),
+    Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=238),
 )
 
 
