@@ -13,7 +13,7 @@ from functools import partial
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.store.queries.planning import DueRef
+from databuild_dagster.store.queries.planning import DueRef, urgency
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Looks:
                 # At the end the next look begins with the most urgent ones again.
                 self.begin_again(id for id in ids if id not in cut_off)
         if len(by_place) > 1:
-            refs.sort(key=lambda ref: (-ref.priority, ref.deadline, ref.wanted_since, ref.ref))
+            refs.sort(key=urgency)
         return Look(refs, passed)
 
     def pass_over(self, look: Look, but: Collection[int] = ()) -> None:

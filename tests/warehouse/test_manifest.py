@@ -122,7 +122,7 @@ def test_the_record_has_the_fields_that_others_were_promised(warehouse):
             "state",
             "uri_type",
         ),
-        *("files", "created_at", "schema", "inputs", "comment", "children", "format"),
+        *("files", "created_at", "schema", "inputs", "comment", "children", "format", "adopted_from"),
     }
     assert set(record["files"][0]) == {"uri", "bytes", "rows", "checksum"}
 

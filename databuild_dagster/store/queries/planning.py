@@ -18,6 +18,8 @@ from databuild_dagster.store.selection import Selection
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
 MAX_PARTS = 100
+#: Up to so many due refs are read as they come, because dividing them costs more than reading them (0.1 ms).
+FEW = 100
 
 
 class DueRef(NamedTuple):
@@ -30,6 +32,11 @@ class DueRef(NamedTuple):
     wanted_since: float
     #: Row id of the last instance, if its call named inputs that are not declared.
     learned_id: int | None
+
+
+def urgency(ref: DueRef) -> tuple[int, float, float, Ref]:
+    """The order of launches (rule 11.1)."""
+    return -ref.priority, ref.deadline, ref.wanted_since, ref.ref
 
 
 class DueRefs(NamedTuple):
@@ -116,6 +123,9 @@ class PlanningQueries(PauseQueries):
         `most` is shared by the datasets that have due refs, in equal parts for up to `MAX_PARTS` of them. A dataset costs its
         part, however many of its refs are due, because the index has them in this order.
         """
+        ids = Keys(dataset_ids)
+        if not skipped and (few := self._few_due(ids, now, min(most, FEW))) is not None:
+            return DueRefs(few, most)
         sql = f"""
             WITH RECURSIVE with_due(id) AS (
                 SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1
@@ -132,8 +142,17 @@ class PlanningQueries(PauseQueries):
                     SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = d.ref AND p.ended_seq IS NULL AND p.until > ?)
                 ORDER BY d.priority DESC, d.deadline, d.wanted_since, d.ref LIMIT (SELECT size FROM part) OFFSET ?))
             ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
-        found = _DUE.by(self._all(sql, Keys(dataset_ids), now, most, now, now, now, skipped))
+        found = _DUE.by(self._all(sql, ids, now, most, now, now, now, skipped))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)
+
+    def _few_due(self, dataset_ids: Keys, now: float, most: int) -> list[DueRef] | None:
+        """All due refs of the datasets in the order of launches, or None if there are more than `most`."""
+        sql = f"""
+            SELECT {_DUE.columns} FROM {PREFIX}refs r
+            WHERE r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
+            AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ? LIMIT ?"""
+        refs = _DUE.rows(self._all(sql, dataset_ids, now, now, now, now, most + 1))
+        return sorted(refs, key=urgency) if len(refs) <= most else None
 
     def due_among(
         self, serving: Iterable[Ref], dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0

@@ -115,7 +115,7 @@ def walks(connection, statements):
     ]
     # The head of the log is a row.
     # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number; and the
-    # open wants have an index of their own, as has what was not removed to its end.
+    # open wants have an index of their own, as have the open pauses and what was not removed to its end.
     few = (
         "json_each",
         "databuild_datasets",
@@ -124,6 +124,7 @@ def walks(connection, statements):
         "SCAN head",
         "databuild_wants_expiring",
         "databuild_instances_unfinished",
+        "databuild_pauses_open",
     )
     return [
         step
