@@ -68,13 +68,14 @@ def start_intended(manager: DistributedOperationManager, entry: Entry) -> bool:
     intent = records.intent_of(entry.value or b"")
     if intent.type not in manager.types:
         return False
-    for attempt in range(MAX_RACES):
+    for _ in range(MAX_RACES):
+        # A lost race has used up its command id, in this pass or an earlier one.
+        command_id = f"{_command_of(intent)}.{manager.meta.get_all([entry.key]).revision}"
         try:
             statement = _statement(manager, entry, intent)
         except NewerOperation:
             return False
-        # A lost race has used up its command id.
-        answers = manager.meta.invoke_all([statement], command_id=f"{_command_of(intent)}.{attempt}")
+        answers = manager.meta.invoke_all([statement], command_id=command_id)
         if answers.value is not False or manager.meta.get(entry.key).value is None:
             return True
     return False
