@@ -10,8 +10,11 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import PausePartitions, ResumePartitions
-from databuild_dagster.model.pauses import is_whole
+from databuild_dagster.model.pauses import is_whole, names_of
 from databuild_dagster.model.refs import Ref
+
+#: Open job runs among which those of the paused refs are looked for.
+MAX_OPEN_RUNS = 10_000
 
 _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
 
@@ -38,7 +41,7 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     refs = names_to_pause(engine.queries, names)
     command = PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
     outcome = engine.handle(command, actor=this_user())
-    running = _still_running(engine)
+    running = _still_running(engine, refs)
     if as_json:
         emit({"refs": list(refs), "until": when(until), "canceled": list(outcome.canceled), "running": running})
         return
@@ -48,14 +51,13 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
     if running:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
-        click.echo(f"{ids}. `databuild job-run cancel --retry` cancels one.")
+        click.echo(f"{ids}. `databuild job-run cancel {running[0]} --retry` cancels the first.")
 
 
-def _still_running(engine: Engine) -> list[str]:
-    """The open job runs of paused refs."""
-    runs = engine.queries.job_runs(open_only=True)
-    paused = engine.queries.paused([ref for run in runs for ref in run.refs], engine.now())
-    return [run.id for run in runs if any(ref in paused for ref in run.refs)]
+def _still_running(engine: Engine, paused: tuple[Ref, ...]) -> list[str]:
+    """The open job runs that build one of the refs, the newest first."""
+    runs = engine.queries.job_runs(open_only=True, most=MAX_OPEN_RUNS)
+    return [run.id for run in runs if not set(paused).isdisjoint(names_of(run.refs))]
 
 
 def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:

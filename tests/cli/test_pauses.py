@@ -53,6 +53,19 @@ def test_a_build_of_a_paused_partition_names_the_pause_and_keeps_its_want(projec
     project.build(DAY)
 
 
+def test_a_pause_names_the_running_job_runs_of_its_own_refs(project: Project) -> None:
+    project.call("tick")
+    project.claim(DAYS[0])
+    project.claim(DAYS[1])
+    runs = {run["refs"][0]: run["id"] for run in project.ask("job-run", "list", "--open")}
+    assert project.ask("pause", DAYS[0], "--reason", "wrong")["running"] == [runs[DAYS[0]]]
+
+    second = project.call("pause", DAYS[1], "--reason", "wrong")
+
+    assert f"1 job run continues: {runs[DAYS[1]]}." in second.out
+    assert f"`databuild job-run cancel {runs[DAYS[1]]} --retry` cancels the first." in second.out
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
