@@ -133,7 +133,7 @@ def _row(words: str, motion: Motion, is_true: Callable[[World, str, re.Match[str
 
 _REFS = r"(?P<refs>.*)"
 SENTENCES = (
-    _row(r"; set aside until the next tick: ", Motion.BLOCKED, _cannot_be_planned),
+    _row(r"; set aside for now: ", Motion.BLOCKED, _cannot_be_planned),
     _row(r"; nothing can build it any more: ", Motion.BLOCKED, _is_gone),
     # It is tried again later, so it moves unless another sentence blocks it.
     _row(r"set aside for now, since ", Motion.MOVES, _any),
