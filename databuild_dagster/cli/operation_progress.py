@@ -196,13 +196,13 @@ def follow_ups_of(view: OperationView) -> list[dict[str, Any]]:
 
 def tell_follow_ups(view: OperationView) -> None:
     for follow_up in view.follow_ups:
-        type_id, dataset, id, refused = (getattr(follow_up, name) for name in follow_up.__struct_fields__)
-        if id is not None:
-            click.echo(f"It started {id}: `databuild operation watch {id}` shows it.")
-        elif refused:
-            click.echo(f"It could not start {type_id} on {dataset}: {refused}")
+        what = f"{follow_up.type} on {follow_up.dataset}"
+        if follow_up.operation is not None:
+            click.echo(f"It started {follow_up.operation}: `databuild operation watch {follow_up.operation}` shows it.")
+        elif follow_up.refused:
+            click.echo(f"It could not start {what}: {follow_up.refused}")
         else:
-            click.echo(f"It starts {type_id} on {dataset} when an orchestrator with that type ticks.")
+            click.echo(f"It starts {what} when an orchestrator with that type ticks.")
 
 
 def offends(report: Any) -> bool:
