@@ -34,7 +34,7 @@ class Publication(NamedTuple):
     manifest: str | None
     #: "complete", or "empty": on purpose without data.
     state: str
-    #: The lot id; None for a partition that is no lot, and before `with_lot_ids`.
+    #: The lot id; None for a partition that is no lot, and until `announced_lots` adds it.
     lot: str | None = None
 
 

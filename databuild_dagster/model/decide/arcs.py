@@ -1,12 +1,12 @@
 """Arcs: the lots that a new live instance of a source makes wanted (rule 10.5).
 
-| its lot                                               | without `follow_late`  | with it, if the source came later |
-|-------------------------------------------------------|------------------------|-----------------------------------|
-| missing, being built, waiting, up for retry, tainted  | wanted                 | wanted                            |
-| failed before the source got new data                 | tainted and wanted     | tainted and wanted                |
-| failed of this data, or canceled by a person          | wanted, which fails    | wanted, which fails               |
-| failed upstream                                       | wanted, which fails; wanted again when rule 6.6 opens it | the same |
-| live                                                  | stale: not wanted      | tainted and wanted                |
+| its lot                                                | without `follow_late` | with it, if the source came later |
+|--------------------------------------------------------|-----------------------|-----------------------------------|
+| missing, being built, waiting, up for retry, tainted   | wanted                | wanted                            |
+| failed before the source got new data                  | tainted and wanted    | tainted and wanted                |
+| failed with no new data since, or canceled by a person | wanted, which fails   | wanted, which fails               |
+| failed upstream                                        | wanted, which fails; wanted again when rule 6.6 opens it | the same |
+| live                                                   | stale: not wanted     | tainted and wanted                |
 
 A lot that was being built while a source got a new instance may have read the one before. So an arc that follows late
 data checks its own lot again when that becomes live: the taint opens the want again that the new instance made (rule 5.3).
