@@ -205,6 +205,14 @@ GUARDS = (
         (FOLLOW_UPS,),
     ),
     Guard(
+        "a lost race uses up the command id of a follow-up for good",
+        "9.6",
+        "engine/operations/follow_ups.py",
+        ".{manager.meta.get_all([entry.key]).revision}",
+        "",
+        (FOLLOW_UPS,),
+    ),
+    Guard(
         "a job of an operation that cannot fail is marked failed",
         "9.5",
         "engine/operations/outcomes.py",
