@@ -237,6 +237,14 @@ GUARDS = (
         (OPERATIONS,),
     ),
     Guard(
+        "an operation ends without the note of a job that was taken since it was read",
+        "9.6",
+        "model/operations/invokes.py",
+        "both(still, *executors)",
+        "still",
+        (OPERATIONS,),
+    ),
+    Guard(
         "the end of operation 1 removes the keys of operation 10",
         "9.2",
         "model/operations/invokes.py",

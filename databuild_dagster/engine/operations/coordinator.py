@@ -180,7 +180,9 @@ class Coordinator:
             outcomes, starts, intents = follow_ups.prepared(self.manager, id, run_ops, asked)
             now = self.manager.engine.now()
             ended = seen.ended(completion.cause, now, report=report, follow_ups=outcomes)
-            statements = invokes.finish(id, run_ops, ended, seen.unfinished(), starts, intents)
+            # Read late, because executors may take jobs during the completion code of a failure.
+            unended = {} if completion.success else self.manager.read(id).unended()
+            statements = invokes.finish(id, run_ops, ended, unended, starts, intents)
             if self.meta.invoke_all(statements).values[-1]:
                 self._compact()
                 return ended.outcome

@@ -238,7 +238,7 @@ class DistributedOperationManager:
                 return False
             seen = self.read(id)
             ended = seen.ended(OperationCause.CANCELED, self.engine.now(), reason=reason)
-            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unfinished())).values[-1]:
+            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unended())).values[-1]:
                 return True
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 
@@ -340,7 +340,7 @@ class DistributedOperationManager:
             done=len(completion.marks) - len(completion.failed),
             failed=completion.failed,
             started_at=seen.started_at,
-            executors={key: note.lease for key, note in seen.unfinished().items()},
+            executors={key: job.note.lease for key, job in seen.unended().items() if job.note is not None},
             problem=problem or (None if trouble is None else trouble.error),
             troubles=seen.troubles(),
             trouble=trouble,

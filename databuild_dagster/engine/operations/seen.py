@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.operations import records
+from databuild_dagster.model.operations.invokes import Unended
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import ArgRecord, Ended, FollowUp, Lease, Mark, Trouble, Unclean
 from databuild_dagster.model.operations.states import OPERATION, JobState, OperationCause, OperationState, end_of
@@ -18,6 +20,8 @@ T = TypeVar("T")
 
 #: Jobs of an ended operation that are noted for a clean-up: as many as can be running.
 MAX_UNCLEAN = 10_000
+#: Free jobs that the end of an operation compares: as many as executors, which take the first ones, can take meanwhile.
+MAX_FREE = 1_000
 #: Operations that one completion may start.
 MAX_FOLLOW_UPS = 1_000
 
@@ -124,16 +128,16 @@ class Seen(NamedTuple):
         found = {key: _readable(records.trouble_of, read(self.id.job(key).trouble)) for key in self.partitions}
         return {key: trouble for key, trouble in found.items() if trouble is not None}
 
-    def unfinished(self) -> dict[str, Unclean]:
-        """The jobs that an executor has."""
-        found: dict[str, Unclean] = {}
-        for key, instance in self.partitions.items():
-            job = self.id.job(key)
-            lease = _readable(records.lease_of, self.values.get(job.executor))
-            if lease is not None and self.values.get(job.state) is None:
-                found[key] = Unclean(lease, instance)
-                if len(found) == MAX_UNCLEAN:
-                    break
+    def unended(self) -> dict[str, Unended]:
+        """The first `MAX_UNCLEAN` jobs that an executor has, and the first `MAX_FREE` without one."""
+        read, jobs = self.values.get, {key: self.id.job(key) for key in self.partitions}
+        executors = {key: read(job.executor) for key, job in jobs.items() if read(job.state) is None}
+        taken = {key: value for key, value in executors.items() if value is not None}
+        free = (key for key in executors if key not in taken)
+        found = {key: Unended(None, None) for key in islice(free, MAX_FREE)}
+        for key, value in islice(taken.items(), MAX_UNCLEAN):
+            lease = _readable(records.lease_of, value)
+            found[key] = Unended(value, None if lease is None else Unclean(lease, self.partitions[key]))
         return found
 
     def ended(

@@ -150,18 +150,31 @@ def note_completion_trouble(id: OperationId, trouble: Trouble) -> Statement:
     return iif(is_running(id), do(Put(id.trouble, to_bytes(trouble)), yields=True))
 
 
+#: Between the statements of `finish` the value of the key `state`. No invoke leaves it.
+_ENDING = b"ending"
+
+
+class Unended(NamedTuple):
+    """A job without an end, as read."""
+
+    #: The value of its key `executor`.
+    executor: bytes | None
+    #: Its note for a clean-up; None without a lease that can be read here.
+    note: Unclean | None
+
+
 def finish(
     id: OperationId,
     run_ops: Entry,
     ended: Ended,
-    unfinished: Mapping[str, Unclean],
+    unended: Mapping[str, Unended],
     starts: Iterable[Start] = (),
     intents: Mapping[str, Intent] = {},
 ) -> list[Statement]:
     """Rule 9.6: end an operation in one invoke; the last statement yields true if it was applied.
 
-    `unfinished` jobs without a mark by now are noted as unclean first. `starts` are follow-ups on the same dataset, and
-    begin in its place; `intents` are the others, by key.
+    It is applied only if each of the `unended` jobs has the executor that was read, so that none escapes its note. `starts`
+    are follow-ups on the same dataset, and begin in its place; `intents` are the others, by key.
     """
     starts = list(starts)
     # Of several of one type, the first has the counter as it was read.
@@ -173,15 +186,21 @@ def finish(
     ops: list[Op] = (
         [Put(keys.run_ops, run_ops_value(left))] if left else [Remove(keys.run_ops), Remove(keys.coordinator)]
     )
+    jobs = {id.job(partition): job for partition, job in unended.items()}
+    executors = [as_read(Entry(job.executor, read.executor, 0)) for job, read in jobs.items()]
+    # The other statements ask for this value alone: the comparison of all jobs in each of them would cost the square.
+    first = iif(both(still, *executors), do(Put(id.state, _ENDING)))
+    is_ending = value_is(id.state, "eq", _ENDING)
     notes = [
-        iif(both(still, exists(job.executor), not_exists(job.state)), do(Put(job.unclean, to_bytes(note))))
-        for job, note in ((id.job(partition), note) for partition, note in unfinished.items())
+        iif(both(is_ending, not_exists(job.state)), do(Put(job.unclean, to_bytes(read.note))))
+        for job, read in jobs.items()
+        if read.note is not None
     ]
     for start in starts:
         ops += start.ops
     ops += [Put(key, to_bytes(intent)) for key, intent in intents.items()]
-    last = iif(still, do(RemovePrefix(id.under), *ops, Put(id.history, to_bytes(ended)), yields=True))
-    return [*notes, last]
+    last = iif(is_ending, do(RemovePrefix(id.under), *ops, Put(id.history, to_bytes(ended)), yields=True))
+    return [first, *notes, last]
 
 
 def lead(dataset: str, before: bytes | None, lease: Lease) -> Statement:

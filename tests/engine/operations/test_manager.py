@@ -793,6 +793,55 @@ def test_what_a_dead_executor_left_of_an_ended_operation_is_cleaned_up_by_the_co
     assert coordinator.coordinate().cleaned == 0
 
 
+@pytest.mark.parametrize("was_taken", [False, True])
+def test_work_of_a_job_that_is_taken_while_its_operation_is_canceled_is_cleaned_up(operations, monkeypatch, was_taken):
+    """Rules 9.6, 9.7: the end of the operation notes the lease that the job has then."""
+    id = operations.manager.start("sure", "days", {})
+    if was_taken:
+        operations.executor("dead").take(id, 3)
+        operations.dead.add("dead")
+    executor, taken = operations.executor(), []
+    read = operations.manager.read
+
+    def read_before_a_take(id):
+        seen = read(id)
+        if not taken:
+            taken.extend(executor.take(id, 1))
+        return seen
+
+    monkeypatch.setattr(operations.manager, "read", read_before_a_take)
+
+    assert operations.manager.cancel(id)
+    (job,) = taken
+    operations.lake.written[job.context.partition] = {job.context.token}
+    executor.step(id, 1)
+    operations.coordinator().coordinate()
+
+    assert operations.lake.written[job.context.partition] == set()
+
+
+def test_jobs_taken_during_the_completion_of_a_failure_do_not_repeat_it(operations, monkeypatch):
+    """Rules 9.6, 9.7"""
+    id = operations.manager.start("write", "days", {"1": "raise"})
+    executor = operations.executor()
+    executor.step(id, 1)
+    complete = Write.complete_operation
+
+    def slowly(self, *args):
+        executor.take(id, 1)
+        return complete(self, *args)
+
+    monkeypatch.setattr(Write, "complete_operation", slowly)
+
+    assert operations.coordinator().complete(id) is OperationState.FAILED
+    (job,) = executor.jobs.values()
+    operations.lake.written[job.context.partition] = {job.context.token}
+    executor.step(id, 1)
+
+    assert len(operations.lake.completions) == 1
+    assert operations.lake.written[job.context.partition] == set()
+
+
 def test_an_operation_whose_code_is_gone_waits_and_can_be_canceled(operations):
     """Bad input of issue 7: clear words, nothing lost."""
     id = operations.manager.start("write", "days", {})

@@ -15,6 +15,7 @@ from databuild_dagster.model.operations.records import (
     Ended,
     Lease,
     Mark,
+    Unclean,
     job_state,
     lease_of,
     mark_of,
@@ -39,7 +40,7 @@ def test_the_end_of_an_operation_removes_its_own_keys_and_no_others():
     answers = [draft.run(statement) for statement in invokes.finish(first, run_ops, ended, {})]
 
     left = {key for key in values if draft.look(key).value is not None}
-    assert answers == [True]
+    assert answers[-1] is True
     assert left == {run_ops.key, tenth.arg, tenth.state, *tenth.job("p")} | {first.job("p").unclean}
 
 
@@ -77,6 +78,21 @@ def state_in(draft):
         None if lease is None or lease.value is None else lease_of(lease.value),
         None if mark is None or mark.value is None else mark_of(mark.value),
     )
+
+
+@pytest.mark.parametrize(("before", "now"), [(None, MINE), (MINE, NEXT), (MINE, GIVEN_UP), (MINE, None)])
+def test_an_operation_does_not_end_once_a_job_has_another_lease_than_was_read(before, now):
+    """Rule 9.6: the note for its clean-up would name the wrong token, or be missing."""
+    before, now = (None if lease is None else to_bytes(lease) for lease in (before, now))
+    note = None if before is None else Unclean(lease_of(before), None)
+    run_ops = Entry(DatasetKeys.of("d").run_ops, run_ops_value([ID]), 1)
+    values = {ID.state: RUNNING, run_ops.key: run_ops.value} | ({} if now is None else {JOB_KEYS.executor: now})
+    ended = Ended(FORMAT, OperationState.CANCELED, ArgRecord(FORMAT, 1, None, 0.0), 1, 0, {}, 1.0)
+    draft = draft_of(values)
+
+    answers = [draft.run(s) for s in invokes.finish(ID, run_ops, ended, {"p": invokes.Unended(before, note)})]
+
+    assert (answers[-1], draft.writes) == (False, {})
 
 
 @pytest.mark.parametrize(
