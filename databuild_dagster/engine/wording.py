@@ -26,6 +26,11 @@ def pause_in_words(ref: str, pause: PauseRow) -> str:
     return f"paused{whole} by {pause.actor} since {when(pause.paused_at)}{until}: {one_line(pause.reason)}"
 
 
+def to_retry(ref: str) -> str:
+    """The command that opens a failed ref, or the failures behind it."""
+    return f"`databuild retry {ref}` opens what failed first"
+
+
 def to_resume(pause: PauseRow) -> str:
     """The command that ends a pause."""
     return f"`databuild resume {pause.ref}` ends the pause"

@@ -282,7 +282,7 @@ def test_declarative_automation_eager(doors: Deployment) -> None:
     runs = {key: _automated(doors, f"eager@{key}")[0] for key in keys}
     statuses = {key: doors.wait_for_run(run_id).status for key, run_id in runs.items()}
     assert statuses[FAILED] == "FAILURE"
-    assert "Taint it" in doors.log_of(runs[FAILED])
+    assert "`databuild retry " in doors.log_of(runs[FAILED])
     _got(doors, "eager", runs, {LIVE: REUSED, FAILED: REFUSED, MISSING: BUILT})
 
 
@@ -553,7 +553,7 @@ def _each_run_succeeds_but_the_refused_one(doors: Deployment, runs: Mapping[str,
     ended = {key: doors.wait_for_run(run_id) for key, run_id in runs.items()}
     assert {key: run.status for key, run in ended.items()} == {**dict.fromkeys(runs, "SUCCESS"), FAILED: "FAILURE"}
     assert [key for key, run in ended.items() if run.tags.get(OUTCOME_TAG) == "denied"] == [FAILED]
-    assert "Taint it" in doors.log_of(runs[FAILED])
+    assert "`databuild retry " in doors.log_of(runs[FAILED])
 
 
 def _a_person_got(doors: Deployment, asset: str, requesters: Mapping[str, str]) -> None:

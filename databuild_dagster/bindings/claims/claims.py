@@ -134,7 +134,7 @@ def claim(
         for job_run_id, refs in refs_of_run.items()
     )
     launch_id = command.launch_id if job_runs else None
-    refused = {ref: run_messages.refused(why) for ref, why in given.refused.items()}
+    refused = {ref: run_messages.refused(ref, why) for ref, why in given.refused.items()}
     refused |= {ref: run_messages.paused(ref, pause) for ref, pause in given.paused.items()}
     return Hosting(launch_id, job_runs, asked, given.join, given.reuse, refused)
 

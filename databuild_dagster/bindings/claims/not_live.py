@@ -9,6 +9,7 @@ from dagster import Failure
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import NAMED, look_up
+from databuild_dagster.engine.wording import to_retry
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_WANTS
@@ -55,7 +56,7 @@ def not_live(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, NotLive]:
     for ref, missing in causes.items():
         has_failed = known.state(ref) in FAILING
         if has_failed:
-            sentence = f"{ref}: {known.why(ref, now)}. `databuild retry {ref}` opens what failed first."
+            sentence = f"{ref}: {known.why(ref, now)}. {to_retry(ref)}."
         else:
             named = [f"{cause} (want {wants[cause]})" if cause in wants else cause for cause in missing]
             waits = f"{ref} waits for {few_of(named, NAMED)}" if named else f"{ref}: {known.why(ref, now)}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.engine.wording import pause_in_words, to_resume, to_retry
 from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.rows import PauseRow
@@ -30,9 +30,9 @@ def skipped(refs: Sequence[Ref]) -> str:
     return f"{few_of(refs)}: {SKIPPED_MESSAGE}."
 
 
-def refused(why: str) -> str:
+def refused(ref: Ref, why: str) -> str:
     """The ref had failed before the run asked for it; `why` names the ref."""
-    return f"{why}. Taint it, or launch it yourself, to build it again."
+    return f"{why}. {to_retry(ref)}."
 
 
 def paused(ref: Ref, pause: PauseRow) -> str:

@@ -103,7 +103,7 @@ def state_of(engine: Engine, request: Request) -> RequestState:
             job_run = canonical.job_run or ""
             state.served[ref] = Served(canonical.uuid, job_run, dagster_runs.get(job_run))
         elif entry is not None and entry.kind is Answer.REFUSE:
-            state.denied[ref] = run_messages.refused(entry.reason)
+            state.denied[ref] = run_messages.refused(ref, entry.reason)
         elif ref in paused and canonical.state is not InstanceState.BUILDING:
             state.denied[ref] = run_messages.paused(ref, paused[ref])
         elif canonical.state in FAILING:

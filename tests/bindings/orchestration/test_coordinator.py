@@ -449,7 +449,9 @@ def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: 
     assert goes_on(deployment, by_person)
     assert (by_sensor.status, by_sensor.tags[OUTCOME_TAG], by_sensor.tags[HOLD_TAG]) == (FAILURE, "denied", OVER)
     assert DELEGATED_TAG not in by_sensor.tags
-    assert f"numbers@{DAY} is Failed: no such file. Taint it" in deployment.log(by_sensor.run_id)
+    assert f"numbers@{DAY} is Failed: no such file. `databuild retry numbers@{DAY}` opens" in deployment.log(
+        by_sensor.run_id
+    )
 
 
 def test_a_run_for_a_paused_partition_is_refused_at_once_and_no_process_starts(deployment: Deployment) -> None:
