@@ -153,7 +153,7 @@ SENTENCES = (
     _row(rf"^waits for {_REFS}, as job run \S+ found$", Motion.FOLLOWS, _are_not_live),
     _row(r"; `databuild retry ", Motion.FOLLOWS, _state(_S.FAILED)),
     _row(rf"^needs {_REFS}, which failed", Motion.FOLLOWS, _have_failed),
-    _row(rf"^needs {_REFS}, which is upstream failed", Motion.FOLLOWS, _have_failed),
+    _row(rf"^needs {_REFS}, whose inputs failed", Motion.FOLLOWS, _have_failed),
     _row(r"^not built: ", Motion.FOLLOWS, _state(_S.UPSTREAM_FAILED)),
     _row(r"; a lot of files from outside", Motion.MOVES, _kind(DatasetKind.BOUNDARY)),
     _row(r"; a source, which no job builds", Motion.MOVES, _kind(DatasetKind.SOURCE)),

@@ -20,7 +20,7 @@ _S = InstanceState
 #: Names of missing inputs that one sentence lists.
 NAMED = 3
 #: Missing inputs that only a person can bring.
-_FAILED = {_S.FAILED: "failed", _S.UPSTREAM_FAILED: "is upstream failed"}
+_FAILED = {_S.FAILED: "which failed", _S.UPSTREAM_FAILED: "whose inputs failed"}
 #: The words of `counted`, in their order.
 _COUNTED: dict[InstanceState | None, str] = {
     _S.FAILED: "failed",
@@ -90,7 +90,7 @@ class Known:
         found = [(by_state.pop(state), words) for state, words in _FAILED.items() if state in by_state]
         if not found:
             return ""
-        named = ", and ".join([f"{few_of(needs, NAMED)}, which {words}" for needs, words in found])
+        named = ", and ".join([f"{few_of(needs, NAMED)}, {words}" for needs, words in found])
         others = counted({state: len(needs) for state, needs in by_state.items()}) if by_state else ""
         return f"needs {named}" + (f"; of its other missing inputs: {others}" if others else "")
 

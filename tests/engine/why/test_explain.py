@@ -286,7 +286,7 @@ def test_what_it_waits_for_failed(make_world):
     answer = causes(world, "c")
 
     assert [ref for ref, _ in answer] == ["c", "b", "a"]
-    assert answer[0][1] == "needs b, which is upstream failed"
+    assert answer[0][1] == "needs b, whose inputs failed"
     assert answer[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
     assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
 
