@@ -21,6 +21,7 @@ from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
@@ -31,7 +32,7 @@ from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateW
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.served import Awaited
 
 if TYPE_CHECKING:
@@ -257,9 +258,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             # A launch that was out during the tick has ended since; the next tick sees what became due by that.
             continue
         else:
-            built.hints += _pauses(engine, serving) or [
-                "Nothing that is left can be built here; the wants stay open until it appears."
-            ]
+            built.hints += _pauses(engine, serving) or _nothing_to_do(engine, serving, report)
             return
 
 
@@ -276,7 +275,21 @@ def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None
     if serving := _unserved(engine, built.request_id):
         waiting = awaited_by(engine, serving, engine.now())
         built.waits_for = waiting.job_runs
-        built.timed_out = BuildTimedOut(seconds=seconds, what=waiting.sentence)
+        # The interrupt may have ended the job runs of this process already.
+        known = waiting.job_runs or waiting.retry_at is not None
+        what = waiting.sentence if known else f"{few_of(serving)} to be built"
+        built.timed_out = BuildTimedOut(seconds=seconds, what=what)
+
+
+def _nothing_to_do(engine: Engine, serving: Sequence[Ref], report: TickReport) -> list[str]:
+    """The reasons for which the tick set needed refs aside (rule 11.5), and the command that leads to other causes."""
+    needed = {*serving, *(need.ref for need in engine.queries.waited_for(serving, engine.now()))}
+    aside = SetAside()
+    aside.update({name: why for name, why in report.set_aside.items() if name in needed})
+    return [
+        *aside.sentences(),
+        f"Nothing that is left can be built here; the wants stay open. `databuild explain {serving[0]}` says why.",
+    ]
 
 
 def _pauses(engine: Engine, serving: Sequence[Ref]) -> list[str]:
@@ -326,7 +339,7 @@ def _count(engine: Engine, tally: Tally, built: Built) -> None:
     for asset, counts in tally.count().items():
         if asset in seconds or set(+counts) != {"live"}:
             built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))
-    if built.canceled:
+    if built.canceled and built.timed_out is None:
         canceled = [job_run for job_run, outcome in tally.outcomes.items() if outcome is JobRunState.CANCELED]
         runs = engine.queries.job_runs_named(canceled).values()
         built.hints += built_again(engine, [ref for run in runs for ref in run.refs])

@@ -79,11 +79,11 @@ class TickReport:
     set_aside: SetAside = field(default_factory=SetAside)
 
     def add(self, other: TickReport) -> None:
-        """Add the results of a later tick."""
+        """Add the results of a later tick, or of another location's."""
         self.began_at = self.began_at or other.began_at
         self.planned_at = self.planned_at or other.planned_at
         self.lost |= other.lost
-        self.set_aside = other.set_aside
+        self.set_aside |= other.set_aside
         for name in _LISTS:
             getattr(self, name).extend(getattr(other, name))
 

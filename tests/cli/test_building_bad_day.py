@@ -1,4 +1,4 @@
-"""One day of a month fails: the others are built, and one command builds the rest once it is repaired (rules 6.14, 6.15)."""
+"""Builds that cannot end: a bad day stops no other day (rules 6.14, 6.15), and a ref that is set aside is named."""
 
 from __future__ import annotations
 
@@ -40,6 +40,30 @@ def climate(extremes: pd.DataFrame) -> pd.DataFrame:
 
 defs = build_definitions([weather, extremes, climate])
 """
+MAPPING_OF_A_REMOVED_KEY = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+mapping = dg.StaticPartitionMapping({"a": "north", "b": "south", "zz": "south"})
+
+
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
+def shop() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.0]})
+
+
+@databuild_asset(
+    partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
+    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
+)
+def zone(shop: pd.DataFrame) -> pd.DataFrame:
+    return shop
+
+
+defs = build_definitions([shop, zone])
+"""
 BAD, MONTH = "2024-01-17", "climate@2024-01-01"
 SAID = f"weather@{BAD} failed first, and 2 refs wait for it: ValueError: no station reported on {BAD}"
 COMMAND = f"databuild retry weather@{BAD}"
@@ -72,3 +96,15 @@ def test_a_bad_day_stops_no_other_day_and_a_retry_builds_the_rest(project: Proje
     refs = {output.ref for fact in made for run in fact.runs for output in run.outputs}
     assert refs == {f"weather@{BAD}", f"extremes@{BAD}", MONTH}
     assert project.is_sound()
+
+
+def test_a_build_of_a_ref_that_is_set_aside_names_the_reason(project: Project) -> None:
+    """Rule 11.5"""
+    project.define(MAPPING_OF_A_REMOVED_KEY)
+
+    done = project.call("build", "zone@south")
+
+    assert done.code == 1
+    assert "Set aside for now: zone@south: " in done.err + done.out
+    assert "{'zz'}" in done.err + done.out
+    assert "`databuild explain zone@south` says why." in done.err + done.out

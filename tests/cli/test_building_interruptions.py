@@ -104,7 +104,10 @@ def test_a_timeout_stops_the_job_runs_of_the_build_and_leaves_its_wants_open(pro
     out, err = process.communicate(timeout=MAX_SECONDS)
 
     assert process.returncode == 1, err
-    assert json.loads(out)["error"]["type"] == "BuildTimedOut"
+    done = json.loads(out)
+    assert done["error"]["type"] == "BuildTimedOut"
+    assert f"it waits for {DAY} to be built." in done["error"]["message"]
+    assert done["hints"] == []
     assert open_job_runs(project) == []
     assert [want["refs"] for want in project.ask("want", "list")] == [[DAY]]
     assert project.build(DAY)["refs"] == {"live": 1, "failed": 0}
