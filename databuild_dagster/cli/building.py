@@ -170,7 +170,7 @@ class Built:
     hints: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """Rules 15. A build launches nothing for others, and says so under the names of old (rule 8.9)."""
+        """Rules 15. A build launches nothing for others, and keeps the earlier names for it (rule 8.9)."""
         timed_out = {} if self.timed_out is None else {"error": error_as_json(self.timed_out)}
         return {
             "request_id": self.request_id,

@@ -190,7 +190,7 @@ def as_answer(view: OperationView) -> dict[str, Any]:
 
 
 def follow_ups_of(view: OperationView) -> list[dict[str, Any]]:
-    """What its completion asked to start, for JSON."""
+    """The operations that its completion asked to start, for JSON."""
     return [picked(follow_up, "type", "dataset", "operation", "refused") for follow_up in view.follow_ups]
 
 

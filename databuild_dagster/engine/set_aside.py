@@ -71,7 +71,7 @@ class SetAside(dict[str, str]):
         names: Callable[[T], Iterable[str]],
         kind: Subject = Subject.REF,
     ) -> list[str]:
-        """What `handle` returns for the items, in one call, or in halves around a missing row (rule 3.5).
+        """The results of `handle` for the items, in one call, or in halves around a missing row (rule 3.5).
 
         Of a call that raises `MissingRow` nothing is recorded; an item that still raises alone is set aside by its names.
         """

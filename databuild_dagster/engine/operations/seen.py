@@ -79,7 +79,7 @@ class OperationView(NamedTuple):
     troubles: dict[str, Trouble] = {}  # noqa: RUF012
     #: Why its completion is retried; `problem` has it, too.
     trouble: Trouble | None = None
-    #: What its completion code asked to start.
+    #: The operations that its completion code asked to start.
     follow_ups: tuple[FollowUp, ...] = ()
 
 

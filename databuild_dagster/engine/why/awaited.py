@@ -1,4 +1,4 @@
-"""What the served refs of a build wait for: the open job runs with their processes, and the next retry (rule 8.9)."""
+"""The open job runs, with their processes, and the next retry that the served refs of a build wait for (rule 8.9)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_NAMED = 3
 
 
 class Waiting(NamedTuple):
-    """What served refs wait for. Without a job run and a retry, nothing that is known will make them live."""
+    """The causes for which served refs wait. Without a job run and a retry, nothing known will make them live."""
 
     job_runs: list[Awaited]
     #: The time of the next retry.
@@ -38,7 +38,7 @@ class Waiting(NamedTuple):
 
 
 def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> Waiting:
-    """What the refs wait for, if a tick that planned at that time found nothing to do.
+    """The causes for which the refs wait, if a tick that planned at that time found nothing to do.
 
     A due ref that the tick did not launch waits for the launches of its job, which has a limit on them.
     """

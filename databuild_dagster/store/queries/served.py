@@ -1,4 +1,4 @@
-"""What some refs need to become live, as `databuild build` serves them (rule 8.9)."""
+"""The refs that some refs need to become live, as `databuild build` serves them (rule 8.9)."""
 
 from __future__ import annotations
 
