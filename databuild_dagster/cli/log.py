@@ -153,7 +153,9 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
         if not found:
             click.echo("Nothing is wrong.")
         if n_aside:
-            click.echo(f"Refs, arcs and launches set aside for now: {n_aside}. `databuild status --json` lists them.")
+            click.echo(
+                f"Refs, arcs, launches and files set aside for now: {n_aside}. `databuild status --json` lists them."
+            )
     if found:
         raise Exit(FAILED)
 

@@ -108,7 +108,9 @@ def status(as_json: bool) -> None:
             f"databuild build {' '.join(unwanted)}"
         )
     if aside:
-        click.echo(f"Refs, arcs and launches set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}")
+        click.echo(
+            f"Refs, arcs, launches and files set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
+        )
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
 

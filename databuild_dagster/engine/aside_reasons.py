@@ -1,4 +1,6 @@
-"""The reasons of a location's ticks become events when they change; the tries and pauses are noted beside the heartbeats (rule 11.7).
+"""The reasons of a location's ticks and landing folders become events when they change (rule 11.7).
+
+The tries and pauses of ticks are noted beside the heartbeats.
 
 A ref or an arc that raised several times in a row rests for a growing time, so that many of them cost a tick little. A process
 that begins, and one that sees another registration, tries all of them.
@@ -7,15 +9,17 @@ that begins, and one that sees another registration, tries all of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import assert_never
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import AsideFact
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.set_aside import Subject, same_reason
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.heartbeats import Tries
 from databuild_dagster.store.queries.set_aside import Aside
 
@@ -28,13 +32,15 @@ FIRST_PAUSE_SECONDS = 5.0
 MAX_PAUSE_SECONDS = 60.0
 #: Doublings until the longest pause.
 _MOST_DOUBLINGS = 4
+#: Lots and files of one landing folder.
+MAX_OF_FOLDER = 1_000
 
 
 class AsideReasons:
     """The subjects that the ticks of a location have set aside, as one tick finds them."""
 
     def __init__(self, engine: Engine, location: str, datasets: Mapping[int, DatasetSpec]) -> None:
-        self._engine, self._location = engine, location
+        self._engine, self._location, self._datasets = engine, location, datasets
         self._known: dict[str, Aside] = {aside.name: aside for aside in engine.queries.set_aside(location)}
         self._tries: dict[str, Tries] = engine.heartbeats.tries(location) if self._known else {}
         #: For the tick.
@@ -60,20 +66,12 @@ class AsideReasons:
         aside, known = self.aside, self._known
         tried = [name for name in aside if name not in aside.resting]
         left = [before for name, before in known.items() if name not in aside and name not in aside.planned]
-        due = self._engine.queries.marked_due([Ref(before.name) for before in left]) if left else set()
+        refs = [Ref(before.name) for before in left if before.kind is Subject.REF]
+        due = self._engine.queries.marked_due(refs) if refs else set()
         kept = {before.name for before in left if not self._is_over(before, due)}
         ended = [name for name in known if name not in aside and name not in kept]
-        changes: dict[tuple[Subject, str | None], list[str]] = {}
-        for name in tried:
-            if name not in known or not same_reason(known[name].reason, aside[name]):
-                changes.setdefault((aside.kinds.get(name, Subject.REF), aside[name]), []).append(name)
-        for name in ended:
-            changes.setdefault((known[name].kind, None), []).append(name)
-        if changes:
-            facts = tuple(
-                AsideFact(kind=kind, names=tuple(names), reason=why) for (kind, why), names in changes.items()
-            )
-            self._engine.handle(c.ChangeSetAside(location=self._location, changes=facts), actor=actor)
+        found = {name: (aside.kinds.get(name, Subject.REF), aside[name]) for name in tried}
+        _record(self._engine, self._location, known, found, ended, actor)
         if tried or ended:
             self._engine.heartbeats.note_tries(self._location, self._after(tried), ended)
 
@@ -85,14 +83,64 @@ class AsideReasons:
                 return before.name not in due
             case Subject.LAUNCH:
                 return OF_LAUNCHES not in self.aside
+            case Subject.LOT | Subject.FILE:
+                # The arrival sensor of its boundary tries it.
+                return asset_of(Ref(before.name)) not in self._boundaries
             case Subject.ARC | Subject.WANT | Subject.JOB_RUN | Subject.QUESTION:
                 return True
         assert_never(before.kind)
+
+    @cached_property
+    def _boundaries(self) -> set[str]:
+        specs = self._datasets.values()
+        return {spec.asset for spec in specs if (spec.kind, spec.location) == (DatasetKind.BOUNDARY, self._location)}
 
     def _after(self, tried: Iterable[str]) -> list[Tries]:
         now = self._engine.clock()
         numbers = {name: 1 + (self._tries[name].n if name in self._tries else 0) for name in tried}
         return [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
+
+
+def record_files(
+    engine: Engine,
+    boundary: DatasetSpec,
+    lots: Mapping[Ref, str],
+    files: Mapping[str, str],
+    actor: str,
+    *,
+    is_whole: bool,
+) -> None:
+    """Record the changes since the last look at a boundary's landing folder: reasons of lots by ref, of other files by path.
+
+    A look that is not whole ends no reason. Of more than `MAX_OF_FOLDER` the first are recorded.
+    """
+    found = {str(ref): (Subject.LOT, one_line(lots[ref])) for ref in sorted(lots)}
+    found |= {f"{boundary.asset}@{one_line(path, None)}": (Subject.FILE, files[path]) for path in sorted(files)}
+    found = dict(list(found.items())[:MAX_OF_FOLDER])
+    of_boundary = engine.queries.set_aside_of_boundary(boundary.asset)
+    known = {aside.name: aside for aside in of_boundary if aside.location == boundary.location}
+    ended = [name for name in known if name not in found] if is_whole else []
+    _record(engine, boundary.location, known, found, ended, actor)
+
+
+def _record(
+    engine: Engine,
+    location: str,
+    known: Mapping[str, Aside],
+    found: Mapping[str, tuple[Subject, str]],
+    ended: Iterable[str],
+    actor: str,
+) -> None:
+    """One event of the reasons found that are not the known ones, and of those that ended."""
+    changes: dict[tuple[Subject, str | None], list[str]] = {}
+    for name, (kind, why) in found.items():
+        if name not in known or not same_reason(known[name].reason, why):
+            changes.setdefault((kind, why), []).append(name)
+    for name in ended:
+        changes.setdefault((known[name].kind, None), []).append(name)
+    if changes:
+        facts = tuple(AsideFact(kind=kind, names=tuple(names), reason=why) for (kind, why), names in changes.items())
+        engine.handle(c.ChangeSetAside(location=location, changes=facts), actor=actor)
 
 
 def pause_after(n_tries: int) -> float:

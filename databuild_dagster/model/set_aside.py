@@ -1,4 +1,4 @@
-"""The subjects that a tick can set aside, and when two reasons are the same (rule 11.7)."""
+"""The subjects that a tick or an arrival sensor can set aside, and when two reasons are the same (rule 11.7)."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ class Subject(StrEnum):
     JOB_RUN = "job run"
     #: A question about many refs or launches at once.
     QUESTION = "question"
+    #: A boundary's, whose files cannot be recorded, under its ref.
+    LOT = "lot"
+    #: In a landing folder, for no lot.
+    FILE = "file"
 
 
 #: Addresses, uuids and numbers, which may differ each time that the same code raises.

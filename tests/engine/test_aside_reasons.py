@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.aside_reasons import MAX_PAUSE_SECONDS, pause_after
+from databuild_dagster.engine import aside_reasons
+from databuild_dagster.engine.aside_reasons import MAX_PAUSE_SECONDS, pause_after, record_files
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import HERE, dataset
@@ -190,3 +192,81 @@ def test_without_the_notes_the_reasons_are_known_and_all_are_tried(world, monkey
     here.tick()
 
     assert (recorded(world), mapping.n_asked) == ([BAD], n_asked + 1)
+
+
+# Files of landing folders
+
+LANDING = dataset("flights", keys=["1", "2"], kind=DatasetKind.BOUNDARY)
+DAMAGED = {"flights@1": "landing/1.csv cannot be a file of flights@1: it is damaged"}
+STRANGER = {"landing/x.csv": "no time in its name"}
+
+
+def looked(world, lots=(), files=(), *, is_whole=True):
+    record_files(world.engine, LANDING, dict(lots), dict(files), "boundary flights", is_whole=is_whole)
+
+
+def test_the_reasons_of_lots_and_files_are_facts_when_they_change(make_world):
+    world = make_world(LANDING, dataset("flights_of_old", kind=DatasetKind.BOUNDARY))
+    looked(world, DAMAGED, STRANGER)
+    before = world.seq
+
+    looked(world, DAMAGED, STRANGER)
+    looked(world, is_whole=False)
+    Orchestrator(world).tick()
+
+    assert world.seq == before
+    assert recorded(world) == [
+        (Subject.LOT, "flights@1", DAMAGED["flights@1"]),
+        (Subject.FILE, "flights@landing/x.csv", STRANGER["landing/x.csv"]),
+    ]
+    looked(world, DAMAGED)
+    assert [name for _, name, _ in recorded(world)] == ["flights@1"]
+    looked(world)
+    assert (recorded(world), world.log(before)) == ([], ["SetAsideChanged", "SetAsideChanged"])
+    assert world.check() == []
+
+
+def test_the_reasons_of_a_boundary_end_when_its_location_has_it_no_longer(make_world):
+    world = make_world(LANDING)
+    looked(world, DAMAGED, STRANGER)
+
+    world.handle(c.RegisterDatasets(location=HERE, datasets=(dataset("other"),)))
+    Orchestrator(world).tick()
+
+    assert recorded(world) == []
+
+
+def test_explain_of_a_lot_names_its_file_and_those_for_no_lot(make_world):
+    world = make_world(LANDING)
+    looked(world, DAMAGED, STRANGER)
+    world.want("flights@1", "flights@2")
+
+    damaged, absent = ([cause.why for cause in explain(world.engine, f"flights@{key}").causes] for key in "12")
+
+    since = "set aside for now, since"
+    stranger = f"flights@landing/x.csv is {since}"
+    assert [why.partition("Z: ")[2] for why in damaged if since in why] == [*DAMAGED.values(), *STRANGER.values()]
+    assert [why.startswith(stranger) for why in absent] == [False, True]
+
+
+def test_late_files_that_cannot_be_recorded_are_in_the_answer_about_a_live_lot(make_world):
+    world = make_world(LANDING)
+    world.live("flights@1")
+    looked(world, DAMAGED, STRANGER)
+
+    *_, why = [cause.why for cause in explain(world.engine, "flights@1").causes]
+
+    assert why.endswith(DAMAGED["flights@1"])
+
+
+def test_of_many_files_of_a_folder_the_first_are_recorded(make_world, monkeypatch):
+    monkeypatch.setattr(aside_reasons, "MAX_OF_FOLDER", 3)
+    world = make_world(LANDING)
+
+    looked(world, DAMAGED, {f"landing/{n}\n.csv": "no time" for n in range(9)})
+
+    assert [name for _, name, _ in recorded(world)] == [
+        "flights@1",
+        "flights@landing/0 .csv",
+        "flights@landing/1 .csv",
+    ]

@@ -581,6 +581,22 @@ GUARDS = (
         (ASIDE,),
     ),
     Guard(
+        "a look that is not whole ends the reasons that it did not see",
+        "11.7",
+        "engine/aside_reasons.py",
+        "if name not in found] if is_whole else []",
+        "if name not in found]",
+        (ASIDE,),
+    ),
+    Guard(
+        "a tick ends the reasons of landing folders",
+        "11.7",
+        "engine/aside_reasons.py",
+        "return asset_of(Ref(before.name)) not in self._boundaries",
+        "return True",
+        (ASIDE,),
+    ),
+    Guard(
         "a ref that raises is tried by each tick",
         "11.7",
         "engine/aside_reasons.py",

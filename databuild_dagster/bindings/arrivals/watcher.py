@@ -23,6 +23,7 @@ from databuild_dagster.bindings.registry.windows import Interval, Windows
 from databuild_dagster.data.arrival_errors import CannotRead, ColumnsDiffer, NoLandingFolder, OwnFiles, SaidWrong
 from databuild_dagster.data.landing import LandingPattern
 from databuild_dagster.data.read_plan import neighbour
+from databuild_dagster.engine.aside_reasons import record_files
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
@@ -103,6 +104,14 @@ class Watcher:
     def look(self, now: float) -> Look:
         """See, record, show. Raises `NoLandingFolder`, `OwnFiles`, and errors of listing."""
         look = self.record(self.see(now), now)
+        record_files(
+            self._engine,
+            self._dataset,
+            look.held,
+            dict.fromkeys(look.strangers, "a file for no lot: no time of a partition is in its name"),
+            self._recorder.actor,
+            is_whole=not look.more,
+        )
         self.show()
         return look
 
@@ -122,6 +131,8 @@ class Watcher:
                 continue
             mark = _fingerprint(files)
             ref = self._ref(interval)
+            if ref in self._held and self._held[ref][0] != mark:
+                del self._held[ref]
             if unnamed := [utf8(file.path) for file in files if utf8(file.path) != file.path]:
                 # A manifest names files in UTF-8.
                 refused = CannotRead(path=unnamed[0], ref=ref, why="its name is not UTF-8")
@@ -130,6 +141,8 @@ class Watcher:
                 closed[interval] = files, mark
         there = {self._ref(interval) for interval in lots}
         self._known = {ref: mark for ref, mark in self._known.items() if ref in there}
+        # An empty lot has no mark.
+        self._held = {ref: held for ref, held in self._held.items() if ref in there or not held[0]}
         self._take_news(closed, seen)
         if self._boundary.empty:
             self._take_empty(lots, seen, now)

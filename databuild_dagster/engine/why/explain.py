@@ -43,6 +43,7 @@ from databuild_dagster.model.need import (
     wanted_as,
 )
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.ids import IdKind, may_be_id
@@ -234,15 +235,22 @@ class _Following:
         return sentences, leads_to
 
     def _set_aside(self, need: Need, known: Known, ref: Ref) -> list[str]:
-        """The reasons that ticks recorded for the ref, its arc or its launch, unless the next tick's own is known."""
-        if need.data is Data.LIVE:
-            return []
+        """The reasons recorded for the ref, its arc, its launch or files of its boundary, unless the next tick's own is known."""
         names = [arc_name(asset_of(ref)), *([] if ref in self._aside else [ref])]
         if need.data is Data.BUILDING:
             names.append(launch_name(known.job_runs[ref].launch_id))
+        asides = [
+            aside
+            for aside in self._queries.asides_of(names)
+            # Late files of a live lot may wait.
+            if need.data is not Data.LIVE or aside.kind is Subject.LOT
+        ]
+        if need.reason is Reason.NOT_ARRIVED:
+            of_boundary = self._queries.set_aside_of_boundary(asset_of(ref))
+            asides += [aside for aside in of_boundary if aside.kind is Subject.FILE][:NAMED]
         return [
             f"{'' if aside.name == ref else f'{aside.name} is '}set aside for now, since {when(aside.since)}: {aside.reason}"
-            for aside in self._queries.asides_of(names)
+            for aside in asides
         ]
 
     def _need(self, known: Known, ref: Ref) -> tuple[Need, str]:

@@ -1,4 +1,4 @@
-"""The subjects that ticks set aside, with their reasons (rule 11.7)."""
+"""The subjects that are set aside, with their reasons (rule 11.7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.format import PREFIX
+from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.selection import Selection
 
@@ -37,6 +37,12 @@ class AsideQueries(Asking):
             SELECT {_ASIDE.columns} {_FROM} AND s.name > '' AND (CAST(? AS TEXT) IS NULL OR s.location = ?)
             ORDER BY s.since, s.name"""
         return _ASIDE.rows(self._all(sql, location, location))
+
+    def set_aside_of_boundary(self, asset: str) -> list[Aside]:
+        """Its lots, and the files for no lot, by name."""
+        kinds = one_of((Subject.LOT, Subject.FILE))
+        sql = f"SELECT {_ASIDE.columns} {_FROM} AND s.kind IN {kinds} AND substr(s.name, 1, ?) = ? ORDER BY s.name"
+        return _ASIDE.rows(self._all(sql, len(asset) + 1, asset + "@"))
 
     def asides_of(self, names: Iterable[str]) -> list[Aside]:
         """Those of these names, in any location."""

@@ -428,6 +428,51 @@ def test_a_damaged_file_holds_its_lot_and_no_other_and_is_named(place):
     assert place.lots()["05"] == ["flights_20130101T0500.parquet"]
 
 
+def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
+    """Rule 11.7"""
+
+    def aside():
+        return {(aside.kind.value, Path(aside.name).name) for aside in place.engine.queries.set_aside("tests")}
+
+    def damage(name):
+        (place.landing / name).write_bytes(b"PAR1")
+        os.utime(place.landing / name, (LONG_AGO, LONG_AGO))
+
+    for name in ("flights_20130101T0500.parquet", "flights_20130101T0600.parquet", "flights_20130101T9900.parquet"):
+        damage(name)
+    watcher = place.watcher()
+    watcher.look(NOW)
+    events = place.n_events()
+    place.look()
+    assert place.n_events() == events
+    held = {("lot", "flights@2013-01-01-05:00"), ("lot", "flights@2013-01-01-06:00")}
+    assert aside() == held | {("file", "flights_20130101T9900.parquet")}
+
+    place.drop("flights_20130101T0500.parquet", 1.0)
+    (place.landing / "flights_20130101T0600.parquet").unlink()
+    (place.landing / "flights_20130101T9900.parquet").unlink()
+    watcher.look(NOW + 1)
+
+    assert aside() == set()
+    assert check(place.engine.store) == []
+
+
+def test_a_late_file_that_is_removed_holds_its_lot_no_longer(place):
+    place.drop("flights_20130101T0500.parquet", 1.0)
+    watcher = place.watcher()
+    watcher.look(NOW)
+    late = place.landing / "flights_20130101T0500_late.parquet"
+    late.write_bytes(b"PAR1")
+    os.utime(late, (LONG_AGO, LONG_AGO))
+    held = watcher.look(NOW)
+    late.unlink()
+
+    look = watcher.look(NOW)
+
+    assert ([*held.held], look.held) == (["flights@2013-01-01-05:00"], {})
+    assert place.engine.queries.set_aside() == []
+
+
 def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(place):
     name = os.fsdecode(b"flights_20130101T0500_caf\xe9.parquet")
     (place.landing / name).write_bytes(b"the name is looked at first")
