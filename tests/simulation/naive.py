@@ -1,6 +1,7 @@
 """Rules 4 to 6 for a handful of commands, written down without a database and without hurry.
 
-Every want that is asked for has no end and is as urgent as any other. A job builds one ref. Nothing is kept that could be counted, and everything is looked at until nothing changes.
+Every want that is asked for has no end and is as urgent as any other. Nothing is kept that could be counted, and everything
+is looked at until nothing changes.
 """
 
 from __future__ import annotations
@@ -24,13 +25,22 @@ NEVER = float("inf")
 MAX_MISSES = 20
 
 
-@dataclass
+@dataclass(eq=False)
+class NaiveRun:
+    """A job run, and the refs that it builds together."""
+
+    outputs: tuple[str, ...]
+    #: It has not begun.
+    is_queued: bool = True
+
+
+@dataclass(eq=False)
 class NaiveRef:
     """An instance of a ref, or none yet."""
 
     state: InstanceState | None = None
-    #: Its job run has not begun.
-    is_queued: bool = False
+    #: The job run that built it.
+    run: NaiveRun = field(default_factory=lambda: NaiveRun((), is_queued=False))
     retry_at: float = 0.0
     attempts: int = 0
     n_misses: int = 0
@@ -102,69 +112,84 @@ class Naive:
             other.state = _W.CANCELED
         self._settle()
         # A ref that a waiting one misses has its derivative want by now.
-        needless = [ref for other in ending for ref in other.refs if not self._is_wanted(ref)]
+        needless = [ref for other in ending for ref in other.refs if not self._is_needed(ref)]
         self._stop(needless if terminate else [])
         return None
 
-    def buffer(self, ref: str) -> bool:
-        """A new instance, whose job run waits to begin."""
-        if ref not in self.due():
-            return False
-        before = self.refs[ref]
-        self.refs[ref] = NaiveRef(_I.BUILDING, is_queued=True, attempts=before.attempts, n_misses=before.n_misses)
-        self.history[ref].append(self.refs[ref])
+    def buffer(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+        """The due ones of these outputs, each with a new instance, whose job run waits to begin (rule 6.2)."""
+        built = tuple(ref for ref in outputs if ref in self.due())
+        run = NaiveRun(built)
+        for ref in built:
+            before = self.refs[ref]
+            self.refs[ref] = NaiveRef(_I.BUILDING, run, attempts=before.attempts, n_misses=before.n_misses)
+            self.history[ref].append(self.refs[ref])
         self._settle()
-        return True
+        return built
 
     def begin(self, ref: str) -> None:
-        self.refs[ref].is_queued = False
+        self.refs[ref].run.is_queued = False
 
     def succeed(self, ref: str) -> Answer:
-        return self._end(ref, _I.LIVE)
+        if not self._runs(ref):
+            return errors.StaleJobRun
+        for row in self._outputs(ref):
+            row.state, row.was_live, row.attempts, row.n_misses = _I.LIVE, True, 0, 0
+        self._settle()
+        return None
 
     def fail(self, ref: str, *, transient: bool) -> Answer:
-        row = self.refs[ref]
+        """Rule 6.8"""
         if not self._runs(ref):
             return errors.StaleJobRun
-        row.attempts += 1
-        if transient and row.attempts < MAX_ATTEMPTS:
+        for row in self._outputs(ref):
+            row.attempts += 1
+            row.state = _I.UP_FOR_RETRY if transient and row.attempts < MAX_ATTEMPTS else _I.FAILED
             row.retry_at = self.now + BACKOFF_SECONDS * 2 ** (row.attempts - 1)
-            return self._end(ref, _I.UP_FOR_RETRY)
-        return self._end(ref, _I.FAILED)
+        self._settle()
+        return None
 
-    def miss(self, ref: str, missing: tuple[str, ...]) -> Answer:
-        """Rules 6.5, 6.7"""
-        row = self.refs[ref]
+    def miss(self, ref: str, impacted: dict[str, tuple[str, ...]]) -> Answer:
+        """Rules 6.3, 6.5, 6.7"""
         if not self._runs(ref):
             return errors.StaleJobRun
-        row.missing, self.learned[ref] = missing, set(missing)
-        row.n_misses += 1
-        states = {self.refs[item].state for item in missing}
-        if row.n_misses > MAX_MISSES:
-            return self._end(ref, _I.FAILED)
-        if states == {_I.LIVE}:
-            row.retry_at = self.now + BACKOFF_SECONDS
-            return self._end(ref, _I.UP_FOR_RETRY)
-        row.state = _I.UPSTREAM_BUILDING
+        for row in self._outputs(ref):
+            row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
+        failing = []
+        for output, missing in impacted.items():
+            row = self.refs[output]
+            row.missing, self.learned[output] = missing, set(missing)
+            row.n_misses += 1
+            states = {self.refs[item].state for item in missing}
+            if row.n_misses > MAX_MISSES:
+                row.state = _I.FAILED
+            elif states == {_I.LIVE}:
+                row.retry_at = self.now + BACKOFF_SECONDS
+            else:
+                row.state = _I.UPSTREAM_BUILDING
+                failing += [row] if states & FAILING else []
         cycles = {item: cycle for item in self.refs if (cycle := self._shortest_cycle(item))}
         for item, cycle in cycles.items():
             self.refs[item].state, self.refs[item].cycle = _I.FAILED, cycle
-        if states & FAILING and not cycles:
-            row.state = _I.UPSTREAM_FAILED
+        for row in failing:
+            if row.state is _I.UPSTREAM_BUILDING:
+                row.state = _I.UPSTREAM_FAILED
         self._settle()
         return None
 
     def cancel_job_run(self, ref: str, *, keep_wants: bool, fail_missed: bool) -> Answer:
-        """Rule 6.10"""
+        """Rule 6.10, output by output."""
         if self.refs[ref].state is not _I.BUILDING:
             return errors.JobRunEnded
-        if fail_missed and self._is_missed(ref):
-            self.refs[ref].is_queued = False
-            return self._end(ref, _I.FAILED)
-        for want in self.wants:
-            if want.is_open and ref in want.refs and not keep_wants:
-                want.state = _W.CANCELED
-        self._stop([ref])
+        failed = {output for output in self.refs[ref].run.outputs if fail_missed and self._is_missed(output)}
+        for output in self.refs[ref].run.outputs:
+            for want in self.wants:
+                if want.is_open and output in want.refs and output not in failed and not keep_wants:
+                    want.state = _W.CANCELED
+        for output in self.refs[ref].run.outputs:
+            self.refs[output].state = _I.FAILED if output in failed else _I.UP_FOR_RETRY
+            self.refs[output].retry_at = 0.0
+        self._settle()
         return None
 
     def taint(self, refs: tuple[str, ...], taint: str) -> Answer:
@@ -219,7 +244,7 @@ class Naive:
         if any(self.is_paused(ref) for ref in refs):
             return errors.AlreadyPaused
         self.pauses.update(dict.fromkeys(refs, float("inf") if seconds is None else self.now + seconds))
-        self._stop([ref for ref in refs if terminate or self.refs[ref].is_queued])
+        self._stop([ref for ref in refs if terminate or self.refs[ref].run.is_queued])
         return None
 
     def resume(self, refs: tuple[str, ...]) -> Answer:
@@ -253,23 +278,22 @@ class Naive:
     # What follows
 
     def _runs(self, ref: str) -> bool:
-        return self.refs[ref].state is _I.BUILDING and not self.refs[ref].is_queued
+        return self.refs[ref].state is _I.BUILDING and not self.refs[ref].run.is_queued
 
-    def _end(self, ref: str, state: InstanceState) -> Answer:
-        row = self.refs[ref]
-        if not self._runs(ref):
-            return errors.StaleJobRun
-        row.state = state
-        if state is _I.LIVE:
-            row.was_live, row.attempts, row.n_misses = True, 0, 0
-        self._settle()
-        return None
+    def _outputs(self, ref: str) -> list[NaiveRef]:
+        """The instances that the job run of a ref builds."""
+        return [self.refs[output] for output in self.refs[ref].run.outputs]
+
+    def _is_needed(self, ref: str) -> bool:
+        """Whether an output of the job run of a ref is wanted (rule 6.10)."""
+        return any(self._is_wanted(output) for output in self.refs[ref].run.outputs)
 
     def _stop(self, refs: list[str]) -> None:
         """The job runs of these refs are canceled, if they have not ended."""
-        for row in (self.refs[ref] for ref in refs):
-            if row.state is _I.BUILDING:
-                row.state, row.is_queued, row.retry_at = _I.UP_FOR_RETRY, False, 0.0
+        for ref in refs:
+            if self.refs[ref].state is _I.BUILDING:
+                for row in self._outputs(ref):
+                    row.state, row.retry_at = _I.UP_FOR_RETRY, 0.0
         self._settle()
 
     def _is_missed(self, ref: str) -> bool:
@@ -344,15 +368,18 @@ class Naive:
         return _W.IDLE
 
     def _release(self) -> bool:
-        """Rules 6.4, 6.10: a lease without an open want ends, unless its job run runs."""
-        unwanted = [
-            row
-            for ref, row in self.refs.items()
-            if (row.state is _I.UPSTREAM_BUILDING or row.is_queued) and not self._is_wanted(ref)
+        """Rules 6.4, 6.10: a lease without an open want ends, unless its job run runs or builds another wanted ref."""
+        waiting = [
+            ref for ref, row in self.refs.items() if row.state is _I.UPSTREAM_BUILDING and not self._is_wanted(ref)
         ]
-        for row in unwanted:
-            row.state, row.is_queued, row.retry_at = _I.UP_FOR_RETRY, False, 0.0
-        return bool(unwanted)
+        queued = [
+            ref
+            for ref, row in self.refs.items()
+            if row.state is _I.BUILDING and row.run.is_queued and not self._is_needed(ref)
+        ]
+        for ref in waiting + queued:
+            self.refs[ref].state, self.refs[ref].retry_at = _I.UP_FOR_RETRY, 0.0
+        return bool(waiting or queued)
 
     def _keep(self) -> bool:
         """Rule 6.14: for wants that have just ended UpstreamFailed."""

@@ -25,6 +25,7 @@ REFS = tuple("abcde")
 _WAITS = InstanceState.UPSTREAM_BUILDING
 
 some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=2, unique=True).map(tuple)
+some_outputs = st.lists(st.sampled_from(REFS), min_size=2, max_size=3, unique=True).map(tuple)
 a_ref = st.sampled_from(REFS)
 which = st.integers(0, 1000)
 
@@ -67,16 +68,22 @@ class Compared(RuleBasedStateMachine):
             command = c.CancelWants(ids=(want_id,), terminate=terminate)
             self.both(command, self.naive.cancel(want, terminate=terminate))
 
-    @rule(ref=a_ref, begins=st.sampled_from([True, True, False]))
-    def start(self, ref, begins=True):
-        launch = self.world.launch_of(ref)
+    @rule(refs=some_outputs, begins=st.sampled_from([True, True, False]))
+    def start_together(self, refs, begins):
+        """One job run for those of the refs that are due."""
+        launch = self.world.launch_of(*refs, together=True)
         is_taken = bool(self.world.handle(launch).events)
-        assert is_taken == self.naive.buffer(ref)
-        if is_taken:
+        built = self.naive.buffer(refs)
+        assert is_taken == bool(built)
+        for ref in built:
             self.uuids[ref].append(self.world.uuid(ref))
         if is_taken and begins:
             self.world.start_launch(launch.launch_id)
-            self.naive.begin(ref)
+            self.naive.begin(built[0])
+
+    @rule(ref=a_ref, begins=st.sampled_from([True, True, False]))
+    def start(self, ref, begins=True):
+        self.start_together((ref,), begins)
 
     @rule(at=which)
     def start_what_is_due(self, at):
@@ -86,7 +93,8 @@ class Compared(RuleBasedStateMachine):
     @rule(ref=a_ref)
     def succeed(self, ref):
         if job_run := self.job_run(ref):
-            success = RunSuccess(job_run, (OutputFact(ref=ref, manifest=COMPLETE),))
+            outputs = tuple(OutputFact(ref=output, manifest=COMPLETE) for output in self.naive.refs[ref].run.outputs)
+            success = RunSuccess(job_run, outputs)
             self.both(c.SucceedJobRuns(runs=(success,)), self.naive.succeed(ref))
 
     @rule(ref=a_ref, kind=st.sampled_from(["hard", "transient", "transient"]))
@@ -95,13 +103,48 @@ class Compared(RuleBasedStateMachine):
             failure = c.RunFailure(job_run, "it raised", kind)
             self.both(c.FailJobRuns(failures=(failure,)), self.naive.fail(ref, transient=kind == "transient"))
 
+    def miss_exactly(self, ref, impacted):
+        """The job run of a ref misses these refs, by impacted output."""
+        if job_run := self.job_run(ref):
+            self.both(c.MissDeps(misses=(c.RunMiss(job_run, impacted),)), self.naive.miss(ref, impacted))
+
     @rule(ref=a_ref, at=which, several=st.booleans(), in_order=st.booleans())
     def miss(self, ref, at, several, in_order=True):
-        """In order, only what has a name before its own: no cycle is closed then."""
-        if job_run := self.job_run(ref):
-            others = (REFS[: REFS.index(ref)] if in_order else REFS) or REFS
-            missing = tuple(dict.fromkeys(others[number % len(others)] for number in (at, at // 7)[: 1 + several]))
-            self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
+        """The ref and some other outputs of its job run. In order, only of what has a name before its own: no cycle is closed."""
+        impacted = {}
+        for number, output in enumerate(dict.fromkeys((ref, *self.naive.refs[ref].run.outputs))):
+            if output == ref or (at >> number) % 2:
+                others = (REFS[: REFS.index(output)] if in_order else REFS) or REFS
+                seeds = (at + number, at // 7)[: 1 + several]
+                impacted[output] = tuple(dict.fromkeys(others[seed % len(others)] for seed in seeds))
+        self.miss_exactly(ref, dict(reversed(impacted.items())) if at % 3 == 0 else impacted)
+
+    @rule(
+        refs=some_outputs, at=which, end=st.sampled_from(["miss", "miss", "fail", "succeed", "to retry", "by a person"])
+    )
+    def want_and_end_together(self, refs, at, end):
+        """Common for a job with several outputs, and rare among single commands."""
+        for ref in refs:
+            self.want((ref,), False)
+        self.start_together(refs, True)
+        if end == "miss":
+            self.miss(refs[0], at, True, at % 4 > 0)
+        elif end == "fail":
+            self.fail(refs[0], "transient")
+        elif end == "succeed":
+            self.succeed(refs[0])
+        else:
+            self.cancel_job_run(refs[0], end)
+
+    @rule(refs=some_outputs, times=st.sampled_from([1, 2]))
+    def fail_with_different_attempts(self, refs, times):
+        """The first output has failed before, alone."""
+        for outputs in [refs[:1]] * times + [refs]:
+            for ref in outputs:
+                self.want((ref,), False)
+            self.start_together(outputs, True)
+            self.fail(refs[0], "transient")
+            self.time_passes(10.0)
 
     @rule(ref=st.sampled_from(REFS[2:]), at=which, fail_fast=st.booleans())
     def want_and_miss(self, ref, at, fail_fast):
@@ -116,9 +159,7 @@ class Compared(RuleBasedStateMachine):
         for ref, item in zip(refs, (*refs[1:], refs[0]), strict=True):
             self.want((ref,), False)
             self.start(ref)
-            if job_run := self.job_run(ref):
-                missing = tuple(dict.fromkeys((item, REFS[at % len(REFS)])))
-                self.both(c.MissDeps(misses=(c.RunMiss(job_run, {ref: missing}),)), self.naive.miss(ref, missing))
+            self.miss_exactly(ref, {ref: tuple(dict.fromkeys((item, REFS[at % len(REFS)])))})
 
     @rule(at=which)
     def fail_what_is_waited_for(self, at):
@@ -140,6 +181,18 @@ class Compared(RuleBasedStateMachine):
         if refs := sorted(missing):
             self.start(refs[at % len(refs)], at % 2 == 0)
             self.cancel_job_run(refs[at % len(refs)], how)
+
+    @rule(refs=st.lists(a_ref, min_size=2, max_size=4, unique=True), begins=st.booleans(), by_another=st.booleans())
+    def cancel_where_some_outputs_are_waited_for(self, refs, begins, by_another):
+        """The first ref waits for the second, which is built together with the others."""
+        waiting, *outputs = refs
+        self.want((waiting,), False)
+        self.start(waiting)
+        self.miss_exactly(waiting, {waiting: (outputs[0],)})
+        for output in outputs[1:]:
+            self.want((output, waiting) if by_another else (output,), False)
+        self.start_together(tuple(outputs), begins)
+        self.cancel_job_run(outputs[0], "by a person")
 
     @rule(refs=some_refs)
     def taint(self, refs):
