@@ -112,9 +112,10 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
 
 
 def _may_be_read(instances: list[InstanceRow], deciding: Deciding) -> bool:
-    """A job run that has not ended began while readers saw one of them, so its outputs may be built from it (rule 7.3)."""
-    building_since = deciding.view.building_since()
-    return building_since is not None and any(seq > building_since for seq in deciding.left_seqs(instances).values())
+    """A job run that has not ended may have read one of them, as readers saw its data after it was buffered (rule 7.1)."""
+    since = deciding.view.building_since()
+    left_seqs = deciding.left_seqs([instance for instance in instances if instance.was_live])
+    return since is not None and any(seq > since for seq in left_seqs.values())
 
 
 def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.Fact]:

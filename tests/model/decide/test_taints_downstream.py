@@ -218,6 +218,16 @@ def test_a_build_that_began_after_the_replacement_keeps_no_downstream_taint(worl
         world.untaint(taint_id)
 
 
+def test_a_downstream_taint_of_an_instance_that_was_never_live_is_not_taken_back(world):
+    """Rule 7.1: a running build cannot have read it."""
+    world.fail("a")
+    world.job_run("e")
+    taint_id = world.handle(c.TaintPartitions(refs=("a",), reason="its file is there", downstream=True)).taint_id
+
+    with pytest.raises(NothingToUntaint):
+        world.untaint(taint_id)
+
+
 # Reverting
 
 
