@@ -32,6 +32,8 @@ class NaiveRun:
     outputs: tuple[str, ...]
     #: It has not begun.
     is_queued: bool = True
+    #: The instances that readers have seen since it was buffered.
+    seen: list[NaiveRef] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -48,6 +50,8 @@ class NaiveRef:
     cycle: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     was_live: bool = False
+    #: The instances that it was made of.
+    inputs: list[NaiveRef] = field(default_factory=list)
     taints: set[str] = field(default_factory=set)
 
 
@@ -86,6 +90,8 @@ class Naive:
         self.learned: dict[str, set[str]] = {ref: set() for ref in refs}
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
+        #: The taints that extend downstream (rule 7.3).
+        self.extending: set[str] = set()
 
     # Commands
 
@@ -130,11 +136,14 @@ class Naive:
     def begin(self, ref: str) -> None:
         self.refs[ref].run.is_queued = False
 
-    def succeed(self, ref: str) -> Answer:
+    def succeed(self, ref: str, inputs: list[NaiveRef]) -> Answer:
+        """An output of an input under a downstream taint is tainted at once (rule 7.3)."""
         if not self._runs(ref):
             return errors.StaleJobRun
         for row in self._outputs(ref):
-            row.state, row.was_live, row.attempts, row.n_misses = _I.LIVE, True, 0, 0
+            row.was_live, row.attempts, row.n_misses, row.inputs = True, 0, 0, inputs
+            row.taints = {taint for item in inputs for taint in item.taints & self.extending}
+            row.state = _I.TAINTED if row.taints else _I.LIVE
         self._settle()
         return None
 
@@ -192,37 +201,44 @@ class Naive:
         self._settle()
         return None
 
-    def taint(self, refs: tuple[str, ...], taint: str) -> Answer:
-        """Rule 7.1: the table."""
+    def taint(self, refs: tuple[str, ...], taint: str, *, downstream: bool) -> Answer:
+        """Rules 7.1, 7.3"""
         for state in (self.refs[ref].state for ref in refs):
             if state in (_I.BUILDING, _I.UPSTREAM_BUILDING):
                 return errors.BeingBuilt
             if state not in TAINTABLE:
                 return errors.NothingToTaint
-        for ref in refs:
-            row = self.refs[ref]
-            if row.state is _I.LIVE:
-                self._reopen(ref)
-            row.state = _I.TAINTED
-            row.attempts = row.n_misses = 0
+        covered = [self.refs[ref] for ref in refs]
+        for row in covered:
             row.taints.add(taint)
+            if downstream:
+                self.extending.add(taint)
+                covered += [other for other in self._instances() if row in other.inputs and other not in covered]
+        for ref, row in self.refs.items():
+            if ref in refs or (row in covered and row.state is _I.LIVE):
+                if row.state is _I.LIVE:
+                    self._reopen(ref)
+                row.state = _I.TAINTED
+                row.attempts = row.n_misses = 0
         self._settle()
         return None
 
     def untaint(self, taint: str) -> Answer:
-        carrying = [row for rows in self.history.values() for row in rows if taint in row.taints]
-        canonical = [row for row in carrying if any(row is item for item in self.refs.values())]
-        if not any(row.was_live for row in canonical):
+        """Rule 7.1: as long as the taint acts."""
+        carrying = [row for row in self._instances() if taint in row.taints]
+        acts = any(row.was_live and row in self.refs.values() for row in carrying)
+        if taint in self.extending:
+            acts = acts or any(row.was_live and row in run.seen for run in self._open_runs() for row in carrying)
+        if not acts:
             return errors.NothingToUntaint
         for row in carrying:
             row.taints.remove(taint)
-        for row in canonical:
-            if row.was_live and not row.taints and row.state is _I.TAINTED:
+            if row in self.refs.values() and row.was_live and not row.taints and row.state is _I.TAINTED:
                 row.state = _I.LIVE
         self._settle()
         return None
 
-    def revert(self, ref: str, at: int) -> Answer:
+    def revert(self, ref: str, at: int, *, force: bool) -> Answer:
         """Rule 7.4, to one of the instances of the ref."""
         instance = self.history[ref][at]
         if instance is self.refs[ref]:
@@ -230,6 +246,8 @@ class Naive:
         if self.is_leased(ref):
             return errors.BeingBuilt
         if not instance.was_live:
+            return errors.CannotRevert
+        if not force and any(item.taints & self.extending for item in instance.inputs):
             return errors.CannotRevert
         self.refs[ref] = instance
         instance.state, instance.attempts, instance.n_misses = _I.LIVE, 0, 0
@@ -276,6 +294,13 @@ class Naive:
         }
 
     # What follows
+
+    def _instances(self) -> list[NaiveRef]:
+        return [row for rows in self.history.values() for row in rows]
+
+    def _open_runs(self) -> list[NaiveRun]:
+        """The job runs that have not ended."""
+        return [row.run for row in self.refs.values() if row.state is _I.BUILDING]
 
     def _runs(self, ref: str) -> bool:
         return self.refs[ref].state is _I.BUILDING and not self.refs[ref].run.is_queued
@@ -328,6 +353,8 @@ class Naive:
     def _settle(self) -> None:
         while any([self._move_instances(), self._move_wants(), self._release(), self._keep(), self._derive()]):
             pass
+        for run in self._open_runs():
+            run.seen += [row for row in self.refs.values() if row not in run.seen]
 
     def _move_instances(self) -> bool:
         """Rule 6.6, until nothing moves."""

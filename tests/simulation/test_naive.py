@@ -90,12 +90,20 @@ class Compared(RuleBasedStateMachine):
         if due := sorted(self.naive.due()):
             self.start(due[at % len(due)])
 
-    @rule(ref=a_ref)
-    def succeed(self, ref):
+    @rule(ref=a_ref, read=st.lists(a_ref, max_size=2, unique=True))
+    def succeed(self, ref, read=()):
+        """The job run has read these refs, if readers saw data of them since it was buffered."""
         if job_run := self.job_run(ref):
-            outputs = tuple(OutputFact(ref=output, manifest=COMPLETE) for output in self.naive.refs[ref].run.outputs)
-            success = RunSuccess(job_run, outputs)
-            self.both(c.SucceedJobRuns(runs=(success,)), self.naive.succeed(ref))
+            run = self.naive.refs[ref].run
+            inputs = {item: row for item in read if (row := self.read_by(run, item))}
+            uuids = {item: self.uuids[item][self.naive.history[item].index(row)] for item, row in inputs.items()}
+            outputs = tuple(OutputFact(ref=output, inputs=uuids, manifest=COMPLETE) for output in run.outputs)
+            success = c.SucceedJobRuns(runs=(RunSuccess(job_run, outputs),))
+            self.both(success, self.naive.succeed(ref, list(inputs.values())))
+
+    def read_by(self, run, ref):
+        """The first instance of a ref that a job run may have read, or None."""
+        return next((row for row in self.naive.history[ref] if row in run.seen and row.was_live), None)
 
     @rule(ref=a_ref, kind=st.sampled_from(["hard", "transient", "transient"]))
     def fail(self, ref, kind):
@@ -194,14 +202,44 @@ class Compared(RuleBasedStateMachine):
         self.start_together(tuple(outputs), begins)
         self.cancel_job_run(outputs[0], "by a person")
 
-    @rule(refs=some_refs)
-    def taint(self, refs):
+    @rule(refs=some_refs, downstream=st.booleans())
+    def taint(self, refs, downstream=False):
         taint_id = self.world.ids()
-        command = c.TaintPartitions(refs=refs, reason="it looks wrong", taint_id=taint_id)
-        refusal = self.naive.taint(refs, taint_id)
+        command = c.TaintPartitions(refs=refs, reason="it looks wrong", downstream=downstream, taint_id=taint_id)
+        refusal = self.naive.taint(refs, taint_id, downstream=downstream)
         self.both(command, refusal)
         if refusal is None:
             self.taints.append(taint_id)
+
+    def build(self, ref, read=()):
+        self.want((ref,), False)
+        self.start(ref)
+        self.succeed(ref, read)
+
+    @rule(
+        refs=st.lists(a_ref, min_size=3, max_size=3, unique=True), while_it_runs=st.booleans(), replaced=st.booleans()
+    )
+    def taint_what_others_are_made_of(self, refs, while_it_runs, replaced):
+        """Three refs, each made of the one before: the first is tainted before or after the last is built."""
+        first, second, third = refs
+        self.build(first)
+        self.build(second, (first,))
+        self.want((third,), False)
+        self.start(third)
+        if while_it_runs:
+            self.taint((first,), True)
+        if replaced:
+            self.build(first)
+            self.build(second)
+        if not while_it_runs:
+            self.succeed(third, (second,))
+            self.taint((first,), True)
+
+    @rule(at=which)
+    def untaint_the_last(self, at):
+        """Later taints are the ones that still act."""
+        if self.taints:
+            self.untaint(len(self.taints) - 1 - at % min(3, len(self.taints)))
 
     @rule(ref=a_ref, at=which)
     def replace_and_revert(self, ref, at):
@@ -213,11 +251,11 @@ class Compared(RuleBasedStateMachine):
             self.succeed(ref)
         self.revert(ref, at)
 
-    @rule(ref=a_ref, at=which)
-    def revert(self, ref, at):
+    @rule(ref=a_ref, at=which, force=st.booleans())
+    def revert(self, ref, at, force=False):
         if uuids := self.uuids[ref]:
-            command = c.RevertCanonical(ref=ref, uuid=uuids[at % len(uuids)])
-            self.both(command, self.naive.revert(ref, at % len(uuids)))
+            command = c.RevertCanonical(ref=ref, uuid=uuids[at % len(uuids)], force=force)
+            self.both(command, self.naive.revert(ref, at % len(uuids), force=force))
 
     @rule(at=which)
     def untaint(self, at):
