@@ -30,6 +30,7 @@ class NaiveRun:
     """A job run, and the refs that it builds together."""
 
     outputs: tuple[str, ...]
+    launch_id: str = ""
     #: It has not begun.
     is_queued: bool = True
     #: The instances that readers have seen since it was buffered.
@@ -122,10 +123,10 @@ class Naive:
         self._stop(needless if terminate else [])
         return None
 
-    def buffer(self, outputs: tuple[str, ...]) -> tuple[str, ...]:
+    def buffer(self, outputs: tuple[str, ...], launch_id: str) -> tuple[str, ...]:
         """The due ones of these outputs, each with a new instance, whose job run waits to begin (rule 6.2)."""
         built = tuple(ref for ref in outputs if ref in self.due())
-        run = NaiveRun(built)
+        run = NaiveRun(built, launch_id)
         for ref in built:
             before = self.refs[ref]
             self.refs[ref] = NaiveRef(_I.BUILDING, run, attempts=before.attempts, n_misses=before.n_misses)
@@ -133,15 +134,26 @@ class Naive:
         self._settle()
         return built
 
-    def begin(self, ref: str) -> None:
-        self.refs[ref].run.is_queued = False
+    def begin(self, launch_id: str) -> None:
+        for row in self._open_of(launch_id):
+            row.run.is_queued = False
+
+    def lose(self, launch_id: str) -> Answer:
+        """Rules 6.8, 6.9: queued job runs are lost too, and a loss that is the first attempt is retried at once."""
+        for row in self._open_of(launch_id):
+            row.attempts += 1
+            row.state = _I.UP_FOR_RETRY if row.attempts < MAX_ATTEMPTS else _I.FAILED
+            row.retry_at = self.now + BACKOFF_SECONDS * 2 ** (row.attempts - 1) if row.attempts > 1 else 0.0
+        self._settle()
+        return None
 
     def succeed(self, ref: str, inputs: list[NaiveRef]) -> Answer:
         """An output of an input under a downstream taint is tainted at once (rule 7.3)."""
         if not self._runs(ref):
             return errors.StaleJobRun
         for row in self._outputs(ref):
-            row.was_live, row.attempts, row.n_misses, row.inputs = True, 0, 0, inputs
+            row.was_live, row.inputs = True, inputs
+            row.attempts = row.n_misses = 0
             row.taints = {taint for item in inputs for taint in item.taints & self.extending}
             row.state = _I.TAINTED if row.taints else _I.LIVE
         self._settle()
@@ -250,7 +262,8 @@ class Naive:
         if not force and any(item.taints & self.extending for item in instance.inputs):
             return errors.CannotRevert
         self.refs[ref] = instance
-        instance.state, instance.attempts, instance.n_misses = _I.LIVE, 0, 0
+        instance.state = _I.LIVE
+        instance.attempts = instance.n_misses = 0
         instance.taints.clear()
         self._settle()
         return None
@@ -304,6 +317,10 @@ class Naive:
 
     def _runs(self, ref: str) -> bool:
         return self.refs[ref].state is _I.BUILDING and not self.refs[ref].run.is_queued
+
+    def _open_of(self, launch_id: str) -> list[NaiveRef]:
+        """The instances that the open job runs of a launch build."""
+        return [row for row in self.refs.values() if row.state is _I.BUILDING and row.run.launch_id == launch_id]
 
     def _outputs(self, ref: str) -> list[NaiveRef]:
         """The instances that the job run of a ref builds."""

@@ -68,18 +68,22 @@ class Compared(RuleBasedStateMachine):
             command = c.CancelWants(ids=(want_id,), terminate=terminate)
             self.both(command, self.naive.cancel(want, terminate=terminate))
 
-    @rule(refs=some_outputs, begins=st.sampled_from([True, True, False]))
-    def start_together(self, refs, begins):
-        """One job run for those of the refs that are due."""
-        launch = self.world.launch_of(*refs, together=True)
+    @rule(refs=some_outputs, begins=st.sampled_from([True, True, False]), together=st.booleans())
+    def launch(self, refs, begins, together):
+        """One job run for those of the refs that are due, or a job run for each, in one launch."""
+        launch = self.world.launch_of(*refs, together=together)
         is_taken = bool(self.world.handle(launch).events)
-        built = self.naive.buffer(refs)
+        groups = [refs] if together else [(ref,) for ref in refs]
+        built = [ref for group in groups for ref in self.naive.buffer(group, launch.launch_id)]
         assert is_taken == bool(built)
         for ref in built:
             self.uuids[ref].append(self.world.uuid(ref))
         if is_taken and begins:
             self.world.start_launch(launch.launch_id)
-            self.naive.begin(built[0])
+            self.naive.begin(launch.launch_id)
+
+    def start_together(self, refs, begins):
+        self.launch(refs, begins, True)
 
     @rule(ref=a_ref, begins=st.sampled_from([True, True, False]))
     def start(self, ref, begins=True):
@@ -110,6 +114,28 @@ class Compared(RuleBasedStateMachine):
         if job_run := self.job_run(ref):
             failure = c.RunFailure(job_run, "it raised", kind)
             self.both(c.FailJobRuns(failures=(failure,)), self.naive.fail(ref, transient=kind == "transient"))
+
+    @rule(ref=a_ref)
+    def lose(self, ref):
+        if job_run := self.job_run(ref):
+            launch_id = self.world.queries.job_run(job_run).launch_id
+            command = c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone")
+            self.both(command, self.naive.lose(launch_id))
+
+    @rule(refs=some_outputs, begins=st.booleans(), together=st.booleans(), fails=st.booleans(), times=st.integers(1, 3))
+    def want_and_lose(self, refs, begins, together, fails, times):
+        """A pipeline on a machine that dies again and again."""
+        for _ in range(times):
+            for ref in refs:
+                self.want((ref,), False)
+            self.launch(refs, begins, together)
+            if fails:
+                self.fail(refs[0], "transient")
+            self.lose(refs[-1])
+            self.they_look_the_same()
+            self.time_passes(5.0)
+            self.they_look_the_same()
+            self.time_passes(5.0)
 
     def miss_exactly(self, ref, impacted):
         """The job run of a ref misses these refs, by impacted output."""
