@@ -164,7 +164,10 @@ INSTANT = Instant()
 
 
 class FromNow(click.ParamType[float | None]):
-    """A time with an offset, or its distance from now (90s, 15m, 12h, 7d), as seconds since 1970 UTC."""
+    """A time with an offset, or its distance from now (90s, 15m, 12h, 7d), as seconds since 1970 UTC.
+
+    `direction` is -1 for a distance into the past, and 1 into the future: then a time that has passed is refused.
+    """
 
     name = "time"
 
@@ -175,7 +178,10 @@ class FromNow(click.ParamType[float | None]):
         if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
             seconds = DURATION.convert(value, param, ctx)
             return None if seconds is None else time.time() + self._direction * seconds
-        return INSTANT.convert(value, param, ctx)
+        at = INSTANT.convert(value, param, ctx)
+        if isinstance(value, str) and at is not None and self._direction > 0 and at <= time.time():
+            self.fail(f"{value!r} has passed; it must be later than now.", param, ctx)
+        return at
 
 
 #: Of --since and --until of what happened, and of the end of what begins.

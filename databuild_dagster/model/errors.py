@@ -224,7 +224,7 @@ class NothingToPause(Refused):
 
 
 class AlreadyPaused(Refused):
-    """{ref} is paused already, by {actor}: {reason}"""
+    """{ref} is paused already, by {actor} ({reason})."""
 
     hint = f"To change the reason or the end, resume it first: {_RESUME}."
 
@@ -236,7 +236,7 @@ class NotPaused(Refused):
 
 
 class PausedAsAWhole(Refused):
-    """{ref} is paused with all of {asset}, by {actor}: {reason}"""
+    """{ref} is paused with all of {asset}, by {actor} ({reason})."""
 
     hint = f"Resume the asset, then pause the partitions that are to stay paused: {_RESUME_ASSET}."
 

@@ -263,6 +263,14 @@ def test_a_pause_is_refused_as_a_whole(days, refs, more, error):
     assert days.seq == seq
 
 
+def test_a_second_pause_quotes_the_first_one_s_reason_apart_from_the_advice(days):
+    """Rule 6.13"""
+    days.pause("days@2", reason="sent again on Monday")
+
+    with pytest.raises(AlreadyPaused, match=r"by tester \(sent again on Monday\)\. To change"):
+        days.pause("days@2")
+
+
 def test_a_resume_is_refused_as_a_whole(days):
     """Rule 6.13: one of the refs is not paused."""
     days.pause("days@1")
