@@ -9,6 +9,7 @@ import click
 from databuild_dagster.cli.options import REF, Selection, common, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, table
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.cli.want import warn_of_absences
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
@@ -141,3 +142,4 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
         f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}.",
         as_json=as_json,
     )
+    warn_of_absences(engine, wants)

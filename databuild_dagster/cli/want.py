@@ -115,10 +115,10 @@ def create(
     if failures := first_failures(engine, {ref for want in wants for ref in want.refs}):
         for line in failures.sentences:
             click.echo(line, err=True)
-    _warn_of_absences(engine, wants)
+    warn_of_absences(engine, wants)
 
 
-def _warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
+def warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
     """Name the locations of open wants whose orchestrator does not tick (rule 11.4)."""
     assets = {asset_of(ref) for want in wants if want.state in OPEN_WANTS for ref in want.refs}
     for absence in absences_of(engine, assets) if assets else ():
@@ -174,7 +174,7 @@ def list_wants(
     empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
     listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
     if as_of is None:
-        _warn_of_absences(engine, wants)
+        warn_of_absences(engine, wants)
 
 
 @click.command("show")

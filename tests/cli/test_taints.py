@@ -151,7 +151,9 @@ def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Proje
     assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
     project.fail("2024-01-29", yes=False)
 
-    answer = project.ask("retry", MONTH)
+    done = project.call("retry", MONTH, "--json")
+    answer = done.json
+    assert "no orchestrator of location" in done.err, "a retry alone builds nothing"
     assert (answer["opened"], len(answer["wants"])) == ([DAY], 2)
     project.tick_until_idle()
 
