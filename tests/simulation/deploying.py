@@ -7,7 +7,8 @@ ref that no key can name raises, and a key that is not there any longer has no p
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
@@ -16,6 +17,7 @@ from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.events import DatasetRegistered, Event
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of, ref_or_none
+from databuild_dagster.model.wording import one_line, utf8
 from tests.support.catalog import HERE, SmallCatalog, dataset
 
 #: The second location, which has no orchestrator where the scenario does not say so.
@@ -74,6 +76,8 @@ class Definitions(SmallCatalog):
         self.dynamic = dynamic
         #: Called before each answer; it may raise, and take its time.
         self._asked = asked
+        #: The reasons that it gave for absent partitions, and its errors, as the log has them.
+        self.reasons: set[str] = set()
 
     def keys_of(self, dataset: DatasetSpec) -> list[str | None]:
         return [*self.dynamic] if dataset.partitions == DYNAMIC else super().keys_of(dataset)
@@ -84,11 +88,14 @@ class Definitions(SmallCatalog):
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         self._asked("the definition of partitions")
-        return {key: why for key in partition_keys if (why := super(Definitions, self).why_not(dataset, key))}
+        absent = {key: why for key in partition_keys if (why := super(Definitions, self).why_not(dataset, key))}
+        self.reasons.update(map(utf8, absent.values()))
+        return absent
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
         self._asked("the mapping")
-        return super().inputs(dataset, partition_key)
+        with self._noting():
+            return super().inputs(dataset, partition_key)
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         self._asked("the mapping")
@@ -99,7 +106,16 @@ class Definitions(SmallCatalog):
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
         self._asked("the order of partitions")
-        return super().launchable(dataset, partition_keys, most)
+        with self._noting():
+            return super().launchable(dataset, partition_keys, most)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self.reasons.add(f"{type(error).__name__}: {utf8(one_line(error))}")
+            raise
 
     def _mapped(self, need: InputSpec, partition_key: str | None) -> list[str]:
         return [make_ref(need.asset, key) for key in self._mapped_keys(need, partition_key)]

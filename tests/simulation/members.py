@@ -22,7 +22,7 @@ from databuild_dagster.engine.orchestrator_notes import note_code
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.engine.registering import Registered, register
 from databuild_dagster.engine.tick import tick
-from databuild_dagster.engine.tick_pass import Pass, TickLimits
+from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import (
@@ -63,7 +63,7 @@ from .deploying import (
 from .landing import WATCHER, deliver, watch
 from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
-from .scenario import OPERATORS, Deed, Scenario
+from .scenario import LIMITS, OPERATORS, Deed, Scenario
 from .world import Member, PortTrouble, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
@@ -132,7 +132,7 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
                     foreign=world.foreign,
                     judge=judge,
                     owner=me.name,
-                    limits=TickLimits(launches=3, open_launches=4),
+                    limits=LIMITS,
                     remains=_Remains(world) if world.scenario.adopts else None,
                     interval_seconds=INTERVAL_SECONDS,
                     datasets=registered.plannable if registered else None,
@@ -246,7 +246,9 @@ class Dagster:
         refs = [ref for asset in order.assets for key in order.partition_keys if (ref := ref_or_none(asset, key))]
         if gone := [ref for ref in refs if not self._world.catalog.exists(ref)]:
             # As Dagster refuses a selection that the code has not.
-            raise ValueError(f"{gone[0]!r} is not in the code of {order.location}")
+            unknown = ValueError(f"{gone[0]!r} is not in the code of {order.location}")
+            self._world.raised.add(f"ValueError: {unknown}")
+            raise unknown
         if scheduler.happens("its order to Dagster is lost", mishaps.order_lost):
             scheduler.tell(f"orders a run of {order.job}, which is lost")
         else:

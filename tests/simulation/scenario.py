@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
 from tests.support.catalog import HERE, dataset
 
@@ -19,6 +20,8 @@ from .processes import Trouble
 
 #: How long trouble lasts, in seconds.
 STORM_SECONDS = 180.0
+#: Of every orchestrator; low, so that storms reach them.
+LIMITS = TickLimits(launches=3, open_launches=4)
 KEYS = ("1", "2")
 
 #: What people do, the frequent more often.

@@ -10,9 +10,11 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.tick_pass import DEFAULT_LIMITS
 from databuild_dagster.engine.why.explain import Cause, explain
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import InvalidRef
@@ -22,6 +24,7 @@ from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 from .processes import Broken
+from .scenario import LIMITS
 
 if TYPE_CHECKING:
     from .world import World
@@ -106,9 +109,28 @@ def _are_out(world: World, ref: str, words: re.Match[str]) -> bool:
     return sum(launch.location == words[2] for launch in world.queries.open_launches()) == int(words[1])
 
 
-def _any(world: World, ref: str, words: re.Match[str]) -> bool:
-    """True of limits, and of times that a wrong clock noted."""
-    return True
+def _has_raised(world: World, ref: str, words: re.Match[str]) -> bool:
+    """A port of this storm raised it, or the definitions gave it when they were asked."""
+    return words[1] in world.raised | world.catalog.reasons
+
+
+def _starts(world: World, ref: str, words: re.Match[str]) -> bool:
+    """The limit is the orchestrator's, or the default of one that has noted none; and more refs of it are due."""
+    location = world.catalog.datasets[asset_of(Ref(ref))].location
+    limits = {LIMITS.launches} | (set() if location in world.ticked else {DEFAULT_LIMITS.launches})
+    specs = (spec for spec in world.catalog.datasets.values() if spec.location == location)
+    n_due = sum(_is_due(world, other, words) for spec in specs for other in world.catalog.refs_of(spec))
+    return int(words[1]) in limits and n_due > int(words[1])
+
+
+def _is_expired(world: World, ref: str, words: re.Match[str]) -> bool:
+    wants = world.queries.wants(WantFilter(open_only=True, ref=Ref(ref)))
+    ends = [inf if want.expires_at is None else want.expires_at for want in wants]
+    return bool(ends) and max(ends) <= world.explained.now
+
+
+def _never(world: World, ref: str, words: re.Match[str]) -> bool:
+    return False
 
 
 def _inputs_of(world: World, ref: str) -> tuple[str, ...] | None:
@@ -136,7 +158,7 @@ SENTENCES = (
     _row(r"; set aside for now: ", Motion.BLOCKED, _cannot_be_planned),
     _row(r"; nothing can build it any more: ", Motion.BLOCKED, _is_gone),
     # It is tried again later, so it moves unless another sentence blocks it.
-    _row(r"set aside for now, since ", Motion.MOVES, _any),
+    _row(r"set aside for now, since [^ ]+: (.*)$", Motion.MOVES, _has_raised),
     _row(
         r"no orchestrator of location '(.*)' has ticked here",
         Motion.BLOCKED,
@@ -158,17 +180,18 @@ SENTENCES = (
     _row(r"; a lot of files from outside", Motion.MOVES, _kind(DatasetKind.BOUNDARY)),
     _row(r"; a source, which no job builds", Motion.MOVES, _kind(DatasetKind.SOURCE)),
     _row(r"; no open want names it", Motion.FOLLOWS, _is_unwanted),
-    _row(r"; outside the TTL of its wants", Motion.MOVES, _any),
+    _row(r"; outside the TTL of its wants", Motion.MOVES, _is_expired),
     _row(r"its backoff ends at ", Motion.MOVES, _backs_off),
     _row(rf"; its last call asked for {_REFS}, which is to be there first", Motion.MOVES, _are_not_live),
     _row(rf"; it misses {_REFS}, which the next tick wants for it", Motion.MOVES, _misses),
     _row(r"`databuild resume .*` ends the pause$", Motion.BLOCKED, _is_paused),
     _row(r"the next tick launches it", Motion.MOVES, _is_due),
     _row(r"^(\d+) launch(?:es)? of location (\S+) (?:is|are) out", Motion.MOVES, _are_out),
-    _row(r" may have \d+ out at a time", Motion.MOVES, _any),
-    _row(r"^one tick starts ", Motion.MOVES, _any),
-    # No storm has that many due refs.
-    _row(r"^one tick looks at ", Motion.MOVES, lambda world, ref, words: False),
+    _row(r"^one tick starts (\d+) ", Motion.MOVES, _starts),
+    # No storm has a job with a limit of its own, or that many refs.
+    _row(r" may have \d+ out at a time", Motion.MOVES, _never),
+    _row(r"^one tick looks at ", Motion.MOVES, _never),
+    _row(r"^and \d+ more", Motion.FOLLOWS, _never),
     # The first of several sentences; the others say why.
     _row(r"; wanted since ", Motion.FOLLOWS, _state(None, _S.TAINTED, _S.UP_FOR_RETRY)),
     _row(
@@ -176,7 +199,6 @@ SENTENCES = (
         Motion.FOLLOWS,
         _state(None, _S.TAINTED, _S.UP_FOR_RETRY),
     ),
-    _row(r"^and \d+ more", Motion.FOLLOWS, _any),
 )
 
 

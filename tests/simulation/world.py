@@ -137,6 +137,8 @@ class World:
         #: Locations with an orchestrator that has begun a tick, and that has ended one.
         self.ticking: set[str] = set()
         self.ticked: set[str] = set()
+        #: The errors of ports, as a tick records them.
+        self.raised: set[str] = set()
         self._n_commits = 0
         self._engine = Engine(
             deck.onlooker,
@@ -160,7 +162,9 @@ class World:
             return
         if mishaps.port_raises and self.scheduler.happens(f"{what} raises", mishaps.port_raises):
             self.scheduler.tell(f"asks for {what}, which raises")
-            raise PortTrouble(f"{what} is away: caf\udce9")
+            trouble = PortTrouble(f"{what} is away: caf\udce9")
+            self.raised.add(f"PortTrouble: {utf8(str(trouble))}")
+            raise trouble
         if mishaps.port_hangs and self.scheduler.happens(f"{what} hangs", mishaps.port_hangs):
             seconds = process.rng.uniform(40.0, 200.0)
             self.scheduler.tell(f"asks for {what}, which hangs for {seconds:.0f} s")
