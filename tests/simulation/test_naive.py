@@ -243,9 +243,12 @@ class Compared(RuleBasedStateMachine):
         self.succeed(ref, read)
 
     @rule(
-        refs=st.lists(a_ref, min_size=3, max_size=3, unique=True), while_it_runs=st.booleans(), replaced=st.booleans()
+        refs=st.permutations(REFS).map(lambda refs: refs[:3]),
+        while_it_runs=st.booleans(),
+        replaced=st.booleans(),
+        untaints=st.booleans(),
     )
-    def taint_what_others_are_made_of(self, refs, while_it_runs, replaced):
+    def taint_what_others_are_made_of(self, refs, while_it_runs, replaced, untaints):
         """Three refs, each made of the one before: the first is tainted before or after the last is built."""
         first, second, third = refs
         self.build(first)
@@ -257,6 +260,8 @@ class Compared(RuleBasedStateMachine):
         if replaced:
             self.build(first)
             self.build(second)
+        if untaints and while_it_runs:
+            self.untaint(len(self.taints) - 1)
         if not while_it_runs:
             self.succeed(third, (second,))
             self.taint((first,), True)
