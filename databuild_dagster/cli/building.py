@@ -33,7 +33,7 @@ from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
-from databuild_dagster.store.queries.served import Awaited
+from databuild_dagster.store.queries.served import Awaited, Unserved
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -221,11 +221,12 @@ def build_refs(
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     built = Built(outcome.request_id)
-    built.reused = _n_live(engine, refs)
+    unserved = engine.queries.unserved(built.request_id)
+    built.reused = len(refs) - len(unserved)
     alarm = Alarm(timeout_seconds)
     try:
         with alarm:
-            _work(workshop, built, progress)
+            _work(workshop, built, progress, _served(engine, built.request_id, unserved))
     except KeyboardInterrupt:
         built.interrupted = not alarm.has_rung
         heed_no_more_interrupts()
@@ -240,13 +241,14 @@ def build_refs(
     return built
 
 
-def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
+def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Ref]) -> None:
     engine = workshop.engine
     pause = threading.Event()
-    while serving := _unserved(engine, built.request_id):
+    while serving:
         report = workshop.tick(progress, serving)
         built.fired.update(report.fired)
-        if not report.idle or not (serving := _unserved(engine, built.request_id)):
+        serving = _served(engine, built.request_id)
+        if not report.idle or not serving:
             continue
         waiting = awaited_by(engine, serving, report.planned_at)
         if waiting.job_runs:
@@ -262,9 +264,12 @@ def _work(workshop: Workshop, built: Built, progress: Progress) -> None:
             return
 
 
-def _unserved(engine: Engine, request_id: str) -> list[Ref]:
-    """The refs of the request that are not live, and those that are kept for it; none when no want of both is open."""
-    unserved = engine.queries.unserved(request_id)
+def _served(engine: Engine, request_id: str, unserved: Sequence[Unserved] | None = None) -> list[Ref]:
+    """The refs of the request that are not live, and those that are kept for it; none when no want of both is open.
+
+    `unserved` is the store's answer, if the caller has it.
+    """
+    unserved = engine.queries.unserved(request_id) if unserved is None else unserved
     states = {state for _, state in unserved}
     kept = engine.queries.refs_kept_for(request_id) if WantState.UPSTREAM_FAILED in states else []
     return [*dict.fromkeys(ref for ref, _ in unserved), *kept] if kept or not states.isdisjoint(OPEN_WANTS) else []
@@ -272,7 +277,7 @@ def _unserved(engine: Engine, request_id: str) -> list[Ref]:
 
 def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None:
     """Say what the request waits for, while the job runs of this process are still open."""
-    if serving := _unserved(engine, built.request_id):
+    if serving := _served(engine, built.request_id):
         waiting = awaited_by(engine, serving, engine.now())
         built.waits_for = waiting.job_runs
         # The interrupt may have ended the job runs of this process already.
@@ -303,10 +308,6 @@ def _pauses(engine: Engine, serving: Sequence[Ref]) -> list[str]:
     return sentences[:MAX_PAUSES] + ([f"{more} more are paused; `databuild status` lists them."] if more > 0 else [])
 
 
-def _n_live(engine: Engine, refs: Sequence[Ref]) -> int:
-    return sum(state is InstanceState.LIVE for state in engine.queries.states(refs).values())
-
-
 def _clean_up(engine: Engine, request_id: str, *, keep_wants: bool) -> None:
     """Cancel the job runs of this process, and unless they are to stay open the wants of this request alone: refs that others
     want too are built by their orchestrator."""
@@ -335,7 +336,7 @@ def _count(engine: Engine, tally: Tally, built: Built) -> None:
     built.succeeded, built.dep_missed = outcomes[JobRunState.SUCCEEDED], outcomes[JobRunState.DEP_MISSED]
     built.failed = outcomes[JobRunState.FAILED] + outcomes[JobRunState.LOST]
     built.canceled = outcomes[JobRunState.CANCELED]
-    seconds = tally.seconds(engine.now())
+    seconds = tally.seconds(engine.now() if tally.running() else 0.0)
     for asset, counts in tally.count().items():
         if asset in seconds or set(+counts) != {"live"}:
             built.assets.append(AssetDone(asset, counts, seconds.get(asset, 0.0)))

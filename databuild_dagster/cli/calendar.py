@@ -46,6 +46,7 @@ MARKS = {
     GapCause.NEVER_WANTED: Mark(".", "yellow", GapCause.NEVER_WANTED),
     GapCause.TAINTED: Mark("T", "magenta", GapCause.TAINTED),
     GapCause.BACKING_OFF: Mark("r", "yellow", GapCause.BACKING_OFF),
+    GapCause.PAUSED: Mark("p", "yellow", GapCause.PAUSED),
     GapCause.DUE: Mark("d", "blue", GapCause.DUE),
     GapCause.WAITING: Mark("w", "blue", GapCause.WAITING),
     GapCause.BUILDING: Mark("B", "cyan", GapCause.BUILDING),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import databuild_dagster as db
-from databuild_dagster.cli.building import Progress, Workshop
+from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
 
@@ -77,8 +77,8 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
     project.wait_until_held("2024-01-29")
     tick = Workshop.tick
 
-    def tick_before_the_other_ends(workshop: Workshop, progress: Progress | None = None) -> TickReport:
-        report = tick(workshop, progress)
+    def tick_before_the_other_ends(workshop: Workshop, *arguments: Any) -> TickReport:
+        report = tick(workshop, *arguments)
         if report.idle:
             project.release("2024-01-29")
             builder.communicate(timeout=MAX_SECONDS)
