@@ -89,7 +89,8 @@ class Definitions(SmallCatalog):
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         self._asked("the definition of partitions")
         absent = {key: why for key in partition_keys if (why := super(Definitions, self).why_not(dataset, key))}
-        self.reasons.update(map(utf8, absent.values()))
+        # The log has no NUL.
+        self.reasons.update(utf8(why).replace("\0", "\ufffd") for why in absent.values())
         return absent
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:

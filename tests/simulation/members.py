@@ -41,7 +41,7 @@ from databuild_dagster.model.errors import (
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
-from databuild_dagster.model.wording import utf8
+from databuild_dagster.model.wording import one_line, utf8
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
@@ -247,7 +247,7 @@ class Dagster:
         if gone := [ref for ref in refs if not self._world.catalog.exists(ref)]:
             # As Dagster refuses a selection that the code has not.
             unknown = ValueError(f"{gone[0]!r} is not in the code of {order.location}")
-            self._world.raised.add(f"ValueError: {unknown}")
+            self._world.raised.add(f"ValueError: {utf8(one_line(unknown))}")
             raise unknown
         if scheduler.happens("its order to Dagster is lost", mishaps.order_lost):
             scheduler.tell(f"orders a run of {order.job}, which is lost")
