@@ -54,11 +54,14 @@ class AsideReasons:
         return before != datasets
 
     def _resting(self) -> dict[str, str]:
+        # A rest that ends later than any could was noted while the clock ran ahead.
         now = self._engine.clock()
         return {
             name: known.reason
             for name, known in self._known.items()
-            if known.kind in (Subject.REF, Subject.ARC) and (tries := self._tries.get(name)) and now < tries.again_at
+            if known.kind in (Subject.REF, Subject.ARC)
+            and (tries := self._tries.get(name))
+            and now < tries.again_at <= now + MAX_PAUSE_SECONDS
         }
 
     def record(self, actor: str) -> None:

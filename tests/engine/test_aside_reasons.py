@@ -108,6 +108,18 @@ def test_another_registration_and_another_process_try_all_at_once(world, monkeyp
     assert mapping.n_asked == n_asked + 1
 
 
+def test_a_clock_that_ran_ahead_does_not_make_a_ref_rest_for_hours(world, monkeypatch):
+    here, mapping = Orchestrator(world), Raising(monkeypatch, world.catalog, "bad")
+    world.want("bad")
+    here.tick_for(300)
+    n_asked = mapping.n_asked
+
+    world.clock.now -= 4 * 3600
+    here.tick()
+
+    assert mapping.n_asked == n_asked + 1
+
+
 def test_a_ref_that_nothing_wants_any_longer_is_set_aside_no_longer(world, monkeypatch):
     here = Orchestrator(world)
     Raising(monkeypatch, world.catalog, "bad")

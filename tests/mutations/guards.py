@@ -597,6 +597,14 @@ GUARDS = (
         (ASIDE,),
     ),
     Guard(
+        "a ref rests for hours because a clock ran ahead",
+        "11.7",
+        "engine/aside_reasons.py",
+        "and now < tries.again_at <= now + MAX_PAUSE_SECONDS",
+        "and now < tries.again_at",
+        (ASIDE,),
+    ),
+    Guard(
         "a ref that raises is tried by each tick",
         "11.7",
         "engine/aside_reasons.py",
