@@ -23,10 +23,8 @@ from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove, Refused
 from databuild_dagster.model.fold import job_runs as job_runs_module
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.meta_storage import both, not_exists
+from databuild_dagster.model.meta_storage import both
 from databuild_dagster.model.operations import invokes
-from databuild_dagster.model.operations.keys import JobKeys, OperationId
-from databuild_dagster.model.operations.records import Lease
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, RefRow
 from databuild_dagster.model.states import (
@@ -242,17 +240,6 @@ def _with_second_starters() -> Iterator[None]:
 
 
 @contextmanager
-def _without_fence_tokens() -> Iterator[None]:
-    """The first mark of a job of a running operation counts, whichever executor makes it."""
-
-    def anybodys(id: OperationId, keys: JobKeys, lease: Lease) -> Any:
-        return both(invokes.is_running(id), not_exists(keys.state))
-
-    with patch.object(invokes, "is_mine", anybodys):
-        yield
-
-
-@contextmanager
 def _without_the_second_look() -> Iterator[None]:
     """An operation is completed also when its keys have changed since they were read."""
     with (
@@ -366,9 +353,6 @@ MUTATIONS = (
         seed=70,
     ),
     Mutation("repeated commands act again", "3.3", ("acted twice",), _with_forgotten_commands),
-    Mutation(
-        "fence tokens of operations are not looked at", "9.5", ("stale mark taken",), _without_fence_tokens, seed=210
-    ),
     Mutation(
         "invokes of operations do not look again",
         "9.3, 9.5, 9.6",
