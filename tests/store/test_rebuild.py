@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.model.commands import RevertCanonical
+from databuild_dagster.model.commands import ChangeSetAside, RevertCanonical
+from databuild_dagster.model.events import AsideFact
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.meta_storage import Put, Remove, do
 from databuild_dagster.store import schema
@@ -13,7 +14,7 @@ from databuild_dagster.store.log import all_events
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import open_store
 from databuild_dagster.store.unit_of_work import UnitOfWork
-from tests.support.catalog import dataset
+from tests.support.catalog import HERE, dataset
 
 
 @pytest.fixture
@@ -56,6 +57,7 @@ def eventful(make_world, shared_url):
     world.invoke(do(Put("a", b"2"), Remove("b")))
     world.pause("a", "b")
     world.resume("b")
+    world.handle(ChangeSetAside(location=HERE, changes=(AsideFact(kind="ref", names=("a",), reason="it raised"),)))
     return world
 
 
@@ -70,7 +72,7 @@ def tables(store):
 def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
     """Rule 3.4"""
     before = tables(eventful.store)
-    assert all(before.values()), "something of every table must have happened"
+    assert not [name for name, rows in before.items() if not rows], "something of every table must have happened"
 
     n_events = rebuild(eventful.store)
 

@@ -101,6 +101,8 @@ COMMANDS = {
     c.TaintPartitions: lambda w: c.TaintPartitions(refs=("c", "e"), reason="wrong", downstream=True),
     c.UntaintPartitions: lambda w: c.UntaintPartitions(taint_id=w.queries.taints_of(w.uuid("d"))[0].taint_id),
     c.RevertCanonical: lambda w: c.RevertCanonical(ref="c", uuid=first(w, "c"), force=True),
+    c.PausePartitions: lambda w: c.PausePartitions(refs=("c", "i"), reason="its source is wrong", terminate=True),
+    c.ResumePartitions: lambda w: c.ResumePartitions(refs=("k",)),
     c.RemoveManifests: lambda w: c.RemoveManifests(
         uuids=(first(w, "c"), w.uuid("d"), w.uuid("e")), reason="enough of it", tainted=True
     ),
@@ -140,6 +142,7 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
     world = World([*(dataset(name) for name in "abcdefghik"), *arcs], url=shared_url)
     a_bit_of_everything(world)
+    world.pause("k")
     world.start("h")
     world.clock.turn(3600)
     world.want("i")
