@@ -624,8 +624,8 @@ GUARDS = (
         "one asset's due refs fill the look of a tick",
         "11.6",
         "store/queries/planning.py",
-        "SELECT (? + n - 1) / n AS size",
-        "SELECT ? + n - n AS size",
+        "(? + n - 1) / n AS size",
+        "? + n - n AS size",
         (DUE,),
     ),
     Guard(

@@ -95,6 +95,8 @@ class Wanted(NamedTuple):
     attempts: int = 0
 
 
+#: The due refs of a limit that each of n datasets gets.
+_PART = "(? + n - 1) / n AS size"
 _DUE = Selection(DueRef, "r")
 _NEED = Selection(
     Need,
@@ -134,7 +136,7 @@ class PlanningQueries(PauseQueries):
             ), asked AS (SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?)) AND NOT EXISTS (
                 SELECT 1 FROM {PREFIX}pauses p
                 WHERE p.dataset_id = with_due.id AND p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
-            ), part AS (SELECT (? + n - 1) / n AS size FROM (
+            ), part AS (SELECT {_PART} FROM (
                 SELECT coalesce(nullif(count(*), 0), 1) AS n FROM (SELECT id FROM asked LIMIT {MAX_PARTS}) x) y)
             SELECT (SELECT size FROM part), {_DUE.columns} FROM asked CROSS JOIN {PREFIX}refs r ON r.id IN (SELECT * FROM (
                 SELECT d.id FROM {PREFIX}refs d WHERE d.due = 1 AND d.dataset_id = asked.id
@@ -165,7 +167,7 @@ class PlanningQueries(PauseQueries):
                 FROM served JOIN {PREFIX}refs r ON r.id = served.id
                 WHERE +r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
                 AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ?
-            ), part AS (SELECT (? - 1) / n + 1 AS size FROM (
+            ), part AS (SELECT {_PART} FROM (
                 SELECT coalesce(nullif(count(DISTINCT dataset_id), 0), 1) AS n FROM due) x)
             SELECT (SELECT size FROM part), {_DUE.columns} FROM due JOIN {PREFIX}refs r ON r.id = due.id
             WHERE due.place > ? AND due.place <= ? + (SELECT size FROM part)
