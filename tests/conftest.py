@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import is_hypothesis_test
 
 from tests.support import reporting
 from tests.support.object_store import bucket, running_s3, s3
@@ -20,6 +21,8 @@ HERE = Path(__file__).parent
 FIRST = ("test_docs", "cli", "spark", "bindings", "data", "simulation")
 #: The folder whose files each deploy a Dagster of their own.
 DEPLOYMENTS = "e2e"
+#: Hypothesis makes a failing example smaller for up to 300 s before it reports it.
+SHRINKING_SECONDS = 900
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +58,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests of one file that share a fixture run on one worker; every other test runs on any."""
     if "browser" in getattr(item, "fixturenames", ()):
         item.add_marker("browser")
+    if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):
+        item.add_marker(pytest.mark.timeout(SHRINKING_SECONDS))
     if _shares_a_fixture(item):
         item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).as_posix()))
 

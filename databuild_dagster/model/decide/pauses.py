@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
@@ -92,9 +92,10 @@ def _datasets(refs: Iterable[Ref], deciding: Deciding, *, removed: bool = False)
     return rows
 
 
-def _acting(names: Iterable[Ref], deciding: Deciding) -> dict[Ref, PauseRow]:
-    """The pauses of exactly these names whose time has not passed."""
-    return {name: pause for name, pause in deciding.view.pauses(names).items() if deciding.now < pause.until}
+def _acting(names: Collection[Ref], deciding: Deciding) -> dict[Ref, PauseRow]:
+    """The pauses of exactly these names whose time has not passed, in the order of the names."""
+    pauses = deciding.view.pauses(names)
+    return {name: pauses[name] for name in names if name in pauses and deciding.now < pauses[name].until}
 
 
 def _being_built(refs: Iterable[Ref], datasets: dict[str, DatasetRow], deciding: Deciding) -> list[RefRow]:

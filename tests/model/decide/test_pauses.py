@@ -271,6 +271,16 @@ def test_a_second_pause_quotes_the_first_one_s_reason_apart_from_the_advice(days
         days.pause("days@2")
 
 
+def test_of_several_paused_refs_the_first_one_named_is_in_the_message(days):
+    """Rule 6.13: it does not depend on the order in which the store returns them."""
+    days.pause("days@1")
+    days.pause("days@2")
+
+    for first, second in (("days@1", "days@2"), ("days@2", "days@1")):
+        with pytest.raises(AlreadyPaused, match=f"^{first} is paused already"):
+            days.pause(first, second)
+
+
 def test_a_resume_is_refused_as_a_whole(days):
     """Rule 6.13: one of the refs is not paused."""
     days.pause("days@1")
