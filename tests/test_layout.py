@@ -52,6 +52,27 @@ def test_a_test_name_is_a_sentence_of_at_most_80_characters(path: Path) -> None:
     assert too_long == []
 
 
+#: The modules of the plain model of the rules, and all that they may take from the package: the errors and names of states.
+PLAIN_MODEL = sorted((TESTS / "simulation" / "naive").glob("*.py"))
+PLAIN_NAMES = {"errors", "Refused", "InstanceState", "WantState"}
+
+
+@pytest.mark.parametrize("path", PLAIN_MODEL, ids=_name)
+def test_the_plain_model_takes_only_errors_and_states_from_the_package(path: Path) -> None:
+    """It is no proof of the package where it repeats a mistake of the package."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, (ast.Import, ast.ImportFrom))]
+
+    taken = {
+        alias.name
+        for node in nodes
+        for alias in node.names
+        if PACKAGE.name in (getattr(node, "module", None) or alias.name)
+        or "tests" in (getattr(node, "module", None) or "")
+    }
+
+    assert taken <= PLAIN_NAMES
+
+
 #: Their `__init__` is what others call: users, the command's entry point, the engine.
 DOORS = {".", "cli", "model/decide", "bindings/building/provided"}
 

@@ -1,0 +1,76 @@
+"""Taints and reverts (rules 7)."""
+
+from __future__ import annotations
+
+from databuild_dagster.model import errors
+from databuild_dagster.model.states import InstanceState, WantState
+
+from .consequences import settle
+from .state import FAILING, LEASED, Answer, Naive
+
+_I = InstanceState
+
+
+def taint(naive: Naive, refs: tuple[str, ...], taint: str, *, downstream: bool) -> Answer:
+    """Rules 7.1, 7.3"""
+    for state in (naive.refs[ref].state for ref in refs):
+        if state in LEASED:
+            return errors.BeingBuilt
+        if state not in {_I.LIVE, _I.TAINTED, *FAILING}:
+            return errors.NothingToTaint
+    covered = [naive.refs[ref] for ref in refs]
+    for row in covered:
+        row.taints.add(taint)
+        if downstream:
+            naive.extending.add(taint)
+            covered += [other for other in naive.instances() if row in other.inputs and other not in covered]
+    for ref, row in naive.refs.items():
+        if ref in refs or (row in covered and row.state is _I.LIVE):
+            if row.state is _I.LIVE:
+                _open_wants(naive, ref)
+            row.state = _I.TAINTED
+            row.attempts = row.n_misses = 0
+    settle(naive)
+    return None
+
+
+def _open_wants(naive: Naive, ref: str) -> None:
+    """Rule 5.3"""
+    for want in naive.wants:
+        if want.state is WantState.SUCCESSFUL and ref in want.refs and not want.kept_for:
+            want.state, want.was_met = WantState.IDLE, True
+
+
+def untaint(naive: Naive, taint: str) -> Answer:
+    """Rule 7.1: as long as the taint acts."""
+    carrying = [row for row in naive.instances() if taint in row.taints]
+    acts = any(row.was_live and row in naive.refs.values() for row in carrying)
+    if taint in naive.extending:
+        acts = acts or any(row.was_live and row in run.seen for run in naive.open_runs() for row in carrying)
+    if not acts:
+        return errors.NothingToUntaint
+    for row in carrying:
+        row.taints.remove(taint)
+        if row in naive.refs.values() and row.was_live and not row.taints and row.state is _I.TAINTED:
+            row.state = _I.LIVE
+    settle(naive)
+    return None
+
+
+def revert(naive: Naive, ref: str, at: int, *, force: bool) -> Answer:
+    """Rule 7.4, to one of the instances of the ref."""
+    instance = naive.history[ref][at]
+    if instance is naive.refs[ref]:
+        return errors.AlreadyCanonical
+    if naive.is_leased(ref):
+        return errors.BeingBuilt
+    if not instance.was_live:
+        return errors.CannotRevert
+    if not force and any(item.taints & naive.extending for item in instance.inputs):
+        return errors.CannotRevert
+    naive.refs[ref] = instance
+    instance.state = _I.LIVE
+    instance.attempts = instance.n_misses = 0
+    instance.taints.clear()
+    settle(naive)
+    return None

@@ -1,0 +1,75 @@
+"""An engine and the plain model of the rules, and the comparison of all that can be seen of both."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from databuild_dagster.model.errors import Refused
+from tests.simulation.naive.state import Naive
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+REFS = tuple("abcde")
+
+some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=2, unique=True).map(tuple)
+some_outputs = st.lists(st.sampled_from(REFS), min_size=2, max_size=3, unique=True).map(tuple)
+a_ref = st.sampled_from(REFS)
+which = st.integers(0, 1000)
+
+
+class Compared(RuleBasedStateMachine):
+    """Each command goes to both: both take it, or both refuse it, and afterwards they look the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World([dataset(name) for name in REFS])
+        self.naive = Naive(REFS)
+        self.naive.now = self.world.clock.now
+        #: (id, want) of what was asked for.
+        self.wants = []
+        #: Ref to its instances, oldest first.
+        self.uuids = {ref: [] for ref in REFS}
+        self.taints = []
+
+    def both(self, command, refusal):
+        """Both take it, or refuse it by the same error."""
+        try:
+            self.world.handle(command)
+        except Refused as refused:
+            assert type(refused) is refusal
+        else:
+            assert refusal is None
+
+    def job_run(self, ref):
+        """The one that made the canonical instance; any id where there is none."""
+        return self.world.canonical(ref).job_run
+
+    @rule(seconds=st.sampled_from([1.0, 5.0, 60.0]))
+    def time_passes(self, seconds):
+        self.world.clock.turn(seconds)
+        self.naive.now += seconds
+
+    @invariant()
+    def they_look_the_same(self):
+        states = {ref: row.state for ref, row in self.naive.refs.items()}
+        assert self.world.queries.states(REFS) == states
+        assert set(self.world.due()) == self.naive.due()
+        for ref, row in self.naive.refs.items():
+            needs = self.world.queries.learned_inputs([ref], self.world.clock.now)
+            coming = set(filter(self.naive.is_coming, self.naive.learned[ref]))
+            assert {need.ref for need in needs} == coming
+            if row.cycle:
+                reason = f"a cycle of dep misses: {' → '.join((*row.cycle, row.cycle[0]))}"
+                assert self.world.canonical(ref).reason == reason
+        paused = self.world.queries.paused(REFS, self.world.clock.now)
+        assert set(paused) == set(filter(self.naive.is_paused, REFS))
+        for want_id, want in self.wants:
+            assert self.world.want_state(want_id) == want.state
+        for ref in REFS:
+            derived = [want for want in self.naive.wants if want.is_open and want.is_derivative and ref in want.refs]
+            assert len(self.world.derivative_wants(ref)) == len(derived)
+
+    def teardown(self):
+        assert self.world.check() == []
+        self.world.store.close()
