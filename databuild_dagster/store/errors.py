@@ -11,6 +11,21 @@ class StoreUnusable(DatabuildError):
     hint = "Check its permissions and the free space of its disk or server, then try again: nothing was half-recorded."
 
 
+class StoreSilent(StoreUnusable):
+    """The build state in {url} does not answer: {why}."""
+
+    hint = "Check that its server runs and that the network leads to it; `connect_timeout` in the url bounds the wait."
+
+
+class StoreBusy(StoreUnusable):
+    """The build state in {url} is busy: {why}."""
+
+    hint = (
+        "Another process writes for long, or a query does not end: look at pg_stat_activity, then try again. "
+        "`options=-cstatement_timeout%3D30min` in the url changes the bound; `lock_timeout` is the one for other writers."
+    )
+
+
 class ForeignDatabase(StoreUnusable):
     """The build state in {url} cannot be used: {why}."""
 

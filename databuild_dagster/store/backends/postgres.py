@@ -20,13 +20,21 @@ import sqlalchemy as sa
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
-from databuild_dagster.store.errors import MissingDriver, StoreUnusable
+from databuild_dagster.store.errors import MissingDriver, StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.store.format import META
 
 try:
     import psycopg
     from psycopg.pq import PipelineStatus
     from psycopg.types.array import ListDumper
+
+    from databuild_dagster.store.backends.postgres_patience import (
+        UNBOUNDED,
+        NoAnswer,
+        PatientConnection,
+        bounded,
+        connected,
+    )
 except ImportError:
     raise MissingDriver() from None
 
@@ -39,6 +47,8 @@ _TROUBLE = (
     psycopg.errors.InvalidSchemaName,
 )
 
+#: The errors of a statement that the server stopped because it took longer than a bound.
+_STOPPED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 #: The first errors of a connection that the server has cut.
 _CUT = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
 #: The errors of a query whose tables are swapped in that moment.
@@ -49,8 +59,6 @@ _AGAIN = (psycopg.OperationalError, *_SWAPPED)
 DOUBT_AFTER_SECONDS = 10.0
 #: Connections kept for reuse; a server has a hundred.
 MAX_KEPT = 4
-#: The server ends a transaction that is idle for longer, because it blocks every other writer.
-STANDSTILL_SECONDS = 60
 #: Rows that one statement writes.
 ROWS_AT_ONCE = 10_000
 #: Fewer rows are written one by one, with a plan that the server has.
@@ -64,7 +72,6 @@ _SHARE = f"LOCK TABLE {META} IN ACCESS SHARE MODE"
 _EXCLUDE = f"LOCK TABLE {META} IN ACCESS EXCLUSIVE MODE"
 #: A query that checks the connection.
 _PING = "SELECT 1"
-_TAKE_TIME = "SET LOCAL idle_in_transaction_session_timeout = 0"
 #: Ours among the advisory locks of a database; one log for each schema.
 _LOCK_SPACE = 0x64617461
 _LOCK = f"SELECT pg_advisory_xact_lock({_LOCK_SPACE}, hashtext(current_schema()))"
@@ -106,9 +113,9 @@ class PostgresConnection:
         #: Answers that were fetched at the start of the transaction.
         self._answered: dict[str, _Answered] = {}
 
-    def _connected(self) -> psycopg.Connection[Any]:
+    def _connected(self) -> PatientConnection:
         try:
-            raw = psycopg.connect(**self._parameters, autocommit=True)
+            raw = connected(self._parameters)
         except psycopg.ProgrammingError as error:
             # libpq does not know an option of the url.
             raise psycopg.OperationalError(str(error)) from None
@@ -325,7 +332,8 @@ class PostgresDatabase(Database):
         _ours(connection).raw.execute(_EXCLUDE)
 
     def take_time(self, connection: Connection) -> None:
-        _ours(connection).raw.execute(_TAKE_TIME)
+        for statement in UNBOUNDED:
+            _ours(connection).raw.execute(statement)
 
     @contextmanager
     def apart(self, connection: Connection) -> Iterator[None]:
@@ -333,6 +341,10 @@ class PostgresDatabase(Database):
             yield
 
     def raise_trouble(self, error: BaseException) -> NoReturn:
+        if isinstance(error, NoAnswer):
+            raise StoreSilent(url=self.place, why=str(error)) from error
+        if isinstance(error, _STOPPED):
+            raise StoreBusy(url=self.place, why=one_line(error).rstrip(".")) from error
         if isinstance(error, _TROUBLE):
             raise StoreUnusable(url=self.place, why=one_line(error).rstrip(".")) from error
         raise error
@@ -382,8 +394,7 @@ def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
     query = {name: value if isinstance(value, str) else ",".join(value) for name, value in parsed.query.items()}
     # Refs and reasons need the encoding in which they were written.
     named["client_encoding"] = "UTF8"
-    options = f"-c idle_in_transaction_session_timeout={STANDSTILL_SECONDS}s {query.pop('options', '')}".strip()
-    return {"application_name": "databuild", **named, **query, "options": options}
+    return {"application_name": "databuild", **named, **bounded(query)}
 
 
 def _are_apart(rows: Sequence[Sequence[Any]], key: Sequence[int]) -> bool:
