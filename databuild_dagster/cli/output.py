@@ -14,6 +14,7 @@ import click
 
 from databuild_dagster.engine import wording
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.rows import NEVER, PauseRow
 from databuild_dagster.model.wording import SHORT_ID, few_of
 
@@ -78,7 +79,7 @@ def picked(record: object, *names: str) -> dict[str, Any]:
     return found
 
 
-def pause_as_dict(pause: PauseRow) -> dict[str, Any]:
+def pause_as_dict(pause: PauseInForce | PauseRow) -> dict[str, Any]:
     """A pause as JSON has it; `until` is null without an end (rules 15)."""
     return {
         **picked(pause, "reason", "actor", "paused_at"),

@@ -27,9 +27,9 @@ from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import UnknownPartition
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.asking import MAX_SEQ
@@ -94,13 +94,13 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
     listing(records, columns, empty=f"{asset} has no such partitions.", as_json=as_json)
 
 
-def _paused(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseRow]:
+def _paused(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
     """The refs that nothing launches then, each with its pause (rule 6.13)."""
     at = max(time.time(), queries.head().at) if then.at is None else then.at
     return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
 
 
-def _with_pause(partition: Canonical, pause: PauseRow | None) -> str | None:
+def _with_pause(partition: Canonical, pause: PauseInForce | None) -> str | None:
     paused = None if pause is None else pause_in_words(partition.ref, pause)
     return "; ".join(filter(None, (partition.reason, paused))) or None
 

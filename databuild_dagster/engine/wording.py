@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.rows import NEVER, PauseRow
 from databuild_dagster.model.wording import LAST_TIME, has_date, one_line
 
@@ -19,7 +20,7 @@ def exactly(at: float) -> str:
     return dateless(at) if not has_date(at) else datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-def pause_in_words(ref: str, pause: PauseRow) -> str:
+def pause_in_words(ref: str, pause: PauseInForce | PauseRow) -> str:
     """By a person, since and until when, and why, as the rest of a sentence that begins with the ref."""
     whole = "" if pause.ref == ref else f" with all of {pause.ref}"
     until = "" if pause.until == NEVER else f" until {when(pause.until)}"
@@ -31,9 +32,9 @@ def to_retry(ref: str) -> str:
     return f"`databuild retry {ref}` opens what failed first"
 
 
-def to_resume(pause: PauseRow) -> str:
+def to_resume(pause: PauseInForce) -> str:
     """The command that ends a pause."""
-    return f"`databuild resume {pause.ref}` ends the pause"
+    return f"`databuild resume {pause.resumed_by}` ends the pause"
 
 
 def dateless(at: float) -> str:

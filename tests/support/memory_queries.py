@@ -12,14 +12,13 @@ from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import spec_of
 from databuild_dagster.model.events import Event
-from databuild_dagster.model.pauses import in_force, names_of
+from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.rows import (
     NEVER,
     DatasetRow,
     InstanceRow,
     JobRunRow,
     LaunchRow,
-    PauseRow,
     RefRow,
     TaintRow,
     WantRow,
@@ -182,7 +181,7 @@ class MemoryQueries:
         ]
         return DueRefs(refs, part if refs else most)
 
-    def paused(self, refs: Sequence[str], now: float) -> dict[str, PauseRow]:
+    def paused(self, refs: Sequence[str], now: float) -> dict[str, PauseInForce]:
         return in_force(self._view().pauses(names_of(refs)), refs, now)
 
     # Job runs and launches

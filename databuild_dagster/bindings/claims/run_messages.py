@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from databuild_dagster.engine.wording import pause_in_words, to_resume, to_retry
 from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, partition_key_of
-from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.wording import few_of
 
 
@@ -35,7 +35,7 @@ def refused(ref: Ref, why: str) -> str:
     return f"{why}. {to_retry(ref)}."
 
 
-def paused(ref: Ref, pause: PauseRow) -> str:
+def paused(ref: Ref, pause: PauseInForce) -> str:
     """A person paused the ref, so the run neither builds it nor waits for it (rule 6.13)."""
     return f"{ref} is {pause_in_words(ref, pause)}; {to_resume(pause)}."
 

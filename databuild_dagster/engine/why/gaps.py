@@ -20,8 +20,8 @@ from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.lots import LotRange, LotUnit
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
 from databuild_dagster.store.queries.wants import LastWant
@@ -253,7 +253,7 @@ class _Following:
     _firsts: dict[Ref, Ref] = field(default_factory=dict)
     #: Refs that were found and not looked at yet.
     _next: dict[Ref, None] = field(default_factory=dict)
-    _pauses: dict[Ref, PauseRow] = field(default_factory=dict)
+    _pauses: dict[Ref, PauseInForce] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._now = self.engine.now()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from databuild_dagster.engine.wording import when
+from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
@@ -51,7 +51,7 @@ class Known:
     #: Of the missing refs.
     states: dict[Ref, InstanceState | None]
     #: Of the refs that are paused.
-    pauses: dict[Ref, PauseRow]
+    pauses: dict[Ref, PauseInForce]
 
     def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state

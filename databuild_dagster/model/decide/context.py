@@ -17,7 +17,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownPartition,
 )
-from databuild_dagster.model.pauses import in_force, names_of
+from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.refs import (
     Ref,
     asset_of,
@@ -32,7 +32,6 @@ from databuild_dagster.model.rows import (
     InstanceRow,
     JobRunRow,
     LaunchRow,
-    PauseRow,
     RefRow,
     Row,
     TaintRow,
@@ -78,7 +77,7 @@ class Claim:
     #: The failed attempts of refs of `build` since they were last live or tainted.
     failed_attempts: dict[Ref, int] = field(default_factory=dict)
     #: Of the refused ones those that are paused.
-    paused: dict[Ref, PauseRow] = field(default_factory=dict)
+    paused: dict[Ref, PauseInForce] = field(default_factory=dict)
 
 
 @dataclass
@@ -115,7 +114,7 @@ class Deciding:
                 self.check_wantable(ref)
         return {ref: rows.get(ref) for ref in checked}
 
-    def paused(self, refs: Collection[Ref]) -> dict[Ref, PauseRow]:
+    def paused(self, refs: Collection[Ref]) -> dict[Ref, PauseInForce]:
         """Each of the refs that nothing may launch now, with its pause (rule 6.13)."""
         return in_force(self.view.pauses(names_of(refs)), refs, self.now)
 

@@ -21,7 +21,7 @@ from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.model.rows import InstanceRow, PauseRow, RefRow
+from databuild_dagster.model.rows import InstanceRow, RefRow
 from databuild_dagster.model.view import Openness
 
 #: Sources of wants that follow another request, which has the answer.
@@ -40,7 +40,7 @@ class Answers:
     instances: dict[Ref, InstanceRow] = field(default_factory=dict)
     job_runs: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the pause for which it is refused. The ledger does not have these: there may be no instance to name.
-    paused: dict[Ref, PauseRow] = field(default_factory=dict)
+    paused: dict[Ref, pauses.PauseInForce] = field(default_factory=dict)
 
     def given(self, answer: Answer) -> list[Ref]:
         """The refs with this answer."""
@@ -60,7 +60,7 @@ def answer(
     opens: bool = False,
     rebuild_before: float | None = None,
     fresh: bool = False,
-    paused: Mapping[Ref, PauseRow] = MappingProxyType({}),
+    paused: Mapping[Ref, pauses.PauseInForce] = MappingProxyType({}),
 ) -> Answers:
     """By `answer_of`, with these exceptions.
 

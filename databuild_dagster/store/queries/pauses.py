@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from databuild_dagster.model.pauses import in_force, names_of
+from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.store.backends.base import Keys
@@ -20,7 +20,7 @@ _OPEN = f"SELECT {_PAUSE.columns} FROM {PREFIX}pauses p WHERE p.seq <= ? AND coa
 class PauseQueries(Asking):
     """Pauses in force, now or at an earlier event."""
 
-    def paused(self, refs: Collection[Ref], now: float, *, seq: int = MAX_SEQ) -> dict[Ref, PauseRow]:
+    def paused(self, refs: Collection[Ref], now: float, *, seq: int = MAX_SEQ) -> dict[Ref, PauseInForce]:
         """Each of the refs that nothing may launch at a time, with its pause; in one query."""
         sql = f"{_OPEN} AND p.ref IN (SELECT value FROM json_each(?))"
         pauses = _PAUSE.rows(self._all(sql, seq, seq, Keys(names_of(refs))))

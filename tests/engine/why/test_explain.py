@@ -583,6 +583,21 @@ def test_a_paused_ref_names_the_person_the_time_the_reason_and_the_command(make_
     assert why(world, "a@2")[1].endswith("`databuild resume a` ends the pause")
 
 
+def test_a_ref_paused_longer_than_its_whole_asset_advises_to_resume_the_asset(make_world):
+    """Rule 6.13: a resume of the partition alone is refused while its whole asset is paused."""
+    world = make_world(dataset("a", keys=DAYS))
+    world.want("a@1")
+    world.pause("a", until=world.clock.now + 60)
+    world.pause("a@1", reason="Rome sends half")
+
+    assert why(world, "a@1")[1] == (
+        "paused by tester since 2023-11-14T22:13:20Z: Rome sends half; `databuild resume a` ends the pause"
+    )
+
+    world.resume("a")
+    assert "paused" not in "".join(why(world, "a@1"))
+
+
 def test_what_waits_for_a_paused_ref_is_explained_by_the_pause(world):
     """Rule 6.13: the pause is the first cause."""
     ticked(world)
