@@ -6,6 +6,7 @@ store must not wait for Dagster's import.
 
 import os
 from pathlib import Path
+from urllib.parse import unquote
 
 import yaml
 
@@ -44,12 +45,22 @@ def named_home() -> Path | None:
         raise BadHome(f"{HOME_VARIABLE} is {value!r}, which is not absolute; set it to the full path of a directory.")
     if not home.is_dir():
         raise BadHome(f"{HOME_VARIABLE} is {value}, which is no directory; create it or unset {HOME_VARIABLE}.")
-    return home
+    return _not_escaped(home)
 
 
 def project_home() -> Path:
-    """The home of the project around the working directory; it need not exist yet."""
-    return project_root() / HOME_DIRECTORY
+    """The home of the project around the working directory; it need not exist yet. Raises `BadHome`."""
+    return _not_escaped(project_root() / HOME_DIRECTORY)
+
+
+def _not_escaped(home: Path) -> Path:
+    """Raises `BadHome` for a path such as `a%20b`: Dagster opens its SQLite files in `a b`."""
+    if unquote(str(home)) != str(home) and not _configures_storage(home / "dagster.yaml"):
+        raise BadHome(
+            f"The Dagster home {home} has an escape such as %20 in its path, and Dagster would keep its files in "
+            f"{unquote(str(home))}; use a path without a percent sign."
+        )
+    return home
 
 
 def project_root() -> Path:
@@ -67,7 +78,7 @@ def existing_home(given: str | Path | None = None) -> Path:
         home = Path(given).expanduser().absolute()
         if not home.is_dir():
             raise BadHome(f"The Dagster home {home} is no directory; give the one that was built in.")
-        return home
+        return _not_escaped(home)
     if (named := named_home()) is not None:
         return named
     home = project_home()
@@ -103,7 +114,9 @@ def warehouse_of_home(home: Path) -> str | None:
 
 
 def sqlite_url(directory: Path) -> str:
-    return f"sqlite:///{directory.absolute() / DATABASE_NAME}"
+    """The url of the store in a directory. A percent sign and a question mark of the path are escaped, as a url has them."""
+    path = str(directory.absolute() / DATABASE_NAME)
+    return f"sqlite:///{path.replace('%', '%25').replace('?', '%3F')}"
 
 
 def _configures_storage(path: Path) -> bool:

@@ -8,7 +8,9 @@ import dagster as dg
 import pytest
 
 from databuild_dagster.bindings.registry.instance import engine_for, store_url
-from databuild_dagster.data.home import store_url_of_home
+from databuild_dagster.data.home import BadHome, existing_home, store_url_of_home
+from databuild_dagster.store.backends.open import database_of
+from databuild_dagster.store.backends.sqlite import SqliteDatabase
 from databuild_dagster.store.errors import StoreInMemory
 
 
@@ -21,6 +23,28 @@ def test_files_and_instance_agree_on_the_store(tmp_path: Path) -> None:
     home, instance = home_with(tmp_path, "telemetry: {enabled: false}\n")
 
     assert store_url_of_home(home) == store_url(instance) == f"sqlite:///{tmp_path}/databuild.db"
+
+
+def test_the_store_of_a_home_is_inside_it_also_where_its_path_looks_escaped(tmp_path: Path) -> None:
+    opened = database_of(store_url_of_home(tmp_path / "50%" / "a%20b") or "")
+
+    assert isinstance(opened, SqliteDatabase)
+    assert opened.path == f"{tmp_path}/50%/a%20b/databuild.db"
+
+
+def test_a_home_that_dagster_would_take_for_another_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "a%20b"
+    home.mkdir()
+
+    for named in (home, ""):
+        monkeypatch.setenv("DAGSTER_HOME", str(named))
+        monkeypatch.chdir(home)
+        with pytest.raises(BadHome, match=r"has an escape such as %20.* keep its files in .*/a b"):
+            existing_home()
+    with pytest.raises(BadHome, match="use a path without a percent sign"):
+        existing_home(home)
 
 
 def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None:
