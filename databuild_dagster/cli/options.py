@@ -144,6 +144,8 @@ class Instant(click.ParamType[float | None]):
     """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
 
     name = "time"
+    #: What an error advises to write.
+    examples = "2026-11-21T14:00:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if value is None or isinstance(value, float):
@@ -151,9 +153,9 @@ class Instant(click.ParamType[float | None]):
         try:
             local = datetime.fromisoformat(str(value).strip())
         except ValueError:
-            self.fail(f"{value!r} is no time; write 2026-11-21T14:00:00Z.", param, ctx)
+            self.fail(f"{value!r} is no time; write {self.examples}.", param, ctx)
         if local.utcoffset() is None:
-            self.fail(f"{value!r} does not say in which time zone; write 2026-11-21T14:00:00Z.", param, ctx)
+            self.fail(f"{value!r} does not say in which time zone; write {self.examples}.", param, ctx)
         try:
             return local.astimezone(UTC).timestamp()
         except OverflowError:
@@ -163,13 +165,13 @@ class Instant(click.ParamType[float | None]):
 INSTANT = Instant()
 
 
-class FromNow(click.ParamType[float | None]):
+class FromNow(Instant):
     """A time with an offset, or its distance from now (90s, 15m, 12h, 7d), as seconds since 1970 UTC.
 
     `direction` is -1 for a distance into the past, and 1 into the future: then a time that has passed is refused.
     """
 
-    name = "time"
+    examples = "2026-11-21T14:00:00Z, or 90s, 15m, 12h, 7d"
 
     def __init__(self, direction: int) -> None:
         self._direction = direction
@@ -178,7 +180,7 @@ class FromNow(click.ParamType[float | None]):
         if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
             seconds = DURATION.convert(value, param, ctx)
             return None if seconds is None else time.time() + self._direction * seconds
-        at = INSTANT.convert(value, param, ctx)
+        at = super().convert(value, param, ctx)
         if isinstance(value, str) and at is not None and self._direction > 0 and at <= time.time():
             self.fail(f"{value!r} has passed; it must be later than now.", param, ctx)
         return at

@@ -149,6 +149,12 @@ class InvalidRequest(Refused):
     """{what} is {value!r}, which is not possible: {why}."""
 
 
+class NoReason(InvalidRequest):
+    """A {what} needs a reason, and this one is empty: {why}."""
+
+    hint = "Give it with --reason TEXT."
+
+
 class AssetTaken(Refused):
     """Code location {location!r} declares {assets}, which code location {owner!r} has registered."""
 

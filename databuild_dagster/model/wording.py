@@ -19,6 +19,11 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
+def mid_sentence(sentence: str) -> str:
+    """A sentence that begins with no name, as a part of another one."""
+    return sentence[:1].lower() + sentence[1:]
+
+
 def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
     """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
     return " ".join(str(text).split())[:most]

@@ -71,12 +71,15 @@ def test_a_pause_names_the_running_job_runs_of_its_own_refs(project: Project) ->
     [
         (("order", "--reason", "wrong"), "Did you mean orders?"),
         (("orders@2024-12-31", "--reason", "wrong"), "There is no partition orders@2024-12-31"),
-        (("orders", "--reason", " "), "the reason of a pause is ' '"),
+        (("orders", "--reason", " "), "A pause needs a reason, and this one is empty: others read it"),
         (
             ("orders", "--reason", "wrong", "--until", "2020-01-01T00:00:00Z"),
             "'2020-01-01T00:00:00Z' has passed; it must be later than now.",
         ),
-        (("orders", "--reason", "wrong", "--until", "soon"), "'soon' is no time"),
+        (
+            ("orders", "--reason", "wrong", "--until", "soon"),
+            "'soon' is no time; write 2026-11-21T14:00:00Z, or 90s, 15m, 12h, 7d.",
+        ),
         (("orders@2024-01-31..2024-01-29", "--reason", "wrong"), "write the earlier one first"),
     ],
 )

@@ -8,6 +8,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -27,20 +28,26 @@ def built_again(engine: Engine, refs: Iterable[Ref]) -> list[str]:
     sentences = []
     for ref in again[:MAX_EXPLAINED]:
         waiters = waiting.get(ref, ())
-        wants = wants_of(engine.queries, {ref: (ref, *waiters[:MAX_WAITERS])})[ref]
-        names = [want.id for want in wants]
-        if len(names) > MAX_WANTS:
-            names = list(dict.fromkeys(want.request_id for want in wants))
         why = (
             f"{few_of(waiters, MAX_EXPLAINED)} {'wait' if len(waiters) > 1 else 'waits'} for it"
             if waiters
             else "it is wanted"
         )
-        prevents = f"; `databuild want cancel {' '.join(names)}` prevents that" if names else ""
+        cancel = to_cancel(engine.queries, ref, waiters)
+        prevents = f"; {cancel} prevents that" if cancel else ""
         sentences.append(f"{ref} is built again, because {why}{prevents}.")
     if len(again) > MAX_EXPLAINED:
         sentences.append(f"{len(again) - MAX_EXPLAINED} more refs are built again.")
     return sentences
+
+
+def to_cancel(queries: Queries, ref: Ref, waiters: Sequence[Ref] = ()) -> str:
+    """The command that ends the open wants of a ref and of what waits for it; empty without any that a job run did not record."""
+    wants = wants_of(queries, {ref: (ref, *waiters[:MAX_WAITERS])})[ref]
+    names = [want.id for want in wants]
+    if len(names) > MAX_WANTS:
+        names = list(dict.fromkeys(want.request_id for want in wants))
+    return f"`databuild want cancel {' '.join(map(short_id, names))}`" if names else ""
 
 
 def wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, list[WantView]]:

@@ -22,7 +22,7 @@ from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.engine.why.built_again import built_again
+from databuild_dagster.engine.why.built_again import built_again, to_cancel
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
 from databuild_dagster.engine.wording import pause_in_words, to_resume, when
 from databuild_dagster.model.datasets import DatasetSpec
@@ -45,7 +45,7 @@ from databuild_dagster.model.need import (
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.model.wording import few_of, mid_sentence, one_line
 from databuild_dagster.store.queries.ids import IdKind, may_be_id
 from databuild_dagster.store.queries.wants import WantView
 
@@ -325,7 +325,9 @@ class _Following:
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
                     return [f"{why}; set aside for now: {unbuildable}"]
-                return [f"{why}; nothing can build it any more: {unbuildable}"]
+                nothing = f"{why}; nothing can build it any more: {mid_sentence(unbuildable).rstrip('.')}"
+                cancel = to_cancel(self._queries, ref)
+                return [f"{nothing}; {cancel} ends what wants it" if cancel else nothing]
             case Reason.NOT_ARRIVED:
                 return [f"{why}; a lot of files from outside: it waits until they arrive"]
             case Reason.SOURCE:

@@ -25,6 +25,7 @@ from databuild_dagster.model.need import DATA_OF_STATE, Data, Facts, Maker, Reas
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.wording import mid_sentence
 from databuild_dagster.store.queries.job_runs import LaunchSpan
 from databuild_dagster.store.queries.queries import Queries
 
@@ -258,7 +259,7 @@ class _Fates:
         blame = self._blame[ref]
         if blame in self._graph.unbuildable:
             why = self._graph.unbuildable[blame]
-            return why if blame == ref else f"needs {blame}, which nothing can build: {why}"
+            return why if blame == ref else f"needs {blame}, which nothing can build: {mid_sentence(why)}"
         if self.fate[blame] is _Fate.PAUSED:
             paused = pause_in_words(blame, self._known.pauses[blame])
             return f"{self._why(ref)}; {paused}" if blame == ref else f"needs {blame}, which is {paused}"

@@ -14,6 +14,7 @@ from databuild_dagster.model.decide.cycles import shortest_cycles
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import mid_sentence
 
 #: Refs that the search for a cycle visits at most.
 MAX_CYCLE_SEARCH = 1_000_000
@@ -87,7 +88,7 @@ def _impact(
     }
     learned = tuple(text for text in missing if text not in unbuildable)
     for text, why in unbuildable.items():
-        reason = f"it needs {text!r}, which nothing can build: {why}"
+        reason = f"it needs {text!r}, which nothing can build: {mid_sentence(why)}"
         return e.ImpactFact(ref=ref, missing=missing, verdict="unbuildable", reason=reason, learned=learned)
     if misses >= MAX_MISSES:
         reason = f"it missed inputs {misses + 1} times in a row, the last time {missing[0]}"

@@ -10,6 +10,7 @@ from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec
 from databuild_dagster.model.errors import (
     AlreadyPaused,
     InvalidRequest,
+    NoReason,
     NothingToPause,
     NotPaused,
     PausedAsAWhole,
@@ -30,8 +31,7 @@ def pause_partitions(command: c.PausePartitions, deciding: Deciding) -> list[e.F
     """
     _check_names(command.refs)
     if not command.reason.strip():
-        why = "others need it to know when to resume"
-        raise InvalidRequest(what="the reason of a pause", value=command.reason, why=why)
+        raise NoReason(what="pause", why="others read it to know when to resume")
     if command.until is not None and not (deciding.now < command.until and has_date(command.until)):
         why = "it must be later than now, and before the year 10000"
         raise InvalidRequest(what="the end of a pause", value=command.until, why=why)

@@ -10,6 +10,7 @@ from databuild_dagster.model.errors import (
     BeingBuilt,
     CannotRevert,
     InvalidRequest,
+    NoReason,
     NothingToTaint,
     NothingToUntaint,
 )
@@ -24,9 +25,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
     if not command.refs and not command.uuids and not command.seen:
         raise InvalidRequest(what="the list of refs", value=[], why="it names none")
     if not command.reason.strip():
-        raise InvalidRequest(
-            what="the reason of a taint", value=command.reason, why="a reader needs it to know what is wrong"
-        )
+        raise NoReason(what="taint", why="readers need it to know what is wrong")
     _check_instances((*command.uuids, *command.seen), deciding)
     for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:

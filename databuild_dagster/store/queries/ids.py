@@ -57,6 +57,11 @@ def may_be_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
+def short_id(id: str) -> str:
+    """The end of an id, by which the command line knows it; another name unchanged."""
+    return id[-SHORT_ID:] if may_be_id(id) and len(id) == _FULL else id
+
+
 class IdQueries(Asking):
     """Ids by their ends."""
 

@@ -198,12 +198,12 @@ ODD = {
     ),
     "a miss of an asset that nothing builds": (
         miss("fligths@2013-01-03"),
-        "it needs 'fligths@2013-01-03', which nothing can build: No code location has registered an asset 'fligths'.",
+        "it needs 'fligths@2013-01-03', which nothing can build: no code location has registered an asset 'fligths'.",
     ),
     "a read of a partition that there is not": (
         read("flights@2015-01-01"),
         "it needs 'flights@2015-01-01', which nothing can build: "
-        "There is no partition flights@2015-01-01: its partitions end with 2013-12-31.",
+        "there is no partition flights@2015-01-01: its partitions end with 2013-12-31.",
     ),
     "a miss by partition key where there is none": (
         miss({"2013-01-03": ["flights@2013-01-03"]}),

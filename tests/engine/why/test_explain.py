@@ -193,7 +193,9 @@ def test_nothing_builds_it_any_more(world):
 
     (answer,) = why(world, "a")
 
-    assert "nothing can build it any more: No code location has registered an asset 'a'" in answer
+    assert (
+        "nothing can build it any more: no code location has registered an asset 'a'; `databuild want cancel" in answer
+    )
 
 
 def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):
@@ -202,7 +204,7 @@ def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(mak
     report = dataset("report", ("daily", "1"))
     world = make_world(raw, daily, report)
     orchestrator = ticked(world)
-    world.want("daily@1")
+    want = world.want("daily@1")
     orchestrator.tick()
     assert world.state("daily@1") is InstanceState.UPSTREAM_BUILDING
     daily = dataset("daily", "raw", keys=DAYS[1:])
@@ -213,7 +215,8 @@ def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(mak
     datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
     planned = annotate(world.engine, plan(["report"], datasets, world.catalog)).verdicts["daily@1"]
 
-    assert "nothing can build it any more: " in answer
+    assert "nothing can build it any more: there is no partition daily@1" in answer
+    assert answer.endswith(f"; `databuild want cancel {want[-8:]}` ends what wants it")
     assert planned.action is Action.BLOCKED
 
 

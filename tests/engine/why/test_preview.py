@@ -155,7 +155,7 @@ def test_an_input_that_nothing_can_build_blocks(make_world):
 
     assert actions(answer) == {"days@9": BLOCKED, "out": BLOCKED}
     assert answer.verdicts["out"].reason.startswith(
-        "needs days@9, which nothing can build: There is no partition days@9"
+        "needs days@9, which nothing can build: there is no partition days@9"
     )
 
 
