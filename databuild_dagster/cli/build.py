@@ -74,7 +74,7 @@ def build(
     """Build REFS and what they need, and wait for the end.
 
     What is live already is not built again, unless --rebuild says so; what another process is building is waited for. Other
-    open wants are left to the orchestrator.
+    open wants are left to the orchestrator. After --timeout, a step that runs has 10 s more to end.
     On a terminal, what Dagster, Spark and the assets print goes to the file logs/build-TIME.log of the Dagster home.
     """
     home = dagster_home()

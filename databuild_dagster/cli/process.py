@@ -72,7 +72,7 @@ def heed_no_more_interrupts() -> None:
 
 
 class Alarm:
-    """Interrupts the main thread once, as Ctrl-C does, so that what runs there ends in the same way."""
+    """Interrupts the main thread once, as Ctrl-C does, so that what runs there ends in the same way, and names the time-out."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -99,6 +99,7 @@ class Alarm:
             if not self._is_off:
                 self.has_rung = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                say(f"The --timeout of {self.seconds:g} s has passed.")
 
 
 @contextmanager

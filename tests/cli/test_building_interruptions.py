@@ -30,14 +30,14 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     project.wait_until_held("2024-01-30")
 
     process.send_signal(signal.SIGINT)
-    lines = wait_for_line(process, "Interrupted: stopping")
+    lines = wait_for_line(process, "Stopping")
     project.release("2024-01-30")
     out, rest = process.communicate(timeout=MAX_SECONDS)
 
     err = "".join(lines) + rest
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "Interrupted: stopping orders@2024-01-29, orders@2024-01-30, orders@2024-01-31, for at most 10 s" in err
+    assert "Stopping orders@2024-01-29, orders@2024-01-30, orders@2024-01-31, for at most 10 s" in err
     assert f"To continue: databuild build {JANUARY}" in out
     assert "1 job run canceled." in out or "3 job runs canceled." in out
     assert open_job_runs(project) == []
@@ -99,10 +99,11 @@ def test_a_timeout_stops_the_job_runs_of_the_build_and_leaves_its_wants_open(pro
     """Rule 8.9"""
     project.hold("2024-01-30")
     process = project.start("build", DAY, "--timeout", "6s", "--json")
-    wait_for_line(process, "Interrupted: stopping")
+    lines = wait_for_line(process, "Stopping")
     project.release("2024-01-30")
     out, err = process.communicate(timeout=MAX_SECONDS)
 
+    assert "The --timeout of 6 s has passed." in "".join(lines)
     assert process.returncode == 1, err
     done = json.loads(out)
     assert done["error"]["type"] == "BuildTimedOut"

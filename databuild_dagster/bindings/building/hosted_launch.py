@@ -146,9 +146,8 @@ class HostedLaunch:
             self._stop("the step was interrupted")
             if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
                 refs = few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
-                _log.warning(
-                    "Interrupted: stopping %s, for at most %.0f s; Ctrl-C again ends that.", refs, STOP_SECONDS
-                )
+                # Ctrl-C, the time-out of a build and Dagster's Terminate are the same signal.
+                _log.warning("Stopping %s, for at most %.0f s; Ctrl-C again ends that.", refs, STOP_SECONDS)
                 wait(pending, timeout=STOP_SECONDS)
             raise
         threads.close()
