@@ -91,7 +91,8 @@ def is_superseded(engine: Engine, location: str, fingerprint: str, present: str)
     """Whether this version of the location's code was at work before, and the present one is now."""
     names = [_code_name(location, version) for version in (fingerprint, present)]
     noted = engine.heartbeats.last(names)
-    silence = engine.clock() - noted.get(names[1], -inf)
+    # A note of the future was made while a clock ran ahead, and would hold for as long.
+    silence = abs(engine.clock() - noted.get(names[1], -inf))
     return names[0] in noted and silence <= _silence(last_tick(engine, location))
 
 

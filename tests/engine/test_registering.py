@@ -117,6 +117,17 @@ def test_the_earlier_version_is_registered_once_the_other_has_ended(new_world, b
     assert sorted(spec.asset for spec in new_world.queries.datasets().values()) == ["report", "src"]
 
 
+def test_a_version_noted_by_a_clock_that_ran_ahead_keeps_no_other_one_out(new_world, both):
+    """Rule 5.7: the other version ended in that time, and the clock is right again."""
+    old, new = both
+
+    new_world.clock.turn(4 * 3600.0)
+    new.tick()
+    new_world.clock.turn(-4 * 3600.0)
+
+    assert old.tick().left == ()
+
+
 def test_a_person_s_registration_and_that_of_a_step_which_needs_it_are_recorded_at_once(new_world, both):
     """Rule 5.7: `build` in the checkout of the earlier version, and a Dagster run of it."""
     old, new = both

@@ -413,6 +413,14 @@ GUARDS = (
         (REGISTERING,),
     ),
     Guard(
+        "a version of the code that was noted by a clock that ran ahead keeps its registration for hours",
+        "5.7",
+        "engine/orchestrator_notes.py",
+        "silence = abs(engine.clock() - noted.get(names[1], -inf))",
+        "silence = engine.clock() - noted.get(names[1], -inf)",
+        (REGISTERING,),
+    ),
+    Guard(
         "a version of the code that has ended keeps its registration",
         "5.7",
         "engine/orchestrator_notes.py",
