@@ -30,9 +30,11 @@ from databuild_dagster.engine.why.want_report import WantReport, find_wants, wan
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
+#: Refs that are named one by one.
+MAX_NAMED = 5
 _NONE_OPEN = "No wants are open. `databuild want create REF` records one."
 _NONE_MATCH = "No wants match. `databuild want list --all --derivative` lists every want."
 
@@ -111,10 +113,13 @@ def create(
     outcome = with_definitions(create_them, where, lambda: engine)
     wants = engine.queries.wants_named(outcome.request_id or "")
     sentence = f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}."
-    answer([_as_json(want) for want in wants], sentence, as_json=as_json)
-    if failures := first_failures(engine, {ref for want in wants for ref in want.refs}):
-        for line in failures.sentences:
-            click.echo(line, err=True)
+    failures = first_failures(engine, {ref for want in wants for ref in want.refs})
+    hints = failures.sentences if failures else []
+    failed_first = [picked(failure, "ref", "why", "n_waiting") for failure in failures.named] if failures else []
+    of_request = {"failed_first": failed_first, "hints": hints}
+    answer([_as_json(want) | of_request for want in wants], sentence, as_json=as_json)
+    for line in hints:
+        click.echo(line, err=True)
     warn_of_absences(engine, wants)
 
 
@@ -234,17 +239,29 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     wants = [want for id in ids for want in engine.queries.wants_named(id)]
     named = {want.id for want in wants}
     kept = engine.queries.wants(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
+    still_kept = engine.queries.kept_for_others(named)
     if as_json:
-        emit([_as_json(want) for want in [*wants, *kept]])
+        records = [_as_json(want) for want in [*wants, *kept]]
+        for record in records:
+            found = [still for still in still_kept if still.want_id == record["id"]]
+            record["kept_for_others"] = [{"ref": still.ref, "want": still.other_want_id} for still in found]
+        emit(records)
         return
     canceled = len(outcome.canceled_want_ids) - len(kept)
     also = f", and {count(len(kept), 'want')} of inputs that {'was' if len(kept) == 1 else 'were'} kept" if kept else ""
     click.echo(f"Canceled {count(canceled, 'want')}{also}.")
+    others: dict[Ref, dict[str, None]] = {}
+    for still in still_kept:
+        others.setdefault(still.ref, {})[short_id(still.other_want_id)] = None
+    for ref in [*others][:MAX_NAMED]:
+        click.echo(f"{ref} stays wanted: it is kept for want {shown([*others[ref]])} too.")
+    if len(others) > MAX_NAMED:
+        click.echo(f"{count(len(others) - MAX_NAMED, 'more ref')} stay wanted for others; --json names each.")
 
 
 def _as_json(want: WantView) -> dict[str, object]:
     """Rules 15."""
     return picked(
         want, "id", "request_id", "refs", "state", "source", "source_id", "priority", "created_at", "expires_at",
-        "comment", "data_timestamp", "deadline", "sla_missed_at",
+        "comment", "data_timestamp", "deadline", "sla_missed_at", "fail_fast",
     ) | {"data_timestamp": when(want.data_timestamp), "deadline": when(want.deadline)}  # fmt: skip

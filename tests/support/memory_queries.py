@@ -261,6 +261,7 @@ class MemoryQueries:
             deadline=None if row.deadline == NEVER else row.deadline,
             sla_missed_at=row.sla_missed_at,
             data_timestamp=row.data_timestamp,
+            fail_fast=bool(row.fail_fast),
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:

@@ -41,6 +41,8 @@ class WantView(NamedTuple):
     sla_missed_at: float | None
     #: The time of the data that it asks for, if the requester gave one.
     data_timestamp: float | None
+    #: Once one input has failed, the others are not built for it (rule 6.14).
+    fail_fast: bool
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,14 @@ class Origin(NamedTuple):
     seconds: float | None
     #: The ids of the wants that were open when it became live.
     wants: list[str]
+
+
+class StillKept(NamedTuple):
+    """A ref that was kept for a withdrawn want, and is kept for another one."""
+
+    want_id: str
+    ref: Ref
+    other_want_id: str
 
 
 class LastWant(NamedTuple):
@@ -235,6 +245,16 @@ class WantQueries(IdQueries):
             JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
             WHERE f.request_id = ? ORDER BY r.ref"""
         return [ref for (ref,) in self._all(sql, request_id)]
+
+    def kept_for_others(self, want_ids: Iterable[str]) -> list[StillKept]:
+        """What stays wanted of the refs that were kept for withdrawn wants, because it is kept for other wants too (rule 6.14)."""
+        sql = f"""
+            SELECT DISTINCT f.want_id, r.ref, o.want_id FROM {PREFIX}wants f JOIN {PREFIX}kept_for k ON k.want_id = f.id
+            JOIN {PREFIX}wants w ON w.keeping = k.keeping AND w.ended_at IS NULL
+            JOIN {PREFIX}kept_for j ON j.keeping = k.keeping JOIN {PREFIX}wants o ON o.id = j.want_id AND o.withdrawn = 0
+            JOIN {PREFIX}want_refs x ON x.want_id = w.id JOIN {PREFIX}refs r ON r.id = x.ref_id
+            WHERE f.want_id IN (SELECT value FROM json_each(?)) AND f.withdrawn = 1 ORDER BY f.want_id, r.ref, o.want_id"""
+        return [StillKept(*row) for row in self._all(sql, Keys(want_ids))]
 
     def n_open_wants(self) -> int:
         """The number of open wants."""

@@ -72,6 +72,7 @@ ASKED = [
     ("some events", lambda world: world.queries.events_named(["TaintCreated"], 1, 5)),
     ("who asked for instances", lambda world: world.queries.askers([world.uuid("d"), world.uuid("a")])),
     ("what instances were made with", lambda world: world.queries.made_with([world.uuid("d")])),
+    ("what stays for others", lambda world: world.queries.kept_for_others([world.open_wants("a")[0].id])),
     ("how many wants are open", lambda world: world.queries.n_open_wants()),
     ("what a request got", lambda world: world.engine.ledger.of_requester("R")),
     ("who asked for a ref", lambda world: world.engine.ledger.of_ref("a")),

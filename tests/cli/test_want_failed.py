@@ -1,0 +1,62 @@
+"""What `databuild want` prints of failed wants: the failures behind them, and what stays wanted (rules 6.14, 6.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from databuild_dagster.data.home import sqlite_url
+from tests.support.catalog import dataset
+from tests.support.command import databuild
+from tests.support.world import World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """In a home: a month and a report that both need a good and a bad day."""
+    (tmp_path / "dagster.yaml").write_text("")
+    world = World([dataset(name) for name in ("bad", "good", "month", "report")], url=sqlite_url(tmp_path))
+    yield world
+    world.store.close()
+
+
+def test_a_canceled_want_names_what_stays_wanted_and_for_which_want(world: World, tmp_path: Path) -> None:
+    month, report = world.want("month"), world.want("report")
+    world.miss("month", "bad", "good")
+    world.miss("report", "bad", "good")
+    world.fail("bad", error="no data")
+
+    first = databuild(tmp_path, tmp_path, "want", "cancel", month)
+    last = databuild(tmp_path, tmp_path, "want", "cancel", report, "--json")
+
+    assert first.out.splitlines() == [
+        "Canceled 0 wants.",
+        f"good stays wanted: it is kept for want {report[-8:]} too.",
+    ]
+    assert [(want["refs"], want["kept_for_others"]) for want in last.json] == [(["report"], []), (["good"], [])]
+    assert world.due() == []
+
+
+def test_the_json_of_a_canceled_want_names_what_stays_wanted(world: World, tmp_path: Path) -> None:
+    month, report = world.want("month"), world.want("report")
+    world.miss("month", "bad", "good")
+    world.miss("report", "bad", "good")
+    world.fail("bad", error="no data")
+
+    (want,) = databuild(tmp_path, tmp_path, "want", "cancel", month, "--json").json
+
+    assert want["kept_for_others"] == [{"ref": "good", "want": report}]
+
+
+def test_the_json_of_a_new_want_names_the_first_failure_and_whether_it_fails_fast(world: World, tmp_path: Path) -> None:
+    world.want("month")
+    world.miss("month", "bad")
+    world.fail("bad", error="no data")
+
+    (want,) = databuild(tmp_path, tmp_path, "want", "create", "month", "--fail-fast", "--json").json
+
+    assert want["failed_first"] == [{"ref": "bad", "why": "no data", "n_waiting": 1}]
+    assert want["hints"][-1] == "Once that is repaired, this opens all of it: databuild retry bad"
+    assert want["fail_fast"] is True
