@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.process import printing_to_stderr, say
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
+from databuild_dagster.model.errors import InvalidRequest, UnknownAsset, UnknownPartition
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
@@ -108,12 +108,15 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
 
 
 def with_definitions(ask: Callable[[], T], where: Where, engine: Callable[[], Engine] = the_engine) -> T:
-    """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset."""
+    """The answer to a question; definitions are loaded if they are named, or the question meets an unregistered asset or key.
+
+    A key may be one of definitions that changed since they were registered.
+    """
     if where.named:
         register_all(engine(), load(where))
     try:
         return ask()
-    except UnknownAsset as unknown:
+    except (UnknownAsset, UnknownPartition) as unknown:
         if where.named:
             raise
         from databuild_dagster.bindings.authoring.location import CannotLoad

@@ -1,4 +1,4 @@
-"""`databuild partitions` and `show`: what readers see, and what was there before. Loads user code for an unknown asset only."""
+"""`databuild partitions` and `show`: what readers see, and what was there before. Loads user code for an unknown ref only."""
 
 from __future__ import annotations
 

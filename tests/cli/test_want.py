@@ -6,7 +6,7 @@ import pytest
 
 from databuild_dagster.engine.why.want_report import MAX_EXPLAINED
 
-from .conftest import Project
+from .conftest import DEFINITIONS, Project
 
 pytestmark = pytest.mark.long
 
@@ -32,6 +32,19 @@ def test_wants_are_listed_by_ref_dataset_state_source_and_time(project: Project)
     assert "No wants match." in project.call("want", "list", "--source", "schedule").out
     (then,) = project.ask("want", "show", want["id"], "--as-of", str(before))
     assert then["state"] == "Idle"
+
+
+def test_a_day_that_changed_definitions_added_can_be_wanted_before_the_next_tick(project: Project) -> None:
+    """Rule 5.7"""
+    project.call("want", "create", DAY)
+    added = "orders@2024-03-01"
+    refused = project.call("want", "create", added)
+
+    project.define(DEFINITIONS.replace('"2024-01-29", end_date="2024-03-01"', '"2024-01-29", end_date="2024-03-02"'))
+    (want,) = project.ask("want", "create", added)
+
+    assert (refused.code, "There is no partition" in refused.err) == (2, True)
+    assert want["refs"] == [added]
 
 
 def test_wants_of_job_runs_are_listed_on_request_alone(project: Project) -> None:
