@@ -1,14 +1,14 @@
 """A few threads that work through a list: daemons for a user's code, a pool for waiting on a disk."""
 
-import ctypes
+import logging
 import os
+from collections import deque
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread, get_ident
+from threading import Condition, Thread
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +18,13 @@ R = TypeVar("R")
 #: (8.3 ms per instance one by one, 0.5 ms with eight threads).
 DISK_THREADS = 8
 
+#: How long running calls may take to end after an interrupt. Spark's jobs end at once; a Python function only when it
+#: returns.
+STOP_SECONDS = 10.0
+#: A log line announces the wait for calls that take longer.
+STOPPED_AT_ONCE_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
 
 #: The limit of processor time of this process's control group: microseconds per period, or `max`.
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
@@ -42,56 +49,75 @@ def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
 
 
 class DaemonThreads(Generic[T]):
-    """Runs submitted calls, `n_threads` at a time, in the order of submission.
+    """Runs submitted calls, `n_threads` at a time, in the order of submission. After a call that raises, none begins.
 
     A ThreadPoolExecutor would hold up the end of the process for its threads, and for everything still queued.
+    Nothing is raised in a thread from outside: a lock that its call takes at that moment would stay taken.
     """
 
     def __init__(self, n_threads: int, name: str) -> None:
-        self._queue: SimpleQueue[tuple[Future[T], Callable[..., T], tuple[Any, ...]] | None] = SimpleQueue()
-        self._futures: list[Future[T]] = []
         self.n_threads = n_threads
-        #: The threads that make a call.
-        self._calling: dict[int, Future[T]] = {}
+        self._queue: deque[tuple[Future[T], Callable[..., T], tuple[Any, ...]]] = deque()
+        self._running: set[Future[T]] = set()
+        self._is_closed = False
+        #: Guards all of these, and wakes the threads.
+        self._changed = Condition()
         for number in range(n_threads):
             Thread(target=self._work, name=f"{name} {number}", daemon=True).start()
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run the call when a thread is free."""
         future: Future[T] = Future()
-        self._futures.append(future)
-        self._queue.put((future, function, arguments))
+        with self._changed:
+            self._queue.append((future, function, arguments))
+            self._changed.notify()
         return future
 
     def close(self) -> None:
-        """Begin no further call; each thread ends after its present one."""
-        for future in self._futures:
-            future.cancel()
-        for _ in range(self.n_threads):
-            self._queue.put(None)
+        """Begin no further call and cancel those that wait; each thread ends after its present call."""
+        with self._changed:
+            self._is_closed = True
+            for future, *_ in self._queue:
+                future.cancel()
+                future.set_running_or_notify_cancel()
+            self._queue.clear()
+            self._changed.notify_all()
 
-    def interrupt(self, seconds: float) -> None:
-        """Close, raise KeyboardInterrupt in each call that runs, and wait so long for their ends.
+    def stop(self, names: Callable[[], str], seconds: float = STOP_SECONDS) -> None:
+        """Close, and wait so long for the running calls, which were asked to end.
 
-        A call that waits outside of Python gets it when that wait ends, perhaps later than this returns.
+        A log line with `names` announces the wait for calls that do not end at once.
         """
         self.close()
-        calling = dict(self._calling)
-        for thread in calling:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(KeyboardInterrupt))
-        wait(calling.values(), seconds)
+        with self._changed:
+            running = set(self._running)
+        if wait(running, min(seconds, STOPPED_AT_ONCE_SECONDS)).not_done:
+            # Ctrl-C, the time-out of a command and Dagster's Terminate are the same signal.
+            _log.warning("Stopping %s, for at most %.0f s; Ctrl-C again ends that.", names(), seconds)
+            wait(running, seconds)
 
     def _work(self) -> None:
-        # An interrupt may come when the call has just ended.
-        with suppress(KeyboardInterrupt):
-            while (item := self._queue.get()) is not None:
-                future, function, arguments = item
-                if not future.set_running_or_notify_cancel():
-                    continue
-                self._calling[get_ident()] = future
-                try:
-                    future.set_result(function(*arguments))
-                except BaseException as error:
-                    future.set_exception(error)
-                finally:
-                    del self._calling[get_ident()]
+        while (call := self._next()) is not None:
+            future, function, arguments = call
+            try:
+                result = function(*arguments)
+            except BaseException as error:
+                with self._changed:
+                    self._is_closed = True
+                    self._running.discard(future)
+                    self._changed.notify_all()
+                future.set_exception(error)
+            else:
+                with self._changed:
+                    self._running.discard(future)
+                future.set_result(result)
+
+    def _next(self) -> tuple[Future[T], Callable[..., T], tuple[Any, ...]] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._queue or self._is_closed)
+            if self._is_closed:
+                return None
+            call = self._queue.popleft()
+            call[0].set_running_or_notify_cancel()
+            self._running.add(call[0])
+            return call

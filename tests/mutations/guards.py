@@ -37,6 +37,7 @@ COPIES = "tests/warehouse/test_copies.py"
 CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
+EXECUTOR = "tests/engine/operations/test_executor.py"
 GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_keeping.py"
@@ -219,6 +220,22 @@ GUARDS = (
         "Rule(_B.RAISED, False, _D.RETRIED,",
         "Rule(_B.RAISED, False, _D.FAILED,",
         (OPERATIONS,),
+    ),
+    Guard(
+        "a job that fails because Ctrl-C canceled its Spark work is marked failed",
+        "9.4",
+        "engine/operations/outcomes.py",
+        "    if job.context.is_interrupted:\n        return Befell.INTERRUPTED\n    if job.failed",
+        "    if job.failed",
+        (EXECUTOR,),
+    ),
+    Guard(
+        "a thread begins the next call after one that raised",
+        "9.4",
+        "warehouse/threads.py",
+        "                with self._changed:\n                    self._is_closed = True\n",
+        "                with self._changed:\n",
+        ("tests/warehouse/test_threads.py",),
     ),
     Guard(
         "history has a move that is in no table, and `check` is silent",

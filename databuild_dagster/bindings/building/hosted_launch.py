@@ -4,7 +4,6 @@ The engine decides first. A result that it rejects is not reported to Dagster.
 """
 
 import atexit
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
@@ -36,14 +35,6 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.threads import DaemonThreads
-
-#: How long threads may take to end after an interrupt. Spark's jobs end at once; a Python function only when it
-#: returns, and its result is rejected.
-STOP_SECONDS = 10.0
-#: A log line announces the wait for threads that take longer.
-STOPPED_AT_ONCE_SECONDS = 0.5
-
-_log = logging.getLogger(__name__)
 
 #: The open launches of this process, and the function that abandons each.
 _open_launches: dict[str, Callable[[], None]] = {}
@@ -144,11 +135,9 @@ class HostedLaunch:
                 yield from self._report([result for attempt in attempts for result in attempt.results])
         except BaseException:
             self._stop("the step was interrupted")
-            if wait(pending, timeout=STOPPED_AT_ONCE_SECONDS).not_done:
-                refs = few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
-                # Ctrl-C, the time-out of a build and Dagster's Terminate are the same signal.
-                _log.warning("Stopping %s, for at most %.0f s; Ctrl-C again ends that.", refs, STOP_SECONDS)
-                wait(pending, timeout=STOP_SECONDS)
+            threads.stop(
+                lambda: few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
+            )
             raise
         threads.close()
 

@@ -1,7 +1,7 @@
 """The context of an operation's job: Spark, the data of its partition, and a folder to write to.
 
 All jobs of an executor share one session, opened by the first that asks for it. The Spark work of a job is interrupted
-as soon as another executor has the job or the operation has ended (rule 9.7).
+as soon as another executor has the job, the operation has ended, or the executor is interrupted (rules 9.4, 9.7).
 """
 
 import logging
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 from dagster import DagsterInstance
@@ -71,9 +72,12 @@ class OperationResources:
         Errors of the session become other errors than those of the data. Raises `RetryJob`, `CannotExecute`.
         """
         tag = f"databuild-operation-{contexts[0].token}"
+        is_first = Lock()
 
         def interrupt() -> None:
-            self.frames.spark.begin_to_interrupt(tag)
+            # Once for all jobs of a batch.
+            if is_first.acquire(blocking=False):
+                self.frames.spark.begin_to_interrupt(tag)
 
         for context in contexts:
             context.on_stop.append(interrupt)
@@ -92,10 +96,6 @@ class OperationResources:
                 raise CannotExecute(explain_failure(error)) from error
             if is_transient(error):
                 raise RetryJob(explain_failure(error)) from error
-            raise
-        except BaseException:
-            # Ctrl-C, or Dagster's own interrupt: the result of the Spark work is not needed.
-            self.frames.spark.interrupt(tag)
             raise
         finally:
             for context in contexts:
@@ -132,11 +132,11 @@ class OperationContext(JobContext):
     def spark(self) -> Any:
         """The Spark session that all jobs of this executor share; the job's work in it ends when the job is stopped.
 
-        Raises `LeaseLost` once the job is stopped.
+        Raises `LeaseLost` once the job is stopped, and `KeyboardInterrupt` once its executor is interrupted.
         """
-        if self.is_stopped and self.on_stop:
+        if self.on_stop:
             # The interrupt has been sent; Spark work that begins now would not be interrupted.
-            self._lost()
+            self.raise_if_stopped()
         return self._resources.spark
 
     @cached_property

@@ -22,6 +22,7 @@ from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.threads import DaemonThreads, n_cores
 
 #: Jobs that an executor takes at once; a batched type gets all of them in one call.
@@ -29,8 +30,6 @@ JOBS_AT_ONCE = 10
 JOBS_OF_A_BATCH = 200
 #: How long an executor with nothing due waits.
 LOOK_SECONDS = 1.0
-#: How long an interrupted executor waits for its jobs.
-STOP_SECONDS = 10.0
 
 
 class OwnSpark:
@@ -133,8 +132,8 @@ def run_jobs(
 ) -> None:
     """Run jobs of an operation until none is left; the operation bounds the loop.
 
-    The executor takes `most` jobs at a time, and more if `parallel` calls would leave a thread idle. Running jobs are
-    interrupted and unfinished ones given back in any case. Raises `UnknownOperationType`, `NewerOperation`,
+    The executor takes `most` jobs at a time, and more if `parallel` calls would leave a thread idle. In any case running
+    jobs are asked to end, and those that do are given back. Raises `UnknownOperationType`, `NewerOperation`,
     `CannotExecute`, and errors of the store.
     """
     threads = DaemonThreads[None](parallel, "databuild job")
@@ -145,5 +144,9 @@ def run_jobs(
                 if executor.jobs:
                     pause(min(executor.seconds_until_due, LOOK_SECONDS))
         finally:
-            threads.interrupt(STOP_SECONDS)
+            threads.close()
+            executor.interrupt()
+            threads.stop(
+                lambda: few_of([str(job.context.ref) for job in [*executor.jobs.values()] if job.is_running], 3)
+            )
             executor.give_back()

@@ -181,6 +181,8 @@ class Executor:
         """Whether the job's code may be called; otherwise its end is handled here."""
         if job.context.is_stopped:
             self._drop(job)
+        elif job.context.is_interrupted:
+            return False
         elif job.failed is not None:
             self._fail(job, job.failed)
         else:
@@ -238,6 +240,9 @@ class Executor:
             case Becomes.HALVED:
                 for half in (jobs[: len(jobs) // 2], jobs[len(jobs) // 2 :]):
                     self.run(*half)
+            case Becomes.GIVEN_BACK:
+                # `give_back` cleans up after it, and releases it.
+                pass
 
     def _fail(self, job: Job, mark: Mark) -> None:
         """Clean up, then mark. The progress of a resumable job is removed first: another executor may resume from it."""
@@ -319,6 +324,16 @@ class Executor:
             job.context.stop()
         return stopped
 
+    def interrupt(self) -> None:
+        """Ask the code of all jobs to end, for `give_back`; threads of the host run it (rule 9.4).
+
+        Their Spark work is canceled, and their next use of the context raises `KeyboardInterrupt`.
+        """
+        with self._lock:
+            jobs = list(self.jobs.values())
+        for job in jobs:
+            job.context.interrupt()
+
     def give_back(self) -> None:
         """Release the jobs that have not ended, so that other executors can take them at once.
 
@@ -327,6 +342,8 @@ class Executor:
         self.flush()
         statements: list[Statement] = []
         for job in [job for job in self.jobs.values() if not job.is_running]:
+            # The clean-up may use the context.
+            job.context.is_interrupted = False
             try:
                 if not job.operation.resumable:
                     self._clean(job)

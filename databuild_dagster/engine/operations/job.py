@@ -77,7 +77,9 @@ class JobContext:
         self.attempt = 1
         #: True once the lease or the operation is gone. Long jobs check it.
         self.is_stopped = False
-        #: Called then, perhaps by another thread: to interrupt code that cannot check.
+        #: True once the executor is interrupted: the job's code has to end, and the executor gives the job back.
+        self.is_interrupted = False
+        #: Called in both cases, perhaps by another thread: to interrupt code that cannot check.
         self.on_stop: list[Callable[[], None]] = []
         self.extras = executor.extras
         self.mark: Mark | None = None
@@ -97,7 +99,11 @@ class JobContext:
         return bool(self.lease.adopted_from)
 
     def check(self) -> None:
-        """Raises `LeaseLost` if another executor has the job, or the operation has ended: call it before each write."""
+        """Raises `LeaseLost` if another executor has the job, or the operation has ended: call it before each write.
+
+        Raises `KeyboardInterrupt` once the executor is interrupted (rule 9.4).
+        """
+        self._raise_if_interrupted()
         self._executor.beat_if_due()
         keys = self.operation.job(self.partition)
         state, lease, ended = self._executor.meta.get_all([self.operation.state, keys.executor, keys.state]).entries
@@ -105,7 +111,11 @@ class JobContext:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
-        """Let the next run of the job resume here. Raises `LeaseLost`; `InvalidRequest` for a volatile operation."""
+        """Let the next run of the job resume here.
+
+        Raises `InvalidRequest` for a volatile operation, `LeaseLost`, and `KeyboardInterrupt` once the executor is
+        interrupted; the progress is saved then.
+        """
         if not self._executor.manager.type_named(self.operation.type).resumable:
             raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin from scratch")
         self._executor.beat_if_due()
@@ -113,6 +123,7 @@ class JobContext:
         if not self._executor.meta.invoke_all([statement]).value:
             self._lost()
         self.progress = progress
+        self._raise_if_interrupted()
 
     @property
     def outcome(self) -> Mark:
@@ -140,8 +151,27 @@ class JobContext:
     def stop(self) -> None:
         if not self.is_stopped:
             self.is_stopped = True
-            for call in self.on_stop:
-                call()
+            self._end_code()
+
+    def interrupt(self) -> None:
+        """Ask the job's code to end. The job keeps its lease until the executor gives it back."""
+        self.is_interrupted = True
+        self._end_code()
+
+    def _end_code(self) -> None:
+        for call in list(self.on_stop):
+            call()
+
+    def raise_if_stopped(self) -> None:
+        """Raises `LeaseLost` once the job is stopped, and `KeyboardInterrupt` once its executor is interrupted."""
+        if self.is_stopped:
+            self._lost()
+        self._raise_if_interrupted()
+
+    def _raise_if_interrupted(self) -> None:
+        # No Exception: a job that catches and retries its errors must end, too.
+        if self.is_interrupted:
+            raise KeyboardInterrupt
 
     def _lost(self) -> None:
         self.stop()

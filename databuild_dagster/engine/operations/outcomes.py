@@ -24,6 +24,7 @@ class Befell(Label):
     CLEAN_UP_RAISED = "its clean-up raises"
     LEASE_LOST = "its lease, or its operation, is gone"
     STOPPED = "it raises after it was stopped"
+    INTERRUPTED = "it raises after its executor was interrupted"
     NOT_MARKED = "its mark is not applied"
     BATCH_RAISED = "it is one of a batch, and the batch raises"
 
@@ -36,6 +37,7 @@ class Becomes(Label):
     RETRIED = "retried later by this executor, which notes why"
     DROPPED = "stopped and cleaned up, and not marked here"
     HALVED = "tried in halves"
+    GIVEN_BACK = "cleaned up, and free for the next executor"
 
 
 class Rule(NamedTuple):
@@ -59,6 +61,7 @@ RULES = (
     Rule(_B.CLEAN_UP_RAISED, None, _D.RETRIED, "only its clean-up is left to do"),
     Rule(_B.LEASE_LOST, None, _D.DROPPED, "another executor has it, or none needs it"),
     Rule(_B.STOPPED, None, _D.DROPPED, "the error comes from the interruption"),
+    Rule(_B.INTERRUPTED, None, _D.GIVEN_BACK, "the error comes from the interruption, and its executor ends"),
     Rule(_B.NOT_MARKED, None, _D.DROPPED, "another executor has it, or none needs it"),
     Rule(_B.BATCH_RAISED, None, _D.HALVED, "the job that fails alone has failed by itself"),
 )
@@ -79,6 +82,8 @@ def becomes(befell: Befell, *, can_fail: bool) -> Becomes:
 def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
     """The outcome of jobs after an error of the operation's code, or of a clean-up."""
     if len(jobs) > 1:
+        if any(job.context.is_interrupted for job in jobs):
+            return Befell.INTERRUPTED
         return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.BATCH_RAISED
     (job,) = jobs
     if job.is_dropped:
@@ -87,6 +92,8 @@ def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
         return Befell.LEASE_LOST
     if job.context.is_stopped:
         return Befell.STOPPED
+    if job.context.is_interrupted:
+        return Befell.INTERRUPTED
     if job.failed is not None:
         return Befell.CLEAN_UP_RAISED
     return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.RAISED

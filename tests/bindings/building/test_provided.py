@@ -606,8 +606,7 @@ def test_killed_between_the_event_and_the_mark_it_is_counted_once(site: Site, mo
     running = compact(site)
     monkeypatch.setattr(module, "_complete", killed)
     with pytest.raises(Killed):
-        # One job at a time: an interrupt of the next one would reach it inside gRPC, whose channel this process goes on to use.
-        running.run_jobs(1)
+        running.run_jobs()
     uuids = {uuid_of(site, ref) for ref in ALL}
 
     view = running.end()

@@ -109,27 +109,58 @@ def test_a_job_whose_lease_is_gone_is_dropped_and_the_others_are_marked(world):
     assert story.end().state is OperationState.SUCCESS
 
 
-def test_an_interrupted_executor_gives_back_all_jobs_that_ran(world):
-    """Ctrl-C: each is cleaned up and free for others at once."""
-    story, all_run = Story(world), threading.Barrier(2)
+def check_without_end(context):
+    while True:
+        context.check()
 
-    def run_until_interrupted(context):
-        all_run.wait(PATIENCE_SECONDS)
-        while True:
-            threading.Event().wait(0.01)
 
-    story.doing = run_until_interrupted
+def save_without_end(context):
+    while True:
+        context.save_progress(b"half")
+
+
+def fail_when_interrupted(context):
+    """As Spark work that is canceled."""
+    canceled = threading.Event()
+    context.on_stop.append(canceled.set)
+    canceled.wait(PATIENCE_SECONDS)
+    raise ValueError("canceled")
+
+
+@pytest.mark.parametrize(
+    ("kind", "work"),
+    [
+        (Write, check_without_end),
+        (Sure, save_without_end),
+        (Write, fail_when_interrupted),
+        (Batched, fail_when_interrupted),
+    ],
+)
+def test_an_interrupted_executor_gives_back_all_jobs_that_ran(world, kind, work):
+    """Rule 9.4: each is cleaned up and free for others at once, and none is marked."""
+    story, both_run = Story(world, kind), threading.Barrier(2)
+    running = set()
+
+    def run(context):
+        if threading.get_ident() not in running:
+            running.add(threading.get_ident())
+            both_run.wait(PATIENCE_SECONDS)
+        work(context)
+
+    story.doing = run
     story.executor.step(story.id, 2, story.threads)
 
-    story.threads.interrupt(PATIENCE_SECONDS)
+    story.threads.close()
+    story.executor.interrupt()
+    story.threads.stop(lambda: "jobs", PATIENCE_SECONDS)
     story.executor.give_back()
 
-    assert story.operations.manager.operation(story.id).executors == {}
-    assert sorted(partition for partition, _ in story.operations.lake.cleaned) == ["1", "2"]
+    view = story.operations.manager.operation(story.id)
+    assert (view.executors, view.done, view.failed) == ({}, 0, {})
     assert story.end().state is OperationState.SUCCESS
 
 
-def test_a_job_that_cannot_be_interrupted_keeps_its_lease_for_the_next_executor(world):
+def test_a_job_that_does_not_end_keeps_its_lease_for_the_next_executor(world):
     """What it writes afterwards is under a token that the next executor cleans up."""
     story, goes_on = Story(world, Sure), threading.Event()
     story.doing = lambda context: goes_on.wait(PATIENCE_SECONDS) if context.partition == "1" else None
@@ -152,7 +183,7 @@ def test_a_call_that_says_that_nothing_can_run_here_ends_the_step(world):
     with pytest.raises(CannotExecute, match="no Spark"):
         story.executor.step(story.id, 2, story.threads)
 
-    story.threads.interrupt(PATIENCE_SECONDS)
+    story.threads.stop(lambda: "jobs", PATIENCE_SECONDS)
     story.executor.give_back()
     assert story.operations.manager.operation(story.id).executors == {}
     assert story.end().state is OperationState.SUCCESS

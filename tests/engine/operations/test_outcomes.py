@@ -46,6 +46,15 @@ def stop(job: Job) -> None:
     job.context.stop()
 
 
+def interrupt(job: Job) -> None:
+    job.context.interrupt()
+
+
+def stop_and_interrupt(job: Job) -> None:
+    job.context.interrupt()
+    job.context.stop()
+
+
 def drop(job: Job) -> None:
     job.is_dropped = True
 
@@ -63,6 +72,10 @@ def fail(job: Job) -> None:
         (stop, BUG, Befell.STOPPED),
         (stop, RETRY, Befell.STOPPED),
         (stop, LOST, Befell.LEASE_LOST),
+        (interrupt, BUG, Befell.INTERRUPTED),
+        (interrupt, RETRY, Befell.INTERRUPTED),
+        (interrupt, LOST, Befell.LEASE_LOST),
+        (stop_and_interrupt, BUG, Befell.STOPPED),
         (fail, BUG, Befell.CLEAN_UP_RAISED),
         (fail, RETRY, Befell.CLEAN_UP_RAISED),
         (fail, LOST, Befell.LEASE_LOST),
