@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 
 import click
@@ -12,15 +13,40 @@ from databuild_dagster.data.home import project_root
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.option(
+    "-h", "--host", "--dagit-host", default="127.0.0.1", help="Where Dagster's pages are.  [default: 127.0.0.1]"
+)
+@click.option(
+    "-p", "--port", "--dagit-port", type=click.IntRange(0, 65535), help="Their port.  [default: 3000, or a free one]"
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def dev(arguments: tuple[str, ...]) -> None:
+def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
     """Open Dagster: its web server and its daemon.
 
     ARGUMENTS are those of `dagster dev`.
     """
     dagster_home()
     os.chdir(project_root())
-    has_host = any(argument.split("=")[0] in ("-h", "--host") for argument in arguments)
-    host = () if has_host else ("--host", "127.0.0.1")
+    chosen = ["--host", host]
+    if port is not None:
+        _check_free(host, port)
+        chosen += ["--port", str(port)]
     # This process becomes Dagster's, so that Ctrl-C and the exit code are its own.
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *host, *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *chosen, *arguments])
+
+
+def _check_free(host: str, port: int) -> None:
+    """Before the daemon starts: Dagster's web server finds a taken port after some seconds of orchestration.
+
+    Raises `click.UsageError`.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise click.UsageError(
+            f"Dagster's pages cannot be on port {port} of {host}: {error.strerror}. Name another one: "
+            "`databuild dev -p PORT`. Without -p a free one is found."
+        ) from error

@@ -1,0 +1,36 @@
+"""`databuild dev` refuses what `dagster dev` would find out after it has started (rules 15)."""
+
+import socket
+
+import pytest
+
+from .conftest import Project
+
+# In a process of its own: the command that is not refused replaces its process.
+pytestmark = pytest.mark.long
+
+
+def test_dev_on_a_taken_port_starts_nothing(project: Project) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+
+        done = project.run("dev", "-p", str(port))
+
+    assert done.code == 2
+    assert f"cannot be on port {port} of 127.0.0.1: Address already in use. Name another one" in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("-p", "70000"), "70000 is not in the range 0<=x<=65535"),
+        (("--port", "http"), "'http' is not a valid integer range"),
+        (("-p", "3000", "--host", "no.such.host.invalid"), "of no.such.host.invalid"),
+    ],
+)
+def test_dev_with_a_port_or_host_that_cannot_be_is_refused(project: Project, arguments, sentence) -> None:
+    done = project.run("dev", *arguments)
+
+    assert done.code == 2
+    assert sentence in done.err
