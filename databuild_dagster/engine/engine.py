@@ -159,7 +159,7 @@ class Engine:
         return found[0]
 
     def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
-        head = log.head(work.connection)
+        head = work.head
         now = self._now(head)
         work.seq = head.seq
         deciding = Deciding(work, now, self.new_id, self.catalog)

@@ -12,7 +12,7 @@ from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.codec import decode, encode, escaped
-from databuild_dagster.store.format import PREFIX
+from databuild_dagster.store.format import META, PREFIX
 
 _APPEND = (
     f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -20,6 +20,11 @@ _APPEND = (
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
+#: The same as the first query of a writing transaction, with the versions of the log and of the tables (rule 3.4).
+HEAD_TO_WRITE = f"""
+SELECT seq, at, (SELECT value FROM {META} WHERE key = 'log_version'),
+       (SELECT value FROM {META} WHERE key = 'projection_version')
+FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"""
 
 #: NUL in JSON, after an even number of backslashes; after an odd number the last one escapes its own.
 _NUL = "\\u0000"
@@ -36,9 +41,13 @@ class Head(NamedTuple):
     at: float
 
 
+#: The head of an empty log.
+BEFORE_ALL = Head(0, 0.0)
+
+
 def head(connection: Connection) -> Head:
     row = connection.execute(HEAD).fetchone()
-    return Head(*row) if row else Head(0, 0.0)
+    return Head(*row) if row else BEFORE_ALL
 
 
 def append(connection: Connection, event: Event) -> Event:

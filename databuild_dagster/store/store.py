@@ -13,6 +13,9 @@ from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderPro
 from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
+#: The versions of this code, as the database has them.
+_KNOWN = [str(LOG_VERSION), str(PROJECTION_VERSION)]
+
 
 class Store:
     """One event log with its projections. Thread-safe; a transaction belongs to one thread.
@@ -27,12 +30,13 @@ class Store:
             self.database.check_place()
         #: The path of the file, for a database that is one.
         self.path = self.database.path
+        self._check_projections = check_projections
         try:
-            self._prepare(check_projections)
+            self._prepare()
         except BaseException as error:
             self.database.raise_trouble(error)
 
-    def _prepare(self, check_projections: bool) -> None:
+    def _prepare(self) -> None:
         connection = self._connection()
         if self._versions(connection) is None:
             if others := self.database.others(connection):
@@ -40,11 +44,17 @@ class Store:
                     url=self.database.place, why=f"it holds the tables of something else ({others[0]})"
                 )
             self._create(connection)
-        log_version, tables_version = found = self.versions()
-        if log_version > LOG_VERSION or tables_version > PROJECTION_VERSION:
-            raise NewerStore(url=self.database.place, found=_named(found), known=_named(self.known_versions))
-        if check_projections and found != self.known_versions:
-            raise OlderProjection(url=self.database.place, found=_named(found), known=_named(self.known_versions))
+        self._check_versions(self.versions())
+
+    def _check_versions(self, found: tuple[int, int]) -> None:
+        """Raises `NewerStore`, and `OlderProjection` unless the store may be older."""
+        if found == self.known_versions:
+            return
+        facts = {"url": self.database.place, "found": _named(found), "known": _named(self.known_versions)}
+        if found[0] > LOG_VERSION or found[1] > PROJECTION_VERSION:
+            raise NewerStore(**facts)
+        if self._check_projections:
+            raise OlderProjection(**facts)
 
     known_versions = (LOG_VERSION, PROJECTION_VERSION)
 
@@ -58,9 +68,13 @@ class Store:
         if not self.database.has_table(connection, META):
             return None
         found = dict(connection.execute(f"SELECT key, value FROM {META}").fetchall())
+        return self._read_versions(found.get("log_version"), found.get("projection_version"))
+
+    def _read_versions(self, log_version: str | None, tables_version: str | None) -> tuple[int, int]:
+        """The versions from their texts. Raises `ForeignDatabase`."""
         try:
-            return int(found["log_version"]), int(found["projection_version"])
-        except (KeyError, ValueError):
+            return int(log_version or ""), int(tables_version or "")
+        except ValueError:
             why = f"its table {META} does not have its version"
             raise ForeignDatabase(url=self.database.place, why=why) from None
 
@@ -85,15 +99,18 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
-        """One transaction: committed when the block ends, rolled back when it raises."""
+        """One transaction: committed when the block ends, rolled back when it raises.
+
+        Raises `NewerStore` after a newer version has migrated the store (rule 3.4).
+        """
         database = self.database
         try:
             connection = self._connection()
-            database.begin(connection, log.HEAD)
+            database.begin(connection, log.HEAD_TO_WRITE)
         except BaseException as error:
             database.raise_trouble(error)
         try:
-            work = UnitOfWork(connection)
+            work = UnitOfWork(connection, self._head_to_write(connection))
             yield work
             work.flush()
             database.commit(connection)
@@ -106,6 +123,17 @@ class Store:
                 # After an interrupt all writers would wait for this thread.
                 database.end(connection)
                 raise
+
+    def _head_to_write(self, connection: Connection) -> log.Head:
+        """The log's end. Raises `NewerStore`, `OlderProjection`."""
+        found = connection.execute(log.HEAD_TO_WRITE).fetchone()
+        if found is None:
+            self._check_versions(self.versions())
+            return log.BEFORE_ALL
+        seq, at, *versions = found
+        if versions != _KNOWN:
+            self._check_versions(self._read_versions(*versions))
+        return log.Head(seq, at)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

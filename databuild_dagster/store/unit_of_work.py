@@ -18,6 +18,7 @@ from databuild_dagster.model.rows import (
     WantRow,
 )
 from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.log import BEFORE_ALL, Head
 from databuild_dagster.store.work import builds, delegations, pauses, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
@@ -34,7 +35,9 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
     failed_upstream: list[WantRow]
     LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS, *pauses.LINKS)
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, head: Head = BEFORE_ALL) -> None:
+        #: The log's end when the transaction began.
+        self.head = head
         # One for all subjects, because a chain of seven takes 2 µs more of every command.
         self.connection = connection
         self.seq = 0

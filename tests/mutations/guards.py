@@ -53,6 +53,7 @@ OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
 REGISTERING = "tests/engine/test_registering.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
+STORE = "tests/store/test_store.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
@@ -700,5 +701,13 @@ GUARDS = (
         "CASE WHEN r.due = 1 THEN r.learned_id ELSE r.canonical_id END",
         "r.canonical_id",
         (TICK_SERVING,),
+    ),
+    Guard(
+        "a process of an older version writes into a store that a newer one has migrated",
+        "3.4",
+        "store/store.py",
+        "            self._check_versions(self._read_versions(*versions))\n",
+        "            pass\n",
+        (STORE,),
     ),
 )

@@ -82,7 +82,7 @@ class UnlockedStore(SteppedStore):
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:
         self.step("before a transaction")
-        work = UnitOfWork(self._connection())
+        work = UnitOfWork(self._connection(), log.head(self._connection()))
         yield work
         work.flush()
         self.committed()

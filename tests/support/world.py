@@ -18,6 +18,7 @@ from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
 from databuild_dagster.store.check import check
+from databuild_dagster.store.format import META
 from databuild_dagster.store.invariants import Violation, violations
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.wants import WantView
@@ -76,6 +77,17 @@ class World:
 
     def handle(self, command: c.Command, *, command_id: str | None = None, actor: str = "tester") -> Outcome:
         return self.engine.handle(command, command_id=command_id, actor=actor)
+
+    def set_meta(self, key: str, value: object) -> None:
+        """Change what the database says of itself, as another version does."""
+        database = self.store.database
+        connection = database.connection()
+        database.begin(connection)
+        try:
+            connection.execute(f"UPDATE {META} SET value = ? WHERE key = ?", (str(value), key))
+            database.commit(connection)
+        finally:
+            database.end(connection)
 
     # Wants
 

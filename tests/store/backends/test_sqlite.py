@@ -41,11 +41,6 @@ def on_disk(make_world, tmp_path):
     return make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
 
 
-def set_meta(world, key, value):
-    with world.store.writing() as work:
-        work.connection.execute("UPDATE databuild_meta SET value = ? WHERE key = ?", (value, key))
-
-
 # Copying
 
 
@@ -84,7 +79,7 @@ def test_a_store_is_made_with_its_folder_when_it_is_not_there(tmp_path):
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
     """Rule 3.4: what we do not understand we do not write to."""
-    set_meta(on_disk, "log_version", str(LOG_VERSION + 1))
+    on_disk.set_meta("log_version", str(LOG_VERSION + 1))
 
     with pytest.raises(NewerStore, match="pip install --upgrade"):
         open_store(on_disk.store.url)
@@ -93,7 +88,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
 def test_tables_of_another_version_are_refused_until_they_are_rebuilt(on_disk):
     """Rule 3.4"""
     on_disk.live("a")
-    set_meta(on_disk, "projection_version", str(PROJECTION_VERSION - 1))
+    on_disk.set_meta("projection_version", str(PROJECTION_VERSION - 1))
     with pytest.raises(OlderProjection, match="databuild log migrate"):
         open_store(on_disk.store.url)
 
@@ -182,12 +177,12 @@ def test_a_database_of_something_else_is_refused_and_gets_no_table_of_ours(tmp_p
 
 def test_a_build_state_that_does_not_tell_its_version_is_refused(on_disk):
     """Rule 3.5"""
-    set_meta(on_disk, "projection_version", "")
+    on_disk.set_meta("projection_version", "")
 
     with pytest.raises(ForeignDatabase, match="does not have its version"):
         open_store(on_disk.store.url)
 
-    set_meta(on_disk, "projection_version", str(PROJECTION_VERSION))
+    on_disk.set_meta("projection_version", PROJECTION_VERSION)
 
 
 def test_on_a_full_disk_nothing_is_half_recorded_and_later_all_is_well(on_disk):
