@@ -14,6 +14,7 @@ from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
+from databuild_dagster.engine.migrating import migrate as migrate_store
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS
 from databuild_dagster.engine.wording import exactly
 from databuild_dagster.model.coordination import DELEGATION
@@ -25,7 +26,6 @@ from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.rebuild import migrate as migrate_store
 from databuild_dagster.store.rebuild import rebuild as rebuild_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
@@ -103,13 +103,15 @@ def rebuild(as_json: bool) -> None:
 
 
 @click.command()
+@click.option("--force", is_flag=True, help="Also while another process works on the store.")
 @common
-def migrate(as_json: bool) -> None:
+def migrate(force: bool, as_json: bool) -> None:
     """Bring an older version's tables to this version.
 
-    The tables are recomputed from the log, which is only read. Without an older version's tables this does nothing.
+    The tables are recomputed from the log, which is only read. Without an older version's tables this does nothing. It is
+    refused while another process has sent a heartbeat within 30 s.
     """
-    done = migrate_store(the_store(check_projections=False))
+    done = migrate_store(the_store(check_projections=False), time.time(), force=force)
     sentence = "Nothing to do: this version wrote it."
     if done.n_events is not None:
         sentence = f"Migrated: recomputed all tables from {count(done.n_events, 'event')}."

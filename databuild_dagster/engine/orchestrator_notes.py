@@ -17,6 +17,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.wording import when
 
+#: Begins the name of an orchestrator's heartbeat.
+ORCHESTRATOR = "orchestrator of "
 #: Heartbeats are kept this long: a launch that is silent for longer is lost.
 KEEP_SECONDS = 7 * 24 * 3600.0
 #: A process removes older ones this often.
@@ -120,7 +122,7 @@ def forget_old_heartbeats(engine: Engine) -> None:
 
 
 def _name(location: str) -> str:
-    return f"orchestrator of {location}"
+    return ORCHESTRATOR + location
 
 
 def _next_name(location: str) -> str:
