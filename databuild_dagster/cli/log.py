@@ -27,8 +27,6 @@ from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild as rebuild_store
-from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 
 #: Events read at once.
 PAGE = 1000
@@ -126,20 +124,37 @@ def migrate(force: bool, as_json: bool) -> None:
     "no manifest lists.",
 )
 @click.option(
+    "--contents",
+    is_flag=True,
+    help="With --deep: also read every file of every live instance, and compare it with the checksum in its manifest. The "
+    "same command continues a comparison that was interrupted less than a day ago.",
+)
+@click.option(
+    "--from-start", is_flag=True, help="With --contents: compare again what an interrupted comparison compared."
+)
+@click.option(
     "--repair-keys",
     is_flag=True,
     help="Before checking, rewrite the copies of manifests and arc states for other tools, and delete stale ones.",
 )
 @common
-def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
+def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_json: bool) -> None:
     """Verify the tables and the log; exit 1 if any is wrong."""
+    if contents and not deep:
+        raise click.UsageError("--contents needs --deep.")
+    if from_start and not contents:
+        raise click.UsageError("--from-start needs --contents.")
+    from databuild_dagster.cli.contents import ComparedFiles, compare_files
+
     store = the_store()
     keys = _repaired(as_json=as_json) if repair_keys else {}
     found = check_store(store, deep=deep)
+    compared: ComparedFiles | None = None
     if deep:
         # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
         with suppress(StoreUnusable) if found else nullcontext():
-            found += _lost_files()
+            compared = compare_files(the_queries(), contents=contents, from_start=from_start)
+            found += compared.violations
             found += _unlisted()
             found += _wrong_copies()
     n_aside = 0
@@ -147,11 +162,14 @@ def check(deep: bool, repair_keys: bool, as_json: bool) -> None:
         n_aside = len(Queries(store).set_aside())
     if as_json:
         aside = {"set_aside": n_aside} if n_aside else {}
-        emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys, **aside})
+        read = {"contents": compared.as_json()} if contents and compared is not None else {}
+        emit({"ok": not found, "violations": [violation._asdict() for violation in found], **keys, **read, **aside})
     else:
         # Lines and not a table, which shortens long words: a path must be complete.
         for violation in found:
             click.echo(f"{violation.invariant}  {violation.entity}: {violation.detail}")
+        if contents and compared is not None:
+            click.echo(compared.sentence)
         if not found:
             click.echo("Nothing is wrong.")
         if n_aside:
@@ -227,28 +245,6 @@ def _wrong_copies() -> list[Violation]:
         found.append(
             Violation("rule 10.2", wrong.path, f"{key} that other tools look at is wrong: {wrong.why}; {repair}")
         )
-    return found
-
-
-def _lost_files() -> list[Violation]:
-    """I7, the part that needs the disk."""
-    queries = the_queries()
-    found = []
-    for dataset in queries.datasets().values():
-        for instance in queries.live_instances(dataset.asset):
-            if instance.manifest_uri is None:
-                continue
-            warehouse = Warehouse.of_manifest(instance.manifest_uri, dataset.asset)
-            try:
-                lost = missing_files(warehouse, read_manifest(warehouse, dataset.asset, instance.uuid))
-            except DatabuildError as error:
-                why = f"the manifest of instance {instance.uuid} cannot be read: {error.message}"
-                found.append(Violation("I7", instance.ref, why))
-                continue
-            lists = f"instance {instance.uuid} lists"
-            found += [
-                Violation("I7", instance.ref, f"{lists} {uri}, which is gone or has another size") for uri in lost
-            ]
     return found
 
 

@@ -18,7 +18,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.errors import EscapingFile, ManifestDamaged, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -44,14 +44,15 @@ WhyNot = Callable[[DatasetSpec, str | None], str | None]
 def neighbour(queries: Queries, asset: str) -> Manifest | None:
     """The manifest of the newest live instance of an asset, in the warehouse where it was written (rule 10.3).
 
-    None if it has no columns, or its data was removed.
+    None if it has no columns, or its data was removed or is damaged.
     """
     newest = queries.newest_live(asset)
     if newest is None or newest.uuid is None or newest.manifest_uri is None:
         return None
     try:
         manifest = read_manifest(Warehouse.of_manifest(newest.manifest_uri, asset), asset, newest.uuid)
-    except ManifestMissing:
+    except (ManifestMissing, ManifestDamaged, EscapingFile):
+        # Its own readers report it; the build of another partition goes on.
         return None
     return manifest if manifest.schema.columns else None
 

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
 from databuild_dagster.warehouse.threads import R, T
@@ -135,6 +135,16 @@ def open_binary(path: str) -> BinaryIO:
         raise
     except OSError as error:
         raise DiskTrouble(path=path, done="read", why=_reason(error)) from error
+
+
+def checksum(path: str) -> str:
+    with open_binary(path) as file, explained(path, "read"):
+        return checksum_of(file)
+
+
+def checksum_of(file: Any) -> str:
+    """The checksum of an open file's bytes, from its place to its end."""
+    return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 def for_each(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -304,8 +314,7 @@ def seal_file(path: str) -> tuple[int, str]:
     """Sync a file; returns its size in bytes and its checksum."""
     with explained(path, "read back"), open(path, "rb") as file:
         os.fsync(file.fileno())
-        digest = hashlib.file_digest(file, "sha256")
-        return file.tell(), f"sha256:{digest.hexdigest()}"
+        return os.fstat(file.fileno()).st_size, checksum_of(file)
 
 
 def sync_file(path: str) -> None:

@@ -45,6 +45,9 @@ _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"ma
 _MODIFIED = ("LastModified", "updated", "last_modified", "mtime", "created")
 _VERSION = ("ETag", "etag", "generation")
 
+#: Bytes of a request for a part of a file of which all bytes are read, by each of several threads.
+CHECKSUM_BLOCK_BYTES = 8 << 20
+
 #: Errors of libraries without a common base class; by name, so that no library has to be imported.
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _NO_ANSWER = frozenset(
@@ -199,6 +202,10 @@ class ObjectStore:
         with self._reading(path):
             opened: BinaryIO = self._file_system.open(path, "rb")
             return opened
+
+    def checksum(self, path: str) -> str:
+        with self._reading(path), self._file_system.open(path, "rb", block_size=CHECKSUM_BLOCK_BYTES) as file:
+            return disk.checksum_of(file)
 
     def remove_files(self, paths: Sequence[str], within: str) -> None:
         def remove(path: str) -> None:

@@ -74,6 +74,9 @@ class Storage(Protocol):
     def open_binary(self, path: str) -> BinaryIO:
         """The open file, to read a part of it."""
 
+    def checksum(self, path: str) -> str:
+        """The checksum of a file's bytes, all of which are read, as a build records it: `sha256:…`."""
+
     def remove_files(self, paths: Sequence[str], within: str) -> None:
         """Remove files, if they exist, and the folders that are empty then, up to and including `within`."""
 

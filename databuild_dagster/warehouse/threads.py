@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from math import ceil
@@ -72,6 +72,16 @@ class DaemonThreads(Generic[T]):
             self._queue.append((future, function, arguments))
             self._changed.notify()
         return future
+
+    def map_ahead(self, function: Callable[..., T], values: Iterable[Any], most: int) -> Iterator[T]:
+        """The results for all values, in order; at most `most` calls run or wait at a time."""
+        pending = deque[Future[T]]()
+        for value in values:
+            pending.append(self.submit(function, value))
+            if len(pending) >= most:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
     def close(self) -> None:
         """Begin no further call and cancel those that wait; each thread ends after its present call."""

@@ -1,0 +1,270 @@
+"""The files of live instances, compared with the manifests that list them (I7, rule 10.2).
+
+A comparison of sizes opens manifests only. A comparison of contents reads every byte, with several threads. It appends each
+instance without a fault to a file; a comparison that was interrupted leaves that file, and the next one continues there.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+
+from databuild_dagster.data.repairs import repair_of
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.disk import explained
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
+from databuild_dagster.warehouse.storage import storage_at
+from databuild_dagster.warehouse.threads import DISK_THREADS, DaemonThreads, n_cores
+
+#: The name, in the home, of the file with the instances that an unfinished comparison has compared.
+JOURNAL_NAME = "databuild-contents.jsonl"
+#: An instance that was compared longer ago is compared again.
+MAX_AGE_SECONDS = 24 * 3600.0
+#: Manifests or files that are read or wait for a thread.
+MAX_AHEAD = 64
+
+
+class Fault(NamedTuple):
+    """A manifest or a file of a live instance that is lost or damaged."""
+
+    ref: Ref
+    uuid: str
+    file: str
+    why: str
+    #: A sentence with the command that repairs it.
+    repair: str
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.file} of instance {self.uuid} {self.why}. {self.repair}"
+
+
+class Counts(msgspec.Struct):
+    """The size of what was compared."""
+
+    instances: int = 0
+    files: int = 0
+    bytes: int = 0
+    #: Files of which a manifest has the checksum of the footer alone.
+    by_footer: int = 0
+    #: Files without a checksum that can be computed here.
+    not_compared: int = 0
+
+    def add(self, other: "Counts") -> None:
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class _Compared(msgspec.Struct):
+    """A line of the journal: an instance without a fault, by the path of its manifest."""
+
+    manifest: str
+    at: float
+    counts: Counts
+
+
+class Journal:
+    """The instances that an unfinished comparison has compared. A line that a kill cut short is left out."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.time, *, from_start: bool = False) -> None:
+        """Raises `DiskTrouble`."""
+        self.path, self._clock = path, clock
+        with explained(path, "written"):
+            if from_start:
+                self.remove()
+            now = clock()
+            found = self._lines()
+            self.earlier = {line.manifest: line.counts for line in found if 0 <= now - line.at <= MAX_AGE_SECONDS}
+            self._file = open(path, "ab")  # noqa: SIM115 (open until the comparison ends)
+            # After half a line.
+            self._file.write(b"\n")
+
+    def append(self, manifest: str, counts: Counts) -> None:
+        """Record an instance. A killed process loses no line that was appended. Raises `DiskTrouble`."""
+        with explained(self.path, "written"):
+            self._file.write(msgspec.json.encode(_Compared(manifest, self._clock(), counts)) + b"\n")
+            self._file.flush()
+
+    def remove(self) -> None:
+        """The comparison is complete: the next one begins from the start."""
+        with suppress(FileNotFoundError):
+            os.unlink(self.path)
+
+    def close(self) -> None:
+        # A full disk was reported by the append that met it.
+        with suppress(OSError):
+            self._file.close()
+
+    def _lines(self) -> Iterator[_Compared]:
+        with suppress(FileNotFoundError), open(self.path, "rb") as lines:
+            for line in lines:
+                with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                    yield msgspec.json.decode(line, type=_Compared)
+
+
+class _Live(NamedTuple):
+    """A live instance with a manifest."""
+
+    canonical: Canonical
+    spec: DatasetSpec
+    warehouse: Warehouse
+
+    @property
+    def uuid(self) -> str:
+        assert self.canonical.uuid is not None
+        return self.canonical.uuid
+
+
+class _Piece(NamedTuple):
+    """A part of the work on one instance: its manifest, or one of its files."""
+
+    live: _Live
+    counts: Counts
+    faults: tuple[Fault, ...] = ()
+    manifest: Manifest | None = None
+    path: str | None = None
+    entry: FileEntry | None = None
+
+
+@dataclass
+class Comparison:
+    """One pass over all live instances. With a journal it reads contents, without one it compares sizes."""
+
+    queries: Queries
+    journal: Journal | None = None
+    #: The instances and their bytes, as the log has them, and those that were compared so far.
+    total: Counts = field(default_factory=Counts)
+    done: Counts = field(default_factory=Counts)
+    #: The instances of `done` that an interrupted comparison had compared.
+    n_earlier: int = 0
+
+    def faults(self, on_progress: Callable[[], None] = lambda: None) -> Iterator[Fault]:
+        """The faults of instances that readers see, by dataset and ref. Calls `on_progress` after each file."""
+        datasets = list(self.queries.datasets().values())
+        for live in self._live(datasets) if self.journal else ():
+            self.total.add(Counts(1, live.canonical.files or 0, live.canonical.bytes or 0))
+        threads = DaemonThreads[_Piece](max(DISK_THREADS, n_cores()), "databuild compare")
+        try:
+            pieces = threads.map_ahead(_compared, self._pieces(threads, datasets), MAX_AHEAD)
+            for _, of_instance in groupby(pieces, key=lambda piece: piece.live.uuid):
+                yield from self._ended(of_instance, on_progress)
+            if self.journal is not None:
+                self.journal.remove()
+        finally:
+            threads.close()
+            if self.journal is not None:
+                self.journal.close()
+
+    def _live(self, datasets: list[DatasetSpec]) -> Iterator[_Live]:
+        for spec in datasets:
+            for canonical in self.queries.canonical_of_dataset(spec.asset):
+                if canonical.state is InstanceState.LIVE and canonical.manifest_uri is not None:
+                    yield _Live(canonical, spec, Warehouse.of_manifest(canonical.manifest_uri, spec.asset))
+
+    def _pieces(self, threads: DaemonThreads[_Piece], datasets: list[DatasetSpec]) -> Iterator[_Piece]:
+        """The manifest of each instance, followed by its files."""
+        for piece in threads.map_ahead(_listed, self._left(datasets), MAX_AHEAD):
+            yield piece
+            if self.journal is None or piece.manifest is None:
+                continue
+            lost = {fault.file for fault in piece.faults}
+            for path, entry in zip(file_paths(piece.live.warehouse, piece.manifest), piece.manifest.files, strict=True):
+                if path not in lost:
+                    yield _Piece(piece.live, Counts(), manifest=piece.manifest, path=path, entry=entry)
+
+    def _left(self, datasets: list[DatasetSpec]) -> Iterator[_Live]:
+        earlier = self.journal.earlier if self.journal is not None else {}
+        for live in self._live(datasets):
+            if (counts := earlier.get(live.canonical.manifest_uri or "")) is None:
+                yield live
+            else:
+                self.done.add(counts)
+                self.n_earlier += 1
+
+    def _ended(self, pieces: Iterator[_Piece], on_progress: Callable[[], None]) -> Iterator[Fault]:
+        """Record an instance once all of its pieces are compared."""
+        counts, faults = Counts(), list[Fault]()
+        for piece in pieces:
+            counts.add(piece.counts)
+            self.done.add(piece.counts)
+            faults += piece.faults
+            on_progress()
+        live = piece.live
+        if not faults:
+            if self.journal is not None:
+                self.journal.append(live.canonical.manifest_uri or "", counts)
+            return
+        # A build or a clean-up may have replaced it meanwhile.
+        now = self.queries.canonical([live.canonical.ref])[live.canonical.ref]
+        if (now.uuid, now.state) == (live.uuid, InstanceState.LIVE):
+            yield from faults
+
+
+def _listed(live: _Live) -> _Piece:
+    """The manifest, with a fault for each listed file that is absent or has another size."""
+    path = live.canonical.manifest_uri or ""
+    counts = Counts(instances=1)
+    try:
+        manifest = read_manifest(live.warehouse, live.spec.asset, live.uuid)
+        lost = set(missing_files(live.warehouse, manifest))
+    except DatabuildError as error:
+        return _Piece(live, counts, (_fault(live, path, error),))
+    paths = zip(file_paths(live.warehouse, manifest), manifest.files, strict=True)
+    why = "is gone or has another size"
+    faults = tuple(_fault(live, path, why) for path, entry in paths if entry.uri in lost)
+    return _Piece(live, counts, faults, manifest)
+
+
+def _compared(piece: _Piece) -> _Piece:
+    """The piece with the result of reading its file; a manifest has been read already."""
+    if piece.entry is None or piece.path is None or piece.manifest is None:
+        return piece
+    path, entry = piece.path, piece.entry
+    scheme = (entry.checksum or "").partition(":")[0]
+    counts = Counts(files=1, bytes=entry.bytes, by_footer=scheme == _FOOTER, not_compared=scheme not in _SCHEMES)
+    try:
+        found = _SCHEMES[scheme](path, piece.manifest) if scheme in _SCHEMES else entry.checksum
+    except FileNotFoundError:
+        return piece._replace(counts=counts, faults=(_fault(piece.live, path, "is gone or has another size"),))
+    except DatabuildError as error:
+        return piece._replace(counts=counts, faults=(_fault(piece.live, path, error),))
+    if found == entry.checksum:
+        return piece._replace(counts=counts)
+    why = f"has other contents than were written: its checksum is {found}, and the manifest lists {entry.checksum}"
+    return piece._replace(counts=counts, faults=(_fault(piece.live, path, why),))
+
+
+def _footer(path: str, manifest: Manifest) -> str:
+    """The fingerprint of files that other programs wrote: the footer, but not the values (`warehouse.outside`)."""
+    with storage_at(path).open_binary(path) as file:
+        return format_named(manifest.format).describe(file, path).fingerprint
+
+
+_FOOTER = "footer-sha256"
+#: Kind of checksum to how it is computed.
+_SCHEMES = {"sha256": lambda path, _: storage_at(path).checksum(path), _FOOTER: _footer}
+
+
+def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:
+    ref = live.canonical.ref
+    repair = repair_of(live.spec, ref)
+    if isinstance(why, DatabuildError):
+        # A file that only this process cannot reach is not damaged.
+        if isinstance(why, StorageTrouble | DiskTrouble):
+            repair = why.advice
+        why = f"cannot be read: {one_line(why.facts.get('why') or why.message).rstrip('.')}"
+    return Fault(ref, live.uuid, file, why, repair)
