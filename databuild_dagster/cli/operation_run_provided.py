@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-import yaml
 
 from databuild_dagster.cli.operation_run import How, operation_command, run_operation
+from databuild_dagster.cli.options import MAX_COUNT
+from databuild_dagster.data.yaml_file import BadYaml, read_yaml
 from databuild_dagster.model.constraints import FORMS, listed_constraints, typed_constraint
 from databuild_dagster.model.errors import InvalidRequest, Refused
 
@@ -99,10 +100,9 @@ def compact(target: str, how: How) -> None:
 
 def _from_file(path: str) -> list[Any]:
     try:
-        entries = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise BadRulesFile(path=path, why=why) from None
+        entries = read_yaml(Path(path))
+    except (OSError, BadYaml) as error:
+        raise BadRulesFile(path=path, why=getattr(error, "strerror", None) or error) from None
     return list(listed_constraints(entries, path))
 
 
@@ -110,4 +110,7 @@ def _bytes(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     if found is None or not float(found[1]):
         raise InvalidRequest(what="--target", value=text, why="it is no size; write 64MB, or a number of bytes")
-    return int(float(found[1]) * _UNITS[found[2].lower()])
+    size = float(found[1]) * _UNITS[found[2].lower()]
+    if size > MAX_COUNT:
+        raise InvalidRequest(what="--target", value=text, why="it is too large; write 64MB, or a number of bytes")
+    return int(size)

@@ -37,8 +37,20 @@ class RefType(click.ParamType[Ref]):
 
 
 REF = RefType()
+#: The largest integer of a database's column.
+MAX_COUNT = 2**63 - 1
 #: The refs of a selection that are printed before anything is done.
 SHOWN_REFS = 5
+
+
+class Count(click.IntRange):
+    """A whole number from `min` on, as a database holds it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        number: int = super().convert(value, param, ctx)
+        if number > MAX_COUNT:
+            self.fail(f"{number} is too large; write at most {MAX_COUNT}.", param, ctx)
+        return number
 
 
 class States(click.ParamType[frozenset[str]]):

@@ -8,8 +8,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote
 
-import yaml
-
+from databuild_dagster.data.yaml_file import BadYaml, read_yaml
 from databuild_dagster.store.errors import StoreInMemory
 
 #: Names the home, for Dagster and for databuild.
@@ -35,12 +34,17 @@ class BadHome(Exception):
     """The named home, or the project's own, cannot be used; the message says why."""
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with the home of its user in place of ~, as far as there is such a user."""
+    return Path(os.path.expanduser(path))
+
+
 def named_home() -> Path | None:
     """The home that DAGSTER_HOME names, None if it is not set. Raises `BadHome`."""
     value = os.environ.get(HOME_VARIABLE)
     if not value:
         return None
-    home = Path(value).expanduser()
+    home = expanded(value)
     if not home.is_absolute():
         raise BadHome(f"{HOME_VARIABLE} is {value!r}, which is not absolute; set it to the full path of a directory.")
     if not home.is_dir():
@@ -75,7 +79,7 @@ def project_root() -> Path:
 def existing_home(given: str | Path | None = None) -> Path:
     """A home to read from: the given one, that of DAGSTER_HOME, or the project's own. Raises `BadHome`."""
     if given is not None:
-        home = Path(given).expanduser().absolute()
+        home = expanded(given).absolute()
         if not home.is_dir():
             raise BadHome(f"The Dagster home {home} is no directory; give the one that was built in.")
         return _not_escaped(home)
@@ -90,7 +94,7 @@ def existing_home(given: str | Path | None = None) -> Path:
 
 
 def store_url_of_home(home: Path) -> str | None:
-    """The url of the store in `home`; None where dagster.yaml places storage, which only Dagster resolves."""
+    """The url of the store in `home`; None where dagster.yaml places storage, which only Dagster resolves. Raises `BadHome`."""
     if url := url_of_environment():
         return url
     if _configures_storage(home / "dagster.yaml"):
@@ -120,7 +124,11 @@ def sqlite_url(directory: Path) -> str:
 
 
 def _configures_storage(path: Path) -> bool:
+    """Raises `BadHome`."""
     if not path.exists():
         return False
-    settings = yaml.safe_load(path.read_text())
+    try:
+        settings = read_yaml(path)
+    except BadYaml as error:
+        raise BadHome(f"{path} cannot be read as YAML: {error}; correct it.") from error
     return isinstance(settings, dict) and not _STORAGE_SECTIONS.isdisjoint(settings)

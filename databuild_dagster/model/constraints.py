@@ -15,7 +15,9 @@ As for a CHECK of SQL, null offends only `not_null`.
 
 from __future__ import annotations
 
+import math
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,6 +147,10 @@ FORMS: dict[str, tuple[str, str]] = {
     "narrow_type": ("COLUMN=TYPE", "narrow_type: {column: flight, type: smallint}"),
 }
 
+#: What Python's regular expressions refuse as Java's do. They differ in the rest.
+_BAD_PATTERN = re.compile("missing \\)|unbalanced|unterminated|nothing to repeat|min repeat|end of pattern")
+#: The largest number of a rule that is no float: records hold no longer ones.
+_MAX_INT = 2**63 - 1
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 #: The field of a rule with one value.
 _ONLY_FIELD = {"not_null": "column", "unique": "columns", "expression": "sql"}
@@ -204,6 +210,9 @@ def _listed(entry: Any, where: str) -> AnyConstraint:
         raise bad(f"the facts of {rule} are not a mapping")
     facts = dict(facts)
     if isinstance(values := facts.get("values"), Sequence) and not isinstance(values, str):
+        for value in values:
+            if not isinstance(value, str | int | float) and not _is_time(value):
+                raise bad(f"{_in_yaml(value)} is no value: it accepts texts, numbers, dates and times")
         facts["values"] = [_as_text(value) for value in values]
     facts |= {end: _as_text(facts[end]) for end in ("low", "high") if _is_time(facts.get(end))}
     return _constraint({"rule": rule, **facts}, bad)
@@ -212,6 +221,10 @@ def _listed(entry: Any, where: str) -> AnyConstraint:
 def _is_time(value: Any) -> bool:
     """YAML reads 2013-01-01 as a date."""
     return hasattr(value, "isoformat")
+
+
+def _in_yaml(value: Any) -> str:
+    return "null" if value is None else repr(value)
 
 
 def _as_text(value: Any) -> str:
@@ -237,17 +250,43 @@ def why_senseless(constraint: AnyConstraint) -> str:
             return "it names no column, or one twice"
         case Range(low=None, high=None):
             return "both ends are open"
+        case Range(low=low, high=high) if not (_is_finite(low) and _is_finite(high)):
+            return "an end is no number that can be compared"
         case Range(low=low, high=high) if _is_number(low) and _is_number(high) and float(low or 0) > float(high or 0):
             return "its low end is above its high end"
         case AcceptedValues(values=()):
             return "it accepts nothing"
         case Expression(sql="") | NarrowType(type="") | Regex(pattern=""):
             return "there is nothing to check"
+        case Regex(pattern=pattern) if why := _why_no_pattern(pattern):
+            return f"its pattern is none: {why}"
     return "" if all(constraint.columns_named) else "a column has no name"
 
 
 def _is_number(bound: Bound | None) -> bool:
     return isinstance(bound, int | float)
+
+
+def _is_finite(bound: Bound | None) -> bool:
+    """The end is open, a date, a time or a text, or a number that records hold: neither NaN nor infinite."""
+    if isinstance(bound, int):
+        return abs(bound) <= _MAX_INT
+    try:
+        return bound is None or math.isfinite(float(bound))
+    except ValueError:
+        return True
+
+
+def _why_no_pattern(pattern: str) -> str:
+    """The fault that a pattern has in any language; empty without one."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            re.compile(pattern)
+    except re.error as error:
+        return str(error) if _BAD_PATTERN.search(str(error)) else ""
+    except RecursionError:
+        return "it is nested too deeply"
+    return ""
 
 
 def _bound(text: str) -> Bound | None:
@@ -256,7 +295,7 @@ def _bound(text: str) -> Bound | None:
         return None
     if not _NUMBER.fullmatch(text):
         return text
-    return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    return int(text) if re.fullmatch(r"[+-]?\d{1,19}", text) else float(text)
 
 
 def _values(text: str) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.registry.instance import engine_for, store_url
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance, store_url
 from databuild_dagster.data.home import BadHome, existing_home, store_url_of_home
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
@@ -53,6 +53,25 @@ def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None
 
     assert store_url_of_home(home) is None
     assert store_url(instance) == f"sqlite:///{elsewhere}/databuild.db"
+
+
+def test_settings_that_are_no_yaml_are_a_bad_home(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("since: 2024-02-30\n")
+
+    with pytest.raises(
+        BadHome, match=r"dagster.yaml cannot be read as YAML: day is out of range for month; correct it"
+    ):
+        store_url_of_home(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "settings", ["storage: {nothing: {}}", "run_coordinator: 3", "instance_class: {module: x, class: y}"]
+)
+def test_settings_that_dagster_refuses_are_a_bad_home(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "dagster.yaml").write_text(settings)
+
+    with pytest.raises(BadHome, match=r"dagster.yaml cannot be used by Dagster: .*; correct it"):
+        open_instance(tmp_path)
 
 
 def test_the_variable_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Constraints as people write them, on the command line and in a file (rule 9.8)."""
 
+import math
 from datetime import date
 
 import pytest
@@ -56,6 +57,14 @@ def test_a_constraint_is_typed_in_one_word(rule, text, constraint):
         ("narrow_type", "flight", "no = between"),
         ("narrow_type", "flight=", "nothing to check"),
         ("not_null", "", "column has no name"),
+        ("range", "a=nan:5", "an end is no number"),
+        ("range", "a=1e400:", "an end is no number"),
+        ("range", f"a={'9' * 5000}:", "an end is no number"),
+        ("regex", "a=(", "its pattern is none: missing"),
+        ("regex", "a=[", "its pattern is none: unterminated"),
+        ("regex", "a=*", "its pattern is none: nothing to repeat"),
+        ("regex", "a=x\\", "its pattern is none: bad escape"),
+        ("regex", "a=" + "(" * 10_000, "its pattern is none"),
     ],
 )
 def test_what_is_no_constraint_is_refused_with_the_form_of_one(rule, text, why):
@@ -64,6 +73,12 @@ def test_what_is_no_constraint_is_refused_with_the_form_of_one(rule, text, why):
         typed_constraint(rule, text)
 
     assert FORMS[rule][0] in str(refused.value)
+
+
+@pytest.mark.parametrize("pattern", [r"\p{L}+", r"\Q(\E", "(?<n>x)", "[a-z&&[^b]]", "x{2,}+", "(?x) # (\n a"])
+def test_a_pattern_that_java_alone_has_is_a_constraint(pattern):
+    """Rule 9.8"""
+    assert typed_constraint("regex", f"a={pattern}") == Regex("a", pattern)
 
 
 def test_a_file_lists_them():
@@ -108,6 +123,12 @@ def test_a_file_lists_them():
         ([{"range": {"column": "a", "lowest": 1}}], "lowest"),
         ([{"range": {"column": "a", "low": [1]}}], "low"),
         ([{"not_null": 5}], "column"),
+        ([{"accepted_values": {"column": "a", "values": [None]}}], "null is no value"),
+        ([{"accepted_values": {"column": "a", "values": ["x", {"a": 1}]}}], "{'a': 1} is no value"),
+        ([{"range": {"column": "a", "low": math.nan}}], "an end is no number"),
+        ([{"range": {"column": "a", "high": -math.inf}}], "an end is no number"),
+        ([{"range": {"column": "a", "low": 2**64}}], "an end is no number"),
+        ([{"regex": {"column": "a", "pattern": "("}}], "its pattern is none"),
     ],
 )
 def test_a_file_that_lists_something_else_is_refused_with_the_place(entries, why):

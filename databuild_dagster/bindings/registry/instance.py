@@ -5,6 +5,7 @@ Every process that opens the instance finds the same store: daemon, web server, 
 """
 
 import os
+import sqlite3
 from pathlib import Path
 from threading import Lock
 from weakref import WeakKeyDictionary
@@ -14,10 +15,11 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.dagster_storage import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
-from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, sqlite_url, url_of_environment
+from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, BadHome, sqlite_url, url_of_environment
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import AnyCursor, Cursor
 from databuild_dagster.engine.log_time import forget_warned
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.store import open_store
 
 _IN_MEMORY = "sqlite://"
@@ -61,8 +63,14 @@ def close_engine(url: str) -> None:
 
 
 def open_instance(home: Path) -> DagsterInstance:
-    """The Dagster instance of a DAGSTER_HOME."""
-    return DagsterInstance.from_config(str(home))
+    """The Dagster instance of a DAGSTER_HOME. Raises `BadHome` for settings that Dagster refuses."""
+    try:
+        return DagsterInstance.from_config(str(home))
+    except Exception as error:
+        # Trouble with the disk is not that of the settings.
+        if isinstance(error, OSError) or isinstance(error.__cause__, sqlite3.Error):
+            raise
+        raise BadHome(f"{home / 'dagster.yaml'} cannot be used by Dagster: {one_line(error)}; correct it.") from error
 
 
 def store_url(instance: DagsterInstance) -> str:
