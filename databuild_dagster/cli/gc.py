@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from click.core import ParameterSource
 
-from databuild_dagster.cli.options import DURATION, REF, Selection, tabular
+from databuild_dagster.cli.options import DURATION, REF, Count, Selection, tabular
 from databuild_dagster.cli.output import count, emit, picked, shown, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
@@ -26,7 +26,7 @@ WEEK_SECONDS = 7 * 24 * 3600.0
 @click.argument("names", type=REF, nargs=-1, metavar="[DATASET|RANGE]...")
 @click.option(
     "--keep",
-    type=click.IntRange(0),
+    type=Count(0),
     default=1,
     show_default=True,
     help="How many earlier instances of each partition to keep, newest first.",

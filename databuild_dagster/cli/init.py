@@ -45,7 +45,7 @@ def init(folder: Path, name: str | None, as_json: bool) -> None:
 
     A .git or .venv may be there. The project has three assets, their tests, and a README that says what to do next.
     """
-    root = Path(os.path.abspath(folder.expanduser()))
+    root = Path(os.path.abspath(os.path.expanduser(folder)))
     package = _given_name(name) if name is not None else _name_of(root)
     contents = dict(_rendered(files("databuild_dagster.cli") / "templates" / "project", package))
     _check_empty(root)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import click
 
-from databuild_dagster.cli.options import common, tabular
+from databuild_dagster.cli.options import Count, common, tabular
 from databuild_dagster.cli.output import Column, count, emit, headline, listing, picked, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
@@ -38,7 +38,7 @@ COLUMNS = (
 @click.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only job runs that have not ended.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of job runs at most, newest first."
+    "--limit", type=Count(1), default=100, show_default=True, help="Number of job runs at most, newest first."
 )
 @tabular
 def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:

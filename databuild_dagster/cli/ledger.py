@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import REF, tabular
+from databuild_dagster.cli.options import REF, Count, tabular
 from databuild_dagster.cli.output import Column, headline, listing, picked
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
@@ -28,9 +28,7 @@ COLUMNS = (
 @click.command("list")
 @click.option("--request", help="Only this request: its id, a Dagster run or a launch.")
 @click.option("--ref", type=REF, help="Only this ref.")
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of entries at most, newest first."
-)
+@click.option("--limit", type=Count(1), default=100, show_default=True, help="Number of entries at most, newest first.")
 @tabular
 def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool) -> None:
     """List what each request got for each ref.

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import common
+from databuild_dagster.cli.options import Count, common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
@@ -44,7 +44,7 @@ _MACHINES: tuple[tuple[str, str, Machine], ...] = (  # type: ignore[type-arg]
 
 
 @click.command()
-@click.option("--after", "after_seq", type=click.IntRange(0), default=0, help="Only events after this seq.")
+@click.option("--after", "after_seq", type=Count(0), default=0, help="Only events after this seq.")
 @click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
 @click.option(
     "--kind",

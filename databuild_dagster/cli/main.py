@@ -20,11 +20,13 @@ from databuild_dagster.cli.process import (
     INTERRUPTED,
     REFUSED,
     Exit,
+    OutputLost,
+    guard_streams,
     heed_no_more_interrupts,
     replace_what_streams_cannot_show,
 )
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import is_utf8, one_line
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
 #: that imports no command; a test compares them.
@@ -152,13 +154,14 @@ def cli() -> None:
     """Build partitions that are wanted, and show what built them.
 
     Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
-    stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed or a check found something, 2 refused or
-    bad usage, 130 interrupted.
+    stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout could not
+    be written, 2 refused or bad usage, 130 interrupted.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    guard_streams()
     code = run(sys.argv[1:] if arguments is None else arguments)
     # The interpreter would search all of Dagster's modules for garbage at its end: half a second of processor time.
     gc.freeze()
@@ -168,9 +171,20 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run the command line; returns the exit code."""
     replace_what_streams_cannot_show()
+    try:
+        return _run(arguments)
+    except OutputLost as lost:
+        if lost.is_by_reader:
+            return 0
+        _tell("OutputLost", str(lost), "Write it elsewhere; the command may have done its work.", as_json=False)
+        return FAILED
+
+
+def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     debug = "--debug" in arguments or bool(os.environ.get("DATABUILD_DEBUG"))
     try:
+        _check_are_text(arguments)
         result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except Exit as leaving:
@@ -187,14 +201,22 @@ def run(arguments: list[str]) -> int:
             return REFUSED
         _tell(type(error).__name__, one_line(error.format_message(), most=None), _usage_hint(error), as_json=as_json)
         return REFUSED
-    except BrokenPipeError:
-        # The reader has seen enough, as with `| head`; nothing is left to be written to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except OutputLost:
+        raise
     except Exception as error:
         if debug:
             traceback.print_exc()
         return _report(error, as_json=as_json)
+
+
+def _check_are_text(arguments: list[str]) -> None:
+    """No store, log or file name of ours takes a byte that is no UTF-8. Raises `click.UsageError`."""
+    for argument in arguments:
+        if "\0" in argument or not is_utf8(argument):
+            shown = argument.replace("\0", "\\0")
+            raise click.UsageError(
+                f"The argument '{one_line(shown)}' is no text in UTF-8. Write it in UTF-8, without NUL."
+            )
 
 
 def _is_help(error: click.ClickException) -> bool:
@@ -212,6 +234,14 @@ def _report(error: Exception, *, as_json: bool) -> int:
     if trouble := _trouble_with_dagsters_files(error):
         _tell("DagsterStorageUnusable", trouble, "Look at the rights there and at the free space.", as_json=as_json)
         return REFUSED
+    if isinstance(error, OSError):
+        _tell(
+            "FileUnusable",
+            _trouble_with_a_file(error),
+            "Check its name and rights, and the free space.",
+            as_json=as_json,
+        )
+        return REFUSED
     _tell(
         type(error).__name__,
         one_line(f"{type(error).__name__}: {error}", most=None),
@@ -228,6 +258,11 @@ def _trouble_with_dagsters_files(error: BaseException | None) -> str | None:
             return f"Dagster's own files in {os.environ.get('DAGSTER_HOME', 'DAGSTER_HOME')} cannot be used: {error}."
         error = error.__cause__ or error.__context__
     return None
+
+
+def _trouble_with_a_file(error: OSError) -> str:
+    name = error.filename if isinstance(error.filename, str) else ""
+    return f"{one_line(name) or 'A file or a connection'} cannot be used: {one_line(error.strerror or error)}."
 
 
 def _tell(kind: str, message: str, hint: str, *, as_json: bool) -> None:

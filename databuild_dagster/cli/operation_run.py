@@ -142,7 +142,7 @@ def _any_type(type_name: str) -> click.Command:
         """
         try:
             arg = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidArgument(what="--arg", value=text, why=str(error)) from None
         run_operation(type_name, arg, how)
 

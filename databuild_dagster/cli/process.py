@@ -51,6 +51,52 @@ def replace_what_streams_cannot_show() -> None:
             stream.reconfigure(encoding=_ASCII if is_ascii else None, errors="replace")
 
 
+class OutputLost(OSError):
+    """stdout takes nothing more; the message says why."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"stdout cannot be written: {error.strerror}.")
+        #: As with `| head`: the reader has seen enough.
+        self.is_by_reader = isinstance(error, BrokenPipeError)
+
+
+class _Stream(io.TextIOWrapper):
+    """stdout or stderr, which is /dev/null after its first error. That of stdout is raised as `OutputLost`.
+
+    A build does not end because a line of its progress is lost.
+    """
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._end(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._end(error)
+
+    def _end(self, error: OSError) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+        if self is sys.stdout:
+            raise OutputLost(error) from error
+
+
+def guard_streams() -> None:
+    """Make stdout and stderr `_Stream`s, and closed ones /dev/null: the store's file would get their descriptor."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+        elif number and isinstance(stream, io.TextIOWrapper):
+            encoding, errors, is_lined = stream.encoding, stream.errors, stream.line_buffering
+            setattr(sys, name, _Stream(stream.detach(), encoding, errors, line_buffering=is_lined))
+
+
 @codecs.register
 def _ascii_of_terminals(name: str) -> codecs.CodecInfo | None:
     if name != _ASCII:

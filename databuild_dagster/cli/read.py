@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import Selection, as_of, moment, one_by_one, selection, tabular
+from databuild_dagster.cli.options import Count, Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.partitions import why_not
 from databuild_dagster.cli.state import the_queries
@@ -30,7 +30,7 @@ from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
     help="Only the rows for which it is true, as in \"carrier = 'AA' and dep_delay > 60\"; files of which an index says "
     "that they have none are not read.",
 )
-@click.option("--limit", type=click.IntRange(0), default=None, help="Number of rows of each ref at most.")
+@click.option("--limit", type=Count(0), default=None, help="Number of rows of each ref at most.")
 @as_of
 @click.option("--allow-tainted", is_flag=True, help="Read the data although it is tainted.")
 @tabular

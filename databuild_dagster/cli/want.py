@@ -11,6 +11,7 @@ from databuild_dagster.cli.options import (
     FAIL_FAST,
     INSTANT,
     REF,
+    Count,
     Selection,
     Where,
     as_of,
@@ -144,9 +145,7 @@ def warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
     help="Only wants in this state, open or ended; may be repeated.",
 )
 @click.option("--source", help="Only wants of this source, such as user, schedule or arc.")
-@click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="Number of wants at most, newest first."
-)
+@click.option("--limit", type=Count(1), default=100, show_default=True, help="Number of wants at most, newest first.")
 @as_of
 @tabular
 def list_wants(

@@ -34,6 +34,11 @@ def utf8(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def is_utf8(text: str) -> bool:
+    """UTF-8 holds the text: it has no half of a surrogate pair."""
+    return utf8(text) == text
+
+
 def counted(n: int, noun: str) -> str:
     """For example: 1 file, 4 files."""
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"

@@ -335,9 +335,12 @@ def wait_for_line(process: "subprocess.Popen[str]", words: str, stream: IO[str] 
 
 @pytest.fixture(scope="session")
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_empty_home(tmp_path_factory.mktemp("empty") / "home")
+
+
+def make_empty_home(home: Path) -> Path:
     """A Dagster home with Dagster's own databases and nothing in them: making them costs more than most commands."""
     copy_dagster_files()
-    home = tmp_path_factory.mktemp("empty") / "home"
     home.mkdir()
     (home / "dagster.yaml").write_text(DAGSTER_YAML)
     with open_instance(home) as instance:

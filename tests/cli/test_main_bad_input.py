@@ -157,6 +157,46 @@ def record_want(project: Project, *, expires_at: float | None = None, ahead: flo
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("job-run", "list", "--limit", "1" + "0" * 19), ["is too large; write at most 9223372036854775807"]),
+        (("want", "list", "--limit", "9" * 5000), ["--limit"]),
+        (("ledger", "list", "--limit", "-1"), ["--limit"]),
+        (("log", "events", "--after", str(2**64)), ["is too large"]),
+        (("gc", "--keep", str(2**63)), ["is too large"]),
+        (("want", "create", DAY, "--priority", str(2**63)), ["priority"]),
+        (("init", "a" * 300), ["File name too long", "Check its name"]),
+        (("init", "~no-one/x\0"), ["~no-one/x\\0", "no text in UTF-8"]),
+        (("operation", "list", "x", "--python-file", "x" * 10_000), ["File name too long"]),
+        (("operation", "run", "mine", "orders", "--arg", "[" * 100_000), ["which is no JSON"]),
+        (("operation", "run", "compact", "orders", "--target", "9" * 400), ["--target", "too large"]),
+        (("operation", "run", "validate", "orders", "--rules", "/dev/null/x"), ["cannot be read as rules"]),
+        (("want", "show", "\udcff"), ["no text in UTF-8", "without NUL"]),
+        (("revert", DAY, "--to", "\ud800"), ["no text in UTF-8"]),
+        (("build", DAY, "-f", "exits.py"), ["exits.py cannot be loaded: SystemExit: 3"]),
+        (("show", "orders@2024-02-30"), ["orders@2024-02-30"]),
+        (("show", "orders@99999-01-01"), ["orders@99999-01-01"]),
+        (("pause", "orders", "--reason", "x", "--until", "2024-02-30T00:00:00Z"), ["is no time"]),
+        (("ledger", "metrics", "--since", "99999-01-01T00:00:00Z"), ["is no time"]),
+    ],
+    ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode().replace("\0", "?"),
+)
+def test_a_value_that_nothing_can_hold_is_refused_in_one_sentence(
+    known_project: Project, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    (known_project.folder / "exits.py").write_text("import sys\nsys.exit(3)\n")
+
+    assert_refused(known_project.call(*arguments), *words)
+
+
+def test_settings_that_cannot_be_read_are_one_sentence(project: Project) -> None:
+    for settings in ("since: 2024-02-30\n", "storage: {nothing: {}}\n"):
+        (project.home / "dagster.yaml").write_text(settings)
+
+        assert_refused(project.call("want", "list"), "dagster.yaml cannot be", "correct it")
+
+
 def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None:
     assert_refused(known_project.call("show", "order@2024-01-29"), "order")
     assert_refused(known_project.call("history", "order"), "order")

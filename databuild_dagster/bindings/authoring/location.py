@@ -98,7 +98,7 @@ def _load(origin: object) -> CodeLocation:
         ]
         for repository in repositories:
             repository.get_all_jobs()
-    except Exception as error:  # User code may raise anything while it is imported.
+    except (Exception, SystemExit) as error:  # User code may raise anything while it is imported.
         raise CannotLoad(f"Code location {name} cannot be loaded: {_first_cause(error)}") from error
     if len(repositories) != 1:
         raise CannotLoad(
