@@ -6,9 +6,7 @@ them, and `as_it_was` shows the state after an earlier event.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -21,6 +19,7 @@ from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
+from databuild_dagster.store.scratch import scratch_store
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -45,18 +44,6 @@ MOVES_AT_ONCE = 10_000
 EVENTS_AT_ONCE = 5_000
 #: Events of a store as it was that are in memory at once.
 EVENTS_PER_PAGE = 1000
-
-
-@contextmanager
-def scratch_store() -> Iterator[Store]:
-    """A store in a temporary file, because a big log does not fit into memory. No other process opens it."""
-    with tempfile.TemporaryDirectory(prefix="databuild-scratch-") as folder:
-        store = Store(f"sqlite:///{os.path.join(folder, 'scratch.db')}", shared=False)
-        try:
-            store.database.connection().execute("PRAGMA synchronous = OFF")
-            yield store
-        finally:
-            store.close()
 
 
 def rebuild(store: Store) -> int:
