@@ -138,7 +138,7 @@ def watch(
                 follow_to_end(following, timeout)
     except KeyboardInterrupt:
         detached(id, is_local=local)
-    finished(manager.operation(id), as_json=as_json)
+    finished(manager.operation(id), as_json=as_json, is_local=local)
 
 
 def _run_here(following: Following, where: Where, parallel: int | None) -> None:

@@ -17,6 +17,7 @@ from databuild_dagster.cli.output import count, emit, picked, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.holders import in_words
+from databuild_dagster.engine.operations.follow_ups import INTENT_DAYS
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.seen import OperationView
 from databuild_dagster.engine.operations.tracker import Tracked, Tracker
@@ -159,12 +160,12 @@ def _goes_on(id: OperationId) -> str:
 # The end
 
 
-def finished(view: OperationView, *, as_json: bool) -> None:
+def finished(view: OperationView, *, as_json: bool, is_local: bool) -> None:
     """Tell how an operation has ended. Leaves with exit code 1 if jobs failed, or what it found offends."""
     if as_json:
         emit(as_answer(view))
     else:
-        tell_end(view)
+        tell_end(view, is_local=is_local)
     if view.state is not OperationState.SUCCESS or offends(view.report):
         raise Exit(FAILED)
 
@@ -194,15 +195,18 @@ def follow_ups_of(view: OperationView) -> list[dict[str, Any]]:
     return [picked(follow_up, "type", "dataset", "operation", "refused") for follow_up in view.follow_ups]
 
 
-def tell_follow_ups(view: OperationView) -> None:
+def tell_follow_ups(view: OperationView, *, is_local: bool = False) -> None:
+    """`is_local`: this process ran the jobs of the operation; it runs none of a follow-up."""
     for follow_up in view.follow_ups:
         what = f"{follow_up.type} on {follow_up.dataset}"
         if follow_up.operation is not None:
-            click.echo(f"It started {follow_up.operation}: `databuild operation watch {follow_up.operation}` shows it.")
+            watch = f"`databuild operation watch {follow_up.operation}"
+            shows = f"; {watch} --local` runs its jobs here" if is_local else f": {watch}` shows it"
+            click.echo(f"It started {follow_up.operation}{shows}.")
         elif follow_up.refused:
             click.echo(f"It could not start {what}: {follow_up.refused}")
         else:
-            click.echo(f"It starts {what} when an orchestrator with that type ticks.")
+            click.echo(f"It starts {what} when an orchestrator with that type ticks, within {INTENT_DAYS} days.")
 
 
 def offends(report: Any) -> bool:
@@ -214,7 +218,7 @@ def offends(report: Any) -> bool:
     return report.get("ok") is False or broken
 
 
-def tell_end(view: OperationView) -> None:
+def tell_end(view: OperationView, *, is_local: bool) -> None:
     if view.failed:
         failed = list(view.failed.items())
         rows = [(partition or "(whole)", detail_of(detail)) for partition, detail in failed[:MAX_FAILED]]
@@ -228,7 +232,7 @@ def tell_end(view: OperationView) -> None:
     why = f" ({view.reason})" if view.reason else ""
     failed_too = f", {len(view.failed)} failed" if view.failed else ""
     click.echo(f"{view.id}: {view.state.value}{why}; {view.done} of {count(view.total, 'job')} done{failed_too}.")
-    tell_follow_ups(view)
+    tell_follow_ups(view, is_local=is_local)
 
 
 def tell_rules(report: dict[str, Any]) -> None:

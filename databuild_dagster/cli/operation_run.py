@@ -177,7 +177,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
                 follow_to_end(following, how.timeout)
     except KeyboardInterrupt:
         detached(id, is_local=how.local)
-    finished(manager.operation(id), as_json=how.as_json)
+    finished(manager.operation(id), as_json=how.as_json, is_local=how.local)
 
 
 def check_local(*, local: bool, timeout: float | None, parallel: int | None) -> None:

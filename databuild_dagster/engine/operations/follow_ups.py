@@ -19,6 +19,9 @@ from databuild_dagster.model.operations.invokes import Start
 from databuild_dagster.model.operations.keys import DatasetKeys, OperationId
 from databuild_dagster.model.operations.records import FollowUp, Intent, to_bytes
 
+#: The time for a coordinator that has the type of a follow-up to turn its intent into a start.
+INTENT_DAYS = 7
+
 
 class Prepared(NamedTuple):
     """The follow-ups of an operation that ends now."""
@@ -63,11 +66,10 @@ def prepared(
 def start_intended(manager: DistributedOperationManager, entry: Entry) -> bool:
     """Turn an intent into a start, or into a refusal in the outcome of the operation before it.
 
-    False if it has to wait, because its type is not known here or newer code wrote it.
+    False if it has to wait, because its type is not known here or newer code wrote it. An intent whose type no coordinator
+    had for `INTENT_DAYS` is refused.
     """
     intent = records.intent_of(entry.value or b"")
-    if intent.type not in manager.types:
-        return False
     for _ in range(MAX_RACES):
         # A lost race has used up its command id, in this pass or an earlier one.
         command_id = f"{_command_of(intent)}.{manager.meta.get_all([entry.key]).revision}"
@@ -75,13 +77,16 @@ def start_intended(manager: DistributedOperationManager, entry: Entry) -> bool:
             statement = _statement(manager, entry, intent)
         except NewerOperation:
             return False
+        if statement is None:
+            return False
         answers = manager.meta.invoke_all([statement], command_id=command_id)
         if answers.value is not False or manager.meta.get(entry.key).value is None:
             return True
     return False
 
 
-def _statement(manager: DistributedOperationManager, entry: Entry, intent: Intent) -> Statement:
+def _statement(manager: DistributedOperationManager, entry: Entry, intent: Intent) -> Statement | None:
+    """None if the intent has to wait for a coordinator that has its type."""
     after = OperationId.parse(intent.after)
     history, run_ops = manager.meta.get_all([after.history, DatasetKeys.of(intent.dataset).run_ops]).entries
     ended = records.ended_of(after, history.value or b"")
@@ -91,13 +96,20 @@ def _statement(manager: DistributedOperationManager, entry: Entry, intent: Inten
         outcomes = [*ended.follow_ups[: intent.ordinal], follow_up, *ended.follow_ups[intent.ordinal + 1 :]]
         return Put(history.key, to_bytes(replace(ended, follow_ups=tuple(outcomes)))), Remove(entry.key)
 
+    def refusal(why: str) -> Statement:
+        return iif(still, do(*outcome(FollowUp(intent.type, intent.dataset, refused=why)), yields=True))
+
+    if intent.type not in manager.types:
+        if manager.engine.now() < ended.ended_at + INTENT_DAYS * 24 * 3600:
+            return None
+        return refusal(f"No orchestrator with operation type {intent.type!r} ticked within {INTENT_DAYS} days.")
     try:
         start = manager.prepared(intent.type, intent.dataset, intent.arg, by=intent.after)
         start = manager.numbered(start, records.run_ops_of(intent.dataset, run_ops.value), {})
     except NewerOperation:
         raise
     except Refused as refused:
-        return iif(still, do(*outcome(FollowUp(intent.type, intent.dataset, refused=refused.message)), yields=True))
+        return refusal(refused.message)
     started = outcome(FollowUp(intent.type, intent.dataset, str(start.id)))
     return invokes.start(start, run_ops, *started, still=still)
 

@@ -114,6 +114,21 @@ def test_an_intent_waits_for_a_process_that_has_the_type(operations, world):
     assert operations.manager.operation(id).follow_ups[0].operation == "weeks.alone.1"
 
 
+def test_an_intent_whose_type_no_process_has_is_refused_after_seven_days(world, operations):
+    poor = Operations(world, Write, lake=operations.lake)
+    id = ended(poor, ("alone", "weeks"))
+    world.clock.turn(7 * 24 * 3600.0 - 1)
+    assert poor.coordinator().coordinate().unstarted == 1
+    world.clock.turn(1)
+
+    assert poor.coordinator().coordinate().unstarted == 0
+
+    (follow_up,) = operations.manager.operation(id).follow_ups
+    assert follow_up.refused == "No orchestrator with operation type 'alone' ticked within 7 days."
+    assert operations.coordinator().coordinate().unstarted == 0
+    assert names(operations) == []
+
+
 @pytest.mark.parametrize("n_races", [1, 3])
 def test_an_intent_that_lost_a_race_starts_all_the_same(operations, world, monkeypatch, n_races):
     """A lost race uses up its command id; with one race for each pass, the third pass starts it."""
