@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 MAX_PAUSES = 3
 #: How long to wait before looking again at what others are building.
 WAIT_SECONDS = 0.5
+#: How long to rest before the next tick, when the log has grown during one that had nothing to do.
+REST_SECONDS = 0.1
 #: One launch after another: two Dagster runs in one process deadlock.
 ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
 
@@ -257,8 +259,9 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
         elif waiting.retry_at is not None:
             pause.wait(min(max(waiting.retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif engine.queries.head().seq != report.began_at:
-            # A launch that was out during the tick has ended since; the next tick sees what became due by that.
-            continue
+            # A launch that was out during the tick may have ended since; the next tick sees what became due by that. Other
+            # processes may write all the time.
+            pause.wait(REST_SECONDS)
         else:
             built.hints += _pauses(engine, serving) or _nothing_to_do(engine, serving, report)
             return

@@ -99,7 +99,7 @@ def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_jso
     if done is not None:
         _refresh_copies(done)
     if as_json:
-        emit(_as_json(plan, done))
+        emit(_as_json(plan, done, orphans=orphans))
     else:
         _tell(plan, done, orphans=orphans)
     if done is not None and done.failed:
@@ -115,9 +115,17 @@ def _refresh_copies(done: Done) -> None:
         refresh_copies(the_instance(), refs)
 
 
-def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
+def _going_leftovers(plan: Plan, done: Done | None, *, orphans: bool) -> list[Unlisted]:
+    """The leftovers that go, or that are gone."""
+    if done is not None:
+        return done.leftovers
+    return [leftover for leftover in plan.leftovers if orphans or not leftover.is_orphan]
+
+
+def _as_json(plan: Plan, done: Done | None, *, orphans: bool) -> dict[str, object]:
+    """`leftovers` also has orphans that stay; `files` and `bytes` count what goes."""
     gone, unfinished = (plan, plan.unfinished) if done is None else (done, done.finished)
-    leftovers = gone.leftovers
+    going_leftovers = _going_leftovers(plan, done, orphans=orphans)
     return {
         "done": done is not None,
         "instances": [
@@ -125,24 +133,21 @@ def _as_json(plan: Plan, done: Done | None) -> dict[str, object]:
             for instance in gone.going
         ],
         "leftovers": [
-            picked(leftover, "path", "why", "files", "bytes") | {"orphan": leftover.is_orphan} for leftover in leftovers
+            picked(leftover, "path", "why", "files", "bytes") | {"orphan": leftover.is_orphan}
+            for leftover in gone.leftovers
         ],
         "unfinished": [instance.uuid for instance in unfinished],
         "unfinished_refs": [instance.ref for instance in unfinished],
         "kept": [instance._asdict() for instance in [*plan.kept, *(done.kept if done is not None else ())]],
         "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
-        "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in leftovers),
-        "bytes": _bytes(gone.going, leftovers),
+        "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in going_leftovers),
+        "bytes": _bytes(gone.going, going_leftovers),
     }
 
 
 def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
     going = plan.going if done is None else done.going
-    leftovers = (
-        [leftover for leftover in plan.leftovers if orphans or not leftover.is_orphan]
-        if done is None
-        else done.leftovers
-    )
+    leftovers = _going_leftovers(plan, done, orphans=orphans)
     rows = _by_dataset(going)
     rows += [(leftover.path, leftover.why, None, leftover.files, f"{leftover.bytes:,}") for leftover in leftovers]
     empty = "There is nothing to remove." if done is None else "Nothing was removed."

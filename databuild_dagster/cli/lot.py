@@ -8,8 +8,8 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
 from databuild_dagster.cli.options import Where, common, definitions
-from databuild_dagster.cli.output import answer, count, emit, picked
-from databuild_dagster.cli.process import FAILED, Exit
+from databuild_dagster.cli.output import answer, count, emit, error_as_json, picked
+from databuild_dagster.cli.process import FAILED, REFUSED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 
@@ -73,7 +73,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
     locations = load_deployed(where)
     register_all(the_engine(), locations)
     looks: dict[str, Look] = {}
-    refused: list[DatabuildError] = []
+    refused: dict[str, DatabuildError] = {}
     for location in locations:
         assert location.deployment is not None, "only locations with a deployment are opened"
         for asset, boundary in watched(location.repository):
@@ -83,20 +83,24 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
                 looks[asset] = look_once(instance, location.repository, location.deployment, asset, boundary)
             # Such as a folder that is not there: the other datasets are looked at all the same.
             except DatabuildError as error:
-                refused.append(error)
+                refused[asset] = error
     if not looks and not refused:
         if dataset is not None:
             deployed_dataset(dataset, where)
         raise NothingWatched(what=dataset or "any dataset of these definitions")
-    if as_json:
-        emit([_look_as_json(asset, looked) for asset, looked in looks.items()])
+    if as_json and looks:
+        # One document: the refusals are entries of the list.
+        errors = [{"dataset": asset, "error": error_as_json(error)} for asset, error in refused.items()]
+        emit([*(_look_as_json(asset, looked) for asset, looked in looks.items()), *errors])
+        if refused:
+            raise Exit(REFUSED)
     else:
         for asset, looked in looks.items():
             click.echo(f"{asset}: {summary(looked)}")
             for sentence in warnings(looked):
                 click.echo(f"  {sentence}")
     if refused:
-        raise refused[0]
+        raise next(iter(refused.values()))
     if any(looked.held for looked in looks.values()):
         raise Exit(FAILED)
 

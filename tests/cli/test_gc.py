@@ -195,8 +195,10 @@ def test_files_of_no_known_instance_are_removed_only_with_orphans(project: Proje
     assert project.ask("gc", "--leftovers", "--orphans")["leftovers"] == [], "another process may be about to record it"
     os.utime(strange / "part-0.parquet", (0, 0))
 
-    (answer,) = project.ask("gc", "--leftovers")["leftovers"]
+    planned = project.ask("gc", "--leftovers")
+    (answer,) = planned["leftovers"]
     assert (answer["path"], answer["orphan"]) == (str(strange), True)
+    assert (planned["files"], planned["bytes"]) == (0, 0), "it stays"
     assert project.ask("gc", "--leftovers", "--yes")["leftovers"] == []
     assert strange.exists()
     assert "--orphans takes them along" in project.call("gc", "--leftovers").out

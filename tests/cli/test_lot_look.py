@@ -107,6 +107,10 @@ def test_a_folder_that_is_missing_is_named_and_the_others_are_looked_at(project:
     assert "The landing folder" in looked.err
     assert "of clicks does not exist. Create it, or correct files=" in looked.err
     assert looked.out.splitlines() == ["views: 1 lot arrived with 1 file."]
+    again = project.call("lot", "look", "--json")
+    views, clicks = again.json
+    assert (again.code, views["recorded"], clicks["dataset"]) == (2, [], "clicks")
+    assert clicks["error"]["message"].startswith("The landing folder")
 
 
 @pytest.mark.parametrize(
