@@ -233,12 +233,16 @@ QUERIES: dict[str, tuple[str, ...]] = {
         f"""SELECT i.uuid, 'counts ' || i.n_spreading || ' taints that go on downstream' FROM {P}instances i
         WHERE i.n_spreading <> (SELECT count(*) FROM {P}taint_instances x JOIN {P}taints t ON t.id = x.taint_id
                                 WHERE x.instance_id = i.id AND x.canceled_at IS NULL AND t.downstream = 1)""",
+        # A revert may have taken the taint from the same rows in other files.
         f"""SELECT i.uuid, 'was built from ' || u.uuid || ', which is under taint ' || t.taint_id || ', and has it not'
         FROM {P}instances u JOIN {P}instance_inputs n ON n.input_id = u.id JOIN {P}instances i ON i.id = n.instance_id
         JOIN {P}taint_instances x ON x.instance_id = u.id AND x.canceled_at IS NULL
         JOIN {P}taints t ON t.id = x.taint_id AND t.downstream = 1
         WHERE u.n_spreading > 0 AND NOT EXISTS (
-            SELECT 1 FROM {P}taint_instances y WHERE y.taint_id = t.id AND y.instance_id = i.id)""",
+            SELECT 1 FROM {P}taint_instances y WHERE y.taint_id = t.id AND y.instance_id = i.id)
+        AND NOT (i.same_as_id IS NOT NULL AND EXISTS (
+            SELECT 1 FROM {P}taint_instances y JOIN {P}instances z ON z.id = y.instance_id
+            WHERE y.taint_id = t.id AND y.canceled_at IS NOT NULL AND coalesce(z.same_as_id, z.id) = i.same_as_id))""",
     ),
     "rule 8.3": (
         f"""SELECT r.ref, 'counts ' || r.n_joined || ' requests that wait for it' FROM {P}refs r WHERE r.n_joined <>

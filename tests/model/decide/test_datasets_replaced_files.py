@@ -125,6 +125,21 @@ def test_a_taint_that_goes_downstream_knows_that_the_rows_are_the_same(chain, is
     assert chain.check() == []
 
 
+def test_rows_that_a_forced_revert_brought_back_are_compacted_without_the_taint(chain):
+    """Rules 7.3, 7.4: the new files have an input under the taint, and the revert has canceled it for their rows."""
+    first = chain.uuid("table")
+    chain.handle(c.TaintPartitions(refs=("source",), reason="it looks wrong", downstream=True))
+    chain.succeed("source")
+    chain.succeed("table", inputs=["source"])
+    chain.handle(c.RevertCanonical(ref="table", uuid=first, force=True))
+
+    compact(chain, "table")
+    compact(chain, "table")
+
+    assert chain.state("table") is InstanceState.LIVE
+    assert chain.check() == []
+
+
 def test_what_is_compacted_must_be_what_readers_see(chain):
     """Rule 9.8: the pointer is swung only if the canonical has not moved"""
     first = chain.uuid("table")
