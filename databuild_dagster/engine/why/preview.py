@@ -230,9 +230,9 @@ class _Fates:
         fate = self.fate[ref]
         match fate:
             case _Fate.LIVE:
-                return Verdict(Action.REUSE, self._why(ref))
+                return Verdict(Action.REUSE, self._why_and_pause(ref))
             case _Fate.BUILDING:
-                return Verdict(Action.JOIN, self._why(ref))
+                return Verdict(Action.JOIN, self._why_and_pause(ref))
         if ref not in self.needed:
             spared_by = self._spared_by[ref]
             why = self.fate[spared_by].value
@@ -255,14 +255,20 @@ class _Fates:
             return self._observed[ref].reason or "Dagster has no materialization of it any more"
         return self._known.why(ref, self._now)
 
+    def _why_and_pause(self, ref: Ref) -> str:
+        """With the pause of the ref, if there is one (rule 6.13)."""
+        pause = self._known.pauses.get(ref)
+        return self._why(ref) if pause is None else f"{self._why(ref)}; {pause_in_words(ref, pause)}"
+
     def _why_blocked(self, ref: Ref) -> str:
         blame = self._blame[ref]
         if blame in self._graph.unbuildable:
             why = self._graph.unbuildable[blame]
             return why if blame == ref else f"needs {blame}, which nothing can build: {mid_sentence(why)}"
         if self.fate[blame] is _Fate.PAUSED:
-            paused = pause_in_words(blame, self._known.pauses[blame])
-            return f"{self._why(ref)}; {paused}" if blame == ref else f"needs {blame}, which is {paused}"
+            if blame == ref:
+                return self._why_and_pause(ref)
+            return f"needs {blame}, which is {pause_in_words(blame, self._known.pauses[blame])}"
         if self.fate[blame] is _Fate.STUCK:
             if blame == ref:
                 return f"a source, which no job builds, {self._why(ref)}: it waits until it appears"

@@ -399,4 +399,6 @@ def test_a_paused_ref_that_is_live_or_being_built_serves_as_before(graph):
     graph.start("names")
     graph.pause("raw", "names")
 
-    assert [verdict(graph, ref, of="daily@1").action for ref in ("raw@1", "names")] == [REUSE, JOIN]
+    found = [verdict(graph, ref, of="daily@1") for ref in ("raw@1", "names")]
+    assert [action for action, _ in found] == [REUSE, JOIN]
+    assert all("; paused " in reason for _, reason in found)
