@@ -41,8 +41,8 @@ USER = "databuild"
 
 MAX_SERVERS = 3
 READY_SECONDS = 90.0
-#: Another process can take a free port before Spark does.
-START_RETRY_SECONDS = 10.0
+#: Another process can take a free port before Spark does, or kill Spark.
+START_RETRIES = 3
 LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
 CONNECT_SECONDS = 2.0
@@ -154,9 +154,8 @@ def check_reachable(host: str, port: int) -> None:
 
 
 def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
-    token = secrets.token_urlsafe(24)
-    deadline = time.monotonic() + START_RETRY_SECONDS
-    while True:
+    token, why = secrets.token_urlsafe(24), ""
+    for _ in range(1 + START_RETRIES):
         port, ui_port = _free_ports(2)
         process = _launch(settings, folder, port, ui_port, token)
         # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
@@ -167,11 +166,37 @@ def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
             return record
         with suppress(FileNotFoundError):
             os.unlink(folder / "server.json")
-        log = folder / "server.log"
-        why = _last_complaint(log)
-        # A retry helps only if another process took the port.
-        if "BindException" not in why or time.monotonic() > deadline:
-            raise ServerFailed(why=why, log=log)
+        status = _status_of(process)
+        why = _why_not_ready(status, folder / "server.log")
+        if status is None or (status >= 0 and "BindException" not in why):
+            break
+    raise ServerFailed(why=why, log=folder / "server.log")
+
+
+def _status_of(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit status of a server that is not ready; None if it did not end, and is killed now."""
+    status = process.poll()
+    if status is None:
+        process.kill()
+        process.wait(STOP_SECONDS)
+    return status
+
+
+def _why_not_ready(status: int | None, log: Path) -> str:
+    """The reason for people, with the last error in the log. Without one, only a server that ended by itself explains
+    its end in the last line."""
+    if status is None:
+        how = f"it did not answer within {READY_SECONDS:.0f} s"
+    elif status < 0:
+        how = f"signal {-status} killed it"
+    else:
+        how = f"it ended with exit status {status}"
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
+    last = (errors or (lines if status is not None and status > 0 else []))[-1:]
+    return ": ".join([how, *(line[:300].rstrip(".") for line in last)])
 
 
 def _noted(
@@ -268,9 +293,6 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
         if _accepts(port):
             return True
         time.sleep(_POLL_SECONDS)
-    if process.poll() is None:
-        process.kill()
-        process.wait(STOP_SECONDS)
     return False
 
 
@@ -451,13 +473,3 @@ def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:
     if config["spark.ui.enabled"] != "true":
         return None
     return f"http://{LOOPBACK}:{config.get('spark.ui.port', ui_port)}"
-
-
-def _last_complaint(log: Path) -> str:
-    """The last line of the log that names an error, else the last line."""
-    with suppress(OSError):
-        lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        telling = [line for line in lines if "Exception" in line or "Error" in line or "ERROR" in line]
-        if telling or lines:
-            return (telling or lines)[-1][:300].rstrip(".")
-    return "its log is empty"

@@ -18,6 +18,18 @@ COMPLAINS = """#!/bin/sh
 echo 'Exception in thread "main": {complaint}'
 exit 1
 """
+#: The warning is the last line that a JVM writes before it is killed.
+IS_KILLED = """#!/bin/sh
+echo 'WARNING: Using incubator modules: jdk.incubator.vector'
+{once}
+kill -9 $$
+"""
+#: The second start is another's.
+ONCE = '[ -e {mark} ] && exec {then}/bin/spark-submit "$@"; touch {mark}'
+IS_SILENT = """#!/bin/sh
+echo 'Setting Spark log level to "WARN".'
+exec sleep 600
+"""
 
 
 def listening_spark(folder: Path) -> str:
@@ -28,6 +40,17 @@ def listening_spark(folder: Path) -> str:
 def complaining_spark(folder: Path, complaint: str) -> str:
     """Its server writes one line into its log and ends."""
     return _spark_home(folder, COMPLAINS.format(complaint=complaint))
+
+
+def killed_spark(folder: Path, then: str | None = None) -> str:
+    """Its server is killed while it starts; the first time only, if `then` is another SPARK_HOME."""
+    once = "" if then is None else ONCE.format(mark=folder / "mark", then=then)
+    return _spark_home(folder, IS_KILLED.format(once=once))
+
+
+def silent_spark(folder: Path) -> str:
+    """Its server neither listens nor ends."""
+    return _spark_home(folder, IS_SILENT)
 
 
 def _spark_home(folder: Path, submit: str) -> str:

@@ -20,7 +20,7 @@ from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import check_reachable, server_statuses, stop_server, use_server
 from databuild_dagster.spark.session import active_in_thread, interrupt, open_session, spark_ui_url, tag_operations
 from databuild_dagster.spark.settings import SparkSettings
-from tests.spark.stand_in import complaining_spark, listening_spark
+from tests.spark.stand_in import complaining_spark, killed_spark, listening_spark, silent_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
 from tests.support.spark_servers import server_status
@@ -107,9 +107,38 @@ def test_other_fixed_settings_get_another_server_and_the_one_in_use_goes_on(new_
 def test_a_server_that_ends_at_its_start_is_reported_with_its_last_error(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARK_HOME", complaining_spark(tmp_path / "spark", "java.lang.Error: no heap"))
 
-    with pytest.raises(ServerFailed, match=r"java\.lang\.Error: no heap.*server\.log"):
+    with pytest.raises(ServerFailed, match=r"it ended with exit status 1: .*java\.lang\.Error: no heap.*server\.log"):
         use_server(SparkSettings(home=tmp_path))
 
+    assert server_statuses(tmp_path) == ()
+
+
+def test_a_server_that_is_killed_while_it_starts_is_started_again(tmp_path, monkeypatch, new_home):
+    monkeypatch.setenv("SPARK_HOME", killed_spark(tmp_path / "spark", listening_spark(tmp_path / "second")))
+
+    record = use_server(SparkSettings(home=new_home))
+
+    assert server_status(new_home).pid == record.pid
+
+
+def test_a_server_that_is_always_killed_is_reported_with_the_signal(tmp_path, monkeypatch):
+    """The last line of its log is a warning, and no reason."""
+    monkeypatch.setenv("SPARK_HOME", killed_spark(tmp_path / "spark"))
+
+    with pytest.raises(ServerFailed) as caught:
+        use_server(SparkSettings(home=tmp_path))
+
+    assert caught.value.message == "The local Spark server did not start: signal 9 killed it."
+
+
+def test_a_server_that_does_not_answer_is_reported_with_the_seconds_and_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_HOME", silent_spark(tmp_path / "spark"))
+    monkeypatch.setattr(server_module, "READY_SECONDS", 1.0)
+
+    with pytest.raises(ServerFailed) as caught:
+        use_server(SparkSettings(home=tmp_path))
+
+    assert caught.value.message == "The local Spark server did not start: it did not answer within 1 s."
     assert server_statuses(tmp_path) == ()
 
 
