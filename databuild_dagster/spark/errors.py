@@ -56,6 +56,12 @@ class ServerFailed(NoSession):
     hint = "Its log is {log}."
 
 
+class StrangeFolder(NoSession):
+    """{folder} cannot hold the files of a Spark server: {why}."""
+
+    hint = "Remove it, or set DAGSTER_HOME: a home has a folder of its own for them."
+
+
 class TooManyServers(NoSession, Refused):
     """{count} local Spark servers with other settings are in use below {folder}, which is the limit."""
 

@@ -8,13 +8,21 @@ import re
 from collections.abc import Iterator
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 MAX_SENTENCE_LENGTH = 400
 
 #: Failures of the machine: once it is fixed, no ref needs a taint.
-_OF_THE_MACHINE = (JavaMissing, ServerFailed, SparkUnreachable, TooManyServers, DiskTrouble, StorageTrouble)
+_OF_THE_MACHINE = (
+    JavaMissing,
+    ServerFailed,
+    SparkUnreachable,
+    StrangeFolder,
+    TooManyServers,
+    DiskTrouble,
+    StorageTrouble,
+)
 #: Conditions and phrases of a lost session.
 _LOST = (
     "UNAVAILABLE",

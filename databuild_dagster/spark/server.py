@@ -20,6 +20,7 @@ import os
 import secrets
 import signal
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ from pathlib import Path
 import msgspec
 
 from databuild_dagster.engine.holders import start_of
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
 
@@ -89,9 +90,12 @@ class ServerStatus:
 def use_server(settings: SparkSettings) -> ServerRecord:
     """The server for these settings, started if there is none; this process is its client until it ends.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`.
+    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `StrangeFolder`, `TooManyServers`.
     """
     folder = settings.state_dir / settings.fingerprint()
+    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if settings.home is None:
+        check_owner(settings.state_dir)
     _make_private(folder)
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
@@ -138,7 +142,20 @@ def stop_server(home: str | Path) -> bool:
 
 def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
     """The running server of a home at a port, for a process that knows one of its sessions but not its token."""
-    return next((record for record, _ in _running(SparkSettings(home=home).state_dir) if record.port == port), None)
+    state_dir = SparkSettings(home=home).state_dir
+    if home is None:
+        check_owner(state_dir)
+    return next((record for record, _ in _running(state_dir) if record.port == port), None)
+
+
+def check_owner(folder: Path) -> None:
+    """Raise `StrangeFolder` for a folder of the temp folder that another user prepared, with a server of theirs in it."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            raise StrangeFolder(folder=folder, why="it is a link or a file")
+        if found.st_uid != os.getuid():
+            raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
 
 
 def check_reachable(host: str, port: int) -> None:

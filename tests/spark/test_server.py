@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -14,7 +15,7 @@ from unittest.mock import ANY
 import pytest
 
 from databuild_dagster.spark import server as server_module
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import check_reachable, server_statuses, stop_server, use_server
@@ -140,6 +141,31 @@ def test_a_server_that_does_not_answer_is_reported_with_the_seconds_and_killed(t
 
     assert caught.value.message == "The local Spark server did not start: it did not answer within 1 s."
     assert server_statuses(tmp_path) == ()
+
+
+def test_a_folder_that_another_user_could_prepare_is_not_used(tmp_path, monkeypatch):
+    """Without a home its name is known; it could hold the address of that user's server."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = SparkSettings()
+    (tmp_path / "elsewhere").mkdir()
+    settings.state_dir.symlink_to(tmp_path / "elsewhere")
+
+    for use in (lambda: use_server(settings), lambda: server_module.record_at(None, 1)):
+        with pytest.raises(StrangeFolder, match="it is a link or a file"):
+            use()
+
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")
+def test_a_folder_of_another_user_is_not_used(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = SparkSettings()
+    settings.state_dir.mkdir()
+    os.chown(settings.state_dir, 65534, 65534)
+
+    with pytest.raises(StrangeFolder, match="it belongs to the user with id 65534"):
+        use_server(settings)
 
 
 class Relay:
