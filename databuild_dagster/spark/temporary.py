@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from threading import Lock
 
-from databuild_dagster.spark.server import stop_server
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.spark.server import check_owner, stop_server
 from databuild_dagster.spark.settings import SparkMode, SparkSettings
 
 #: For small frames, without a UI: it starts sooner, and every shuffle is two tasks.
@@ -22,6 +26,8 @@ SMALL = {
 }
 _MASTER = "local[2]"
 
+#: A file that the folder's process holds locked until it ends, however it ends.
+_OWNER = "owner.lock"
 #: By process id and prefix: a forked child needs its own.
 _folders: dict[tuple[int, str], str] = {}
 _lock = Lock()
@@ -40,13 +46,34 @@ def temporary_home() -> str:
 
 
 def folder_of_process(prefix: str, at_end: Callable[[str], object] = lambda folder: None) -> str:
-    """A temporary folder of this process, the same at each call; removed when it ends, after `at_end`."""
+    """A temporary folder of this process, the same at each call; removed when it ends, after `at_end`.
+
+    The folders of killed processes are removed in the same way.
+    """
     key = (os.getpid(), prefix)
     with _lock:
         if key not in _folders:
-            _folders[key] = tempfile.mkdtemp(prefix=prefix)
+            _remove_abandoned(prefix, at_end)
+            folder = tempfile.mkdtemp(prefix=prefix)
+            # It has its name once it is locked: a file of that name without a lock has lost its process.
+            unnamed = os.path.join(folder, "new")
+            descriptor = os.open(unnamed, os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.rename(unnamed, os.path.join(folder, _OWNER))
+            _folders[key] = folder
             atexit.register(_end, key, at_end)
         return _folders[key]
+
+
+def _remove_abandoned(prefix: str, at_end: Callable[[str], object]) -> None:
+    for path in Path(tempfile.gettempdir()).glob(f"{prefix}*/{_OWNER}"):
+        # Another user's, or being removed by another process.
+        with suppress(OSError, DatabuildError):
+            check_owner(path.parent)
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                at_end(str(path.parent))
+                shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def _end(key: tuple[int, str], at_end: Callable[[str], object]) -> None:
