@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -129,7 +130,7 @@ class SparkSettings:
         import pyspark
 
         fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
-        facts = [pyspark.__version__, self.master, worker_python(), fixed]
+        facts = [pyspark.__version__, self.master, interpreter(worker_python()), fixed]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
@@ -192,6 +193,14 @@ def _set_by_session(key: str) -> bool:
 def worker_python() -> str:
     """The Python that runs UDFs: this one, unless PYSPARK_PYTHON is set."""
     return os.environ.get("PYSPARK_PYTHON") or sys.executable
+
+
+def interpreter(python: str) -> tuple[str, str]:
+    """The virtual environment, "" without one, and the program: the same for `python`, `python3` and links to them."""
+    found = shutil.which(python) or python
+    folder = Path(found).absolute().parent
+    environment = next((place for place in (folder.parent, folder) if (place / "pyvenv.cfg").exists()), None)
+    return os.path.realpath(environment) if environment else "", os.path.realpath(found)
 
 
 def parse_url(url: str | None) -> RemoteSpark:
