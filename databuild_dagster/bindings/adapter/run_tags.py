@@ -54,6 +54,8 @@ OVER: Final = "over"
 SPARK_UI_TAG: Final = "databuild/spark_ui"
 #: The taint that a run represents. Such a run is never executed.
 TAINT_TAG: Final = "databuild/taint"
+#: The job run whose cancellation, by which its outputs failed, a run represents. Such a run is never executed.
+STOPPED_TAG: Final = "databuild/stopped"
 #: A launch of a plain asset, which does not report its results to the store.
 PLAIN_TAG: Final = "databuild/plain"
 

@@ -23,7 +23,8 @@ from databuild_dagster.bindings.adapter.dagster_storage import SqlEventLogStorag
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.store.queries.canonical import RunBehind
 
 #: A run that does not exist: Dagster counts its PLANNED event neither as in progress nor as failed.
 NO_RUN: Final = "00000000-0000-0000-0000-000000000000"
@@ -34,6 +35,11 @@ _TAINT_RUNS: Final = uuid.UUID("6f6cf1cb-7c0c-4f0e-9a3b-4d3c9a1f2b77")
 def taint_run_id(taint_id: str) -> str:
     """The Dagster run that represents a taint; the same in every process, so that painting twice is painting once."""
     return str(uuid.uuid5(_TAINT_RUNS, taint_id))
+
+
+def stopped_run_id(job_run_id: str) -> str:
+    """The Dagster run that represents a cancellation by which outputs of a job run failed."""
+    return str(uuid.uuid5(_TAINT_RUNS, f"stopped {job_run_id}"))
 
 
 def runs_to_show(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, str]:
@@ -60,12 +66,21 @@ def runs_to_show(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, str]:
         if canonical[ref].state is InstanceState.LIVE:
             shown[ref] = NO_RUN
         elif ref in own:
-            shown[ref] = runs[own[ref]].dagster_run_id or NO_RUN
+            run = runs[own[ref]]
+            # The Dagster run of a job run that was canceled does not fail.
+            was_stopped = run.state is JobRunState.CANCELED
+            shown[ref] = stopped_run_id(run.id) if was_stopped else run.dagster_run_id or NO_RUN
         elif ref in first:
-            shown[ref] = first[ref]
+            shown[ref] = _run_behind(first[ref])
         else:
             shown[ref] = taint_run_id(taints[ref].taint_id) if ref in taints else NO_RUN
     return shown
+
+
+def _run_behind(found: RunBehind) -> str:
+    if found.dagster_run_id is None and found.canceled_job_run is not None:
+        return stopped_run_id(found.canceled_job_run)
+    return found.dagster_run_id or NO_RUN
 
 
 def plan_runs(instance: DagsterInstance, shown: Mapping[Ref, str], *, step_key: str = "databuild") -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from dagster import AssetRecordsFilter, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, TAINT_TAG, WORKER_TAG
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, STOPPED_TAG, TAINT_TAG, WORKER_TAG
 from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
@@ -69,7 +69,11 @@ def _failed_lately(instance: DagsterInstance, engine: Engine) -> list[DagsterRun
     now = engine.clock()
     since = engine.memory.of(_LAST_LOOK, lambda: now - LOOK_BACK_SECONDS) - OVERLAP_SECONDS
     failed = RunsFilter(statuses=[DagsterRunStatus.FAILURE], updated_after=datetime.fromtimestamp(since, UTC))
-    runs = [run for run in instance.get_runs(filters=failed, limit=MAX_RUNS) if TAINT_TAG not in run.tags]
+    runs = [
+        run
+        for run in instance.get_runs(filters=failed, limit=MAX_RUNS)
+        if not {TAINT_TAG, STOPPED_TAG} & run.tags.keys()
+    ]
     engine.memory.put(_LAST_LOOK, now)
     return [run for run in runs if not getattr(instance.get_run_stats(run.run_id), "steps_failed", 0)]
 

@@ -1,12 +1,13 @@
 """Taints in Dagster: a tainted partition is red, with the reason one click away, until a rebuild or untaint (rule 7.1).
-A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8).
+A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8). So is one that a person failed by
+canceling its job run (rule 6.10): a failed run represents the cancellation.
 
 A failed Dagster run represents each taint. It never ran: its failure message says who tainted what and why, and what to
 do. Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
 rebuilds: a partition that is rebuilt at once shows in progress, not red. Painting twice is painting once.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,12 +20,13 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     DagsterRunAlreadyExists,
 )
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.adapter.run_tags import TAINT_TAG
+from databuild_dagster.bindings.adapter.run_tags import STOPPED_TAG, TAINT_TAG
 from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
 from databuild_dagster.bindings.display.partition_status import (
     clear_cached_status,
     plan_runs,
     runs_to_show,
+    stopped_run_id,
     taint_run_id,
 )
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
@@ -40,6 +42,8 @@ from databuild_dagster.store.queries.taints import Taint
 #: Tainted refs of a location that are painted the first time.
 MAX_REFS: Final = 10_000
 
+#: Red partitions that failed upstream and are looked at again, by location; others stay red until their next launch.
+MAX_UPSTREAM: Final = 1_000
 #: Checks reported by one tick; each is an event in Dagster.
 MAX_CHECKS: Final = 50
 
@@ -60,6 +64,8 @@ class _Painted(Cursor, frozen=True, kw_only=True):
 
     #: Asset to the last reported number of tainted refs.
     tainted: dict[str, int]
+    #: The refs that are red because an input failed.
+    upstream: tuple[Ref, ...] = ()
 
 
 @apart("taints could not be shown in Dagster")
@@ -86,16 +92,23 @@ def paint_taints(
 
         tainted, untainted, not_rebuilt = touched(e.TaintCreated), touched(*_UNTAINTING), touched(*_ENDING)
         failed = all_touched(engine.queries, [event for event in events if isinstance(event.fact, _FAILING)])
+        stopped = [ref for event in events if isinstance(event.fact, e.JobRunCanceled) for ref in event.fact.failed]
     else:
         # Dagster was never painted, or the store is another one.
-        seq, untainted, not_rebuilt, failed = follower.head, set[Ref](), set[Ref](), set[Ref]()
+        seq, untainted, not_rebuilt, failed, stopped = follower.head, set[Ref](), set[Ref](), set[Ref](), list[Ref]()
         found = engine.queries.tainted_refs(sorted(ours), MAX_REFS)
         tainted = {ref for _, refs in found.values() for ref in refs}
     # A ref that loses one of several taints shows the reason of another.
     _paint_red(instance, engine, tainted | untainted | not_rebuilt)
     _paint_green(instance, engine, untainted)
-    upstream = [ref for ref in engine.queries.failed_upstream_of(failed) if asset_of(ref) in ours] if failed else ()
-    plan_runs(instance, runs_to_show(engine, upstream))
+    _paint_stopped(instance, engine, [ref for ref in stopped if asset_of(ref) in ours])
+    upstream = [ref for ref in engine.queries.failed_upstream_of(failed) if asset_of(ref) in ours] if failed else []
+    # A retry, an arrival or a revert may have opened those that were red before.
+    before = engine.queries.states(cursor.upstream) if cursor.upstream else {}
+    opened = [ref for ref, state in before.items() if state not in (*_SHOWN_OTHERWISE, InstanceState.UPSTREAM_FAILED)]
+    plan_runs(instance, runs_to_show(engine, [*upstream, *opened]))
+    still = [ref for ref, state in before.items() if state is InstanceState.UPSTREAM_FAILED]
+    red_upstream = tuple(dict.fromkeys([*still, *upstream]))[:MAX_UPSTREAM]
     if cursor.seq:
         found = engine.queries.tainted_refs(sorted(checked), MAX_NAMED)
     changed = {asset for asset in checked if cursor.tainted.get(asset) != found[asset][0]}
@@ -103,7 +116,7 @@ def paint_taints(
     reported = {asset: found[asset][0] for asset in sorted(to_report)[:MAX_CHECKS]}
     report_tainted(instance, {asset: (count, found[asset][1][:MAX_NAMED]) for asset, count in reported.items()})
     known = {asset: count for asset, count in cursor.tainted.items() if asset in checked}
-    follower.keep(_Painted(seq, tainted=known | reported))
+    follower.keep(_Painted(seq, tainted=known | reported, upstream=red_upstream))
     if reported.keys() >= to_report:
         follower.rest(seq)
 
@@ -117,20 +130,45 @@ def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref])
     for ref, taint in taints.items():
         by_taint.setdefault(taint.taint_id, []).append(ref)
     for tainted in by_taint.values():
-        _ensure_run(instance, engine, taints[tainted[0]], sorted(tainted))
+        _ensure_taint_run(instance, engine, taints[tainted[0]], sorted(tainted))
     plan_runs(instance, {ref: taint_run_id(taint.taint_id) for ref, taint in taints.items()})
 
 
-def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[Ref]) -> None:
-    """Create the failed run that represents a taint, unless it exists. It has no job, so it cannot be retried."""
-    run_id = taint_run_id(taint.taint_id)
+def _ensure_taint_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[Ref]) -> None:
+    dataset = engine.queries.dataset(asset_of(refs[0]))
+    why = _message(taint, refs, arrives=dataset is not None and dataset.kind is DatasetKind.BOUNDARY)
+    run_id, tags = taint_run_id(taint.taint_id), {TAINT_TAG: taint.taint_id}
+    _ensure_run(instance, run_id, tags, refs, "This run represents a taint.", why)
+
+
+def _paint_stopped(instance: DagsterInstance, engine: Engine, refs: Sequence[Ref]) -> None:
+    """Show as failed the refs that a person failed by canceling their job run, if they have failed still."""
+    found = engine.queries.canonical(refs) if refs else {}
+    by_job_run: dict[str, list[Ref]] = {}
+    for ref, canonical in found.items():
+        if canonical.state is InstanceState.FAILED and canonical.job_run is not None:
+            by_job_run.setdefault(canonical.job_run, []).append(ref)
+    for job_run_id, of_run in by_job_run.items():
+        why = (
+            f"Job run {job_run_id} of {few_of(of_run)} was {found[of_run[0]].reason}. This run executed nothing. "
+            f"`databuild retry {of_run[0]}` opens it, and what waits for it."
+        )
+        run_id, tags = stopped_run_id(job_run_id), {STOPPED_TAG: job_run_id}
+        _ensure_run(instance, run_id, tags, of_run, "This run represents a cancellation.", why)
+    plan_runs(instance, runs_to_show(engine, [ref for of_run in by_job_run.values() for ref in of_run]))
+
+
+def _ensure_run(
+    instance: DagsterInstance, run_id: str, tags: dict[str, str], refs: Collection[Ref], what: str, why: str
+) -> None:
+    """Create the failed run that represents a taint or a cancellation, unless it exists. It has no job, so it cannot be retried."""
     run = instance.get_run_by_id(run_id)
     if run is None:
         made = DagsterRun(
             job_name=IMPLICIT_ASSET_JOB_NAME,
             run_id=run_id,
             status=DagsterRunStatus.NOT_STARTED,
-            tags={TAINT_TAG: taint.taint_id, MAX_RETRIES_TAG: "0"},
+            tags={**tags, MAX_RETRIES_TAG: "0"},
             asset_selection=frozenset(asset_key(asset_of(ref)) for ref in refs),
         )
         try:
@@ -140,13 +178,9 @@ def _ensure_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: l
             run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:
         # Without a start event Dagster's list of runs shows that it failed to start.
-        began = DagsterEvent(
-            DagsterEventType.PIPELINE_START.value, run.job_name, message="This run represents a taint."
-        )
+        began = DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
         instance.report_dagster_event(began, run_id)
-        dataset = engine.queries.dataset(asset_of(refs[0]))
-        arrives = dataset is not None and dataset.kind is DatasetKind.BOUNDARY
-        instance.report_run_failed(run, _message(taint, refs, arrives=arrives))
+        instance.report_run_failed(run, why)
 
 
 def _message(taint: Taint, refs: list[Ref], *, arrives: bool) -> str:

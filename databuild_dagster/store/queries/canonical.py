@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.states import FAILING, InstanceState
+from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
@@ -112,6 +112,16 @@ FAILED_BY = f"""
         WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
     )"""
 
+
+class RunBehind(NamedTuple):
+    """The run that is the cause of an UpstreamFailed ref."""
+
+    #: The Dagster run in which a ref behind it failed; None if none did.
+    dagster_run_id: str | None
+    #: The job run whose cancellation failed a ref behind it (rule 6.10); None for none.
+    canceled_job_run: str | None
+
+
 #: States by their text; a call of the enumeration takes three times as long, and planning asks for thousands.
 _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
 
@@ -154,8 +164,8 @@ class CanonicalQueries(Asking):
             WHERE r.state = '{InstanceState.FAILED}' ORDER BY i.id"""
         return self._all(sql, Keys(refs))
 
-    def runs_that_failed_first(self, refs: Iterable[Ref]) -> dict[Ref, str]:
-        """Each UpstreamFailed ref among these, with the Dagster run in which a ref behind it failed, if it had one."""
+    def runs_that_failed_first(self, refs: Iterable[Ref]) -> dict[Ref, RunBehind]:
+        """Each UpstreamFailed ref among these, with the run in which a ref behind it failed."""
         sql = f"""
             WITH RECURSIVE behind(asked, id) AS (
                 SELECT ref, id FROM {PREFIX}refs
@@ -163,11 +173,12 @@ class CanonicalQueries(Asking):
                 UNION SELECT asked, m.ref_id FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
                 JOIN {PREFIX}missing m ON m.instance_id = r.canonical_id AND m.active = 1
                 WHERE r.state = '{InstanceState.UPSTREAM_FAILED}'
-            ) SELECT behind.asked, min(l.dagster_run_id) FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
+            ) SELECT behind.asked, min(CASE WHEN j.state <> '{JobRunState.CANCELED}' THEN l.dagster_run_id END),
+            min(CASE WHEN j.state = '{JobRunState.CANCELED}' THEN j.job_run_id END) FROM behind JOIN {PREFIX}refs r ON r.id = behind.id
             JOIN {PREFIX}instances i ON i.id = r.canonical_id AND i.state = '{InstanceState.FAILED}'
             JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
-            WHERE l.dagster_run_id IS NOT NULL GROUP BY behind.asked"""
-        return dict(self._all(sql, Keys(refs)))
+            GROUP BY behind.asked"""
+        return {ref: RunBehind(*runs) for ref, *runs in self._all(sql, Keys(refs))}
 
     def states_of_dataset(self, asset: str) -> dict[Ref, InstanceState]:
         """The canonical state of every ref of a dataset that has an instance."""

@@ -11,9 +11,18 @@ import pytest
 from databuild_dagster import BuildContext, DepMiss, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.display.partition_status import taint_run_id
+from databuild_dagster.bindings.display.partition_status import stopped_run_id, taint_run_id
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.commands import (
+    BufferMissed,
+    CancelJobRuns,
+    PausePartitions,
+    RetryRefs,
+    RunMiss,
+    TaintPartitions,
+    UntaintPartitions,
+)
+from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
 
@@ -240,6 +249,43 @@ def test_a_rebuild_that_is_canceled_before_it_began_leaves_it_red(live: Any) -> 
 
     assert live.colours("numbers") == {ONE: "red", TWO: "green"}
     assert live.instance.get_run_by_id(taint_run_id(taint_id)) is not None
+
+
+def test_a_canceled_input_and_what_waits_for_it_are_red_until_a_retry(live: Any) -> None:
+    """Rules 6.10, 8.8: the launch that was canceled had no Dagster run yet."""
+    third = "numbers@2013-01-03"
+    taint(live, "shops")
+    live.want(third)
+    run = BufferedRun(live.engine.new_id(), (third,), "2013-01-03")
+    missed = RunMiss(run.job_run_id, {third: ("shops",)})
+    names = {"launch_id": live.engine.new_id(), "job": "numbers", "location": "tests", "owner": "test"}
+    live.engine.handle(BufferMissed(**names, runs=(run,), misses=(missed,)))
+    only_tick(live)
+    (job_run,) = live.engine.queries.job_runs(open_only=True)
+    assert (job_run.refs, live.state(third)) == (("shops",), InstanceState.UPSTREAM_BUILDING)
+
+    live.engine.handle(CancelJobRuns(job_run_ids=(job_run.id,), reason="not today", fail_missed=True), actor="ann")
+    only_tick(live)
+
+    assert (live.state("shops"), live.state(third)) == (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
+    assert live.colours("numbers") == {ONE: "green", TWO: "green", "2013-01-03": "red"}
+    assert _last_run_id(live, "shops") == stopped_run_id(job_run.id)
+    failed = live.instance.get_run_by_id(stopped_run_id(job_run.id))
+    assert (failed.status, failed.tags["databuild/stopped"]) == (dg.DagsterRunStatus.FAILURE, job_run.id)
+    (why,) = [
+        record.dagster_event.message
+        for record in live.instance.all_logs(failed.run_id)
+        if record.dagster_event.event_type_value == "PIPELINE_FAILURE"
+    ]
+    assert why.startswith(f"Job run {job_run.id} of shops was canceled by ann.")
+    assert "`databuild retry shops`" in why
+
+    # Nothing launches it, whose Dagster run would hide the color.
+    live.engine.handle(PausePartitions(refs=(third,), reason="the colors are looked at"))
+    live.engine.handle(RetryRefs(refs=(third,)))
+    only_tick(live)
+
+    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
 
 
 def test_a_new_dagster_instance_shows_the_present_taints(live: Any) -> None:
