@@ -26,6 +26,7 @@ from databuild_dagster.cli.process import (
     replace_what_streams_cannot_show,
 )
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.wording import is_utf8, one_line
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
@@ -205,7 +206,7 @@ def _run(arguments: list[str]) -> int:
         raise
     except Exception as error:
         if debug:
-            traceback.print_exc()
+            click.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
         return _report(error, as_json=as_json)
 
 

@@ -4,7 +4,6 @@ A complete manifest is the last file that a build writes, and it holds all facts
 folder named for the job run, which is removed last: while the folder of a dead process exists, a clean-up is unfinished.
 """
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice, takewhile
@@ -14,6 +13,7 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -49,7 +49,7 @@ MOST_ATTEMPTS = 20
 _LEFT = frozenset({JobRunState.LOST, JobRunState.CANCELED})
 _FINISHED = (ManifestState.COMPLETE, ManifestState.EMPTY)
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:

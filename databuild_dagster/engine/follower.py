@@ -7,7 +7,6 @@ per tick until the log grows (rule 11.3).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
@@ -16,6 +15,7 @@ import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Events that a follower passes in one tick; the next tick continues.
 MAX_EVENTS: Final = 10_000
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):

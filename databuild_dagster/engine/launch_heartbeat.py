@@ -1,6 +1,5 @@
 """Heartbeat threads of launches and executors, which also watch for job runs and jobs that are ended from outside."""
 
-import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Event, Thread, current_thread
@@ -9,12 +8,13 @@ from typing import Self
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
 from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 #: Seconds between two looks for canceled job runs: shorter than a heartbeat's, because a person waits.
 WATCH_SECONDS = 2.0
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class _Beating:

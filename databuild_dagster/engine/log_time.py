@@ -16,11 +16,10 @@ that their wants do not expire at birth. Heartbeats, Dagster's records and files
 
 from __future__ import annotations
 
-import logging
-
 from databuild_dagster.engine.holders import this_machine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.wording import when
+from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 
 #: A clock may be this far behind the log.
@@ -34,7 +33,7 @@ _OWN = f"time of the log since the start of {'/'.join(this_machine())}"
 
 #: The stores for which this process has warned that the clock is behind their log.
 _warned: set[str] = set()
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class LogTime:

@@ -6,7 +6,6 @@ beside the heartbeats (rule 11.7).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import IllegalMove, MissingRow
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.wording import few_of, one_line, utf8
@@ -24,7 +24,7 @@ from databuild_dagster.store.queries.planning import DueRef
 #: Without the store nothing of a tick can be done, and an impossible event stops loudly; a missing row concerns a ref.
 _OF_THE_WHOLE_TICK = (StoreUnusable, NewerStore, IllegalMove)
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 T = TypeVar("T")
 

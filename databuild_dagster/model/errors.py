@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, ClassVar
 
+from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.wording import few_of
 
 # The commands that hints name. The model knows the command line by these lines only.
@@ -57,8 +58,8 @@ class DatabuildError(Exception):
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
         template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
-        self.message = template.format(**facts)
-        self.advice = type(self).hint.format(**facts)
+        self.message = without_secrets(template.format(**facts))
+        self.advice = without_secrets(type(self).hint.format(**facts))
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from databuild_dagster.model.redaction import without_secrets
+
 #: Characters at the end of an id that tables print for it, and the fewest that name it on the command line.
 SHORT_ID = 8
 #: Letters of another program's text, such as an exception's, that a message quotes.
@@ -25,8 +27,8 @@ def mid_sentence(sentence: str) -> str:
 
 
 def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
-    """A text of several lines, such as an exception's, as part of a sentence; None for all of it."""
-    return " ".join(str(text).split())[:most]
+    """A text of several lines, such as an exception's, as part of a sentence without secrets; None for all of it."""
+    return " ".join(without_secrets(str(text)).split())[:most]
 
 
 def utf8(text: str) -> str:

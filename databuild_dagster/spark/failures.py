@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
@@ -93,7 +94,7 @@ def is_lost(exception: BaseException) -> bool:
 
 def explain_failure(exception: BaseException) -> str:
     """The failure and its place in one sentence; the exception's own first line if it is not known."""
-    sentence = _sentence(exception)
+    sentence = without_secrets(_sentence(exception))
     return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"
 
 

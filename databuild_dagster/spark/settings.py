@@ -23,7 +23,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from databuild_dagster.model.redaction import (
+    HIDDEN,
+    keep_secret,
+    keep_secrets_of,
+    repr_without_secrets,
+    without_secrets,
+)
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting
+
+#: Parameters of a Connect url that are no secrets; any other is sent as a header.
+_OPEN_PARAMETERS: Final = frozenset({"user_id", "user_agent", "session_id", "use_ssl", "grpc_max_message_size"})
 
 #: Spark Connect's port where the url names none.
 CONNECT_PORT: Final = 15002
@@ -60,6 +70,9 @@ class RemoteSpark:
         """The url for messages, without the token."""
         return self.url.partition("/;")[0] if self.is_connect else self.url
 
+    def __repr__(self) -> str:
+        return f"RemoteSpark({without_secrets(self.shown)!r})"
+
 
 @dataclass(frozen=True)
 class SparkSettings:
@@ -75,6 +88,12 @@ class SparkSettings:
     master: str = "local[*]"
     url: str | None = None
     run_config: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        keep_secrets_of({**self.config, **self.run_config})
+
+    def __repr__(self) -> str:
+        return repr_without_secrets(self)
 
     def check(self) -> None:
         """Check the settings without Spark. Raises `BadSparkUrl`, `BadSetting`, `FixedSetting`."""
@@ -237,6 +256,7 @@ def _connect(url: str, rest: str) -> RemoteSpark:
     pairs = [parameter.partition("=") for parameter in parameters.split(";") if parameter]
     if not all(key and separator for key, separator, _ in pairs):
         raise BadSparkUrl(url=shown, why="its parameters are not of the form key=value")
+    keep_secret(*(value for key, _, value in pairs if key not in _OPEN_PARAMETERS))
     return RemoteSpark(
         url,
         is_connect=True,
@@ -246,6 +266,9 @@ def _connect(url: str, rest: str) -> RemoteSpark:
 
 
 def _endpoint(place: str, default_port: int | None, url: str) -> tuple[str, int]:
+    _, at, host = place.rpartition("@")
+    # Before an @ there may be a password.
+    place = f"{HIDDEN}@{host}" if at else host
     match = _HOST_AND_PORT.match(place)
     if match is None:
         raise BadSparkUrl(url=url, why=f"{place!r} is not host:port")

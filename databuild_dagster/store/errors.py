@@ -81,3 +81,9 @@ class UnsupportedDatabase(DatabuildError):
         "Use sqlite:////path/to/databuild.db or postgresql+psycopg://user:password@host/database in DATABUILD_DB_URL, "
         "or leave it unset."
     )
+
+
+class AtInPassword(DatabuildError):
+    """{url} has an @ in its password or options, so its host is not clear."""
+
+    hint = "Write it percent-encoded: %40 for @, %3A for :, %2F for /."

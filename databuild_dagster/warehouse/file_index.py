@@ -6,12 +6,12 @@ or one of a newer version, is ignored.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from databuild_dagster.model.logs import logger
 from databuild_dagster.warehouse.filters import ColumnFigures, FileFigures, Filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
@@ -19,7 +19,7 @@ from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
 INDEX_VERSION = 1
 INDEX_NAME = "index.json"
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class FileIndex(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,6 +1,5 @@
 """A few threads that work through a list: daemons for a user's code, a pool for waiting on a disk."""
 
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -10,6 +9,8 @@ from math import ceil
 from pathlib import Path
 from threading import Condition, Thread
 from typing import Any, Generic, TypeVar
+
+from databuild_dagster.model.logs import logger
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +25,7 @@ STOP_SECONDS = 10.0
 #: A log line announces the wait for calls that take longer.
 STOPPED_AT_ONCE_SECONDS = 0.5
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 #: The limit of processor time of this process's control group: microseconds per period, or `max`.
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")

@@ -22,6 +22,7 @@ from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.registering import register
+from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -44,6 +45,7 @@ def arrival_sensors(deployment: Deployment, assets: Iterable[Any]) -> list[Senso
 def _sensor(deployment: Deployment, spec: AssetSpec, boundary: Boundary) -> SensorDefinition:
     asset = asset_text(spec.key)
 
+    @errors_without_secrets()
     def evaluate(context: SensorEvaluationContext) -> SkipReason:
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"

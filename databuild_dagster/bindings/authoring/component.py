@@ -29,6 +29,7 @@ from dagster import (
     scaffold_component,
     scaffold_with,
 )
+from pydantic import Field
 
 from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
 from databuild_dagster.bindings.authoring import automation as conditions
@@ -134,11 +135,13 @@ class LimitAttributes(Model, Resolvable):
 class AlertAttributes(Model, Resolvable):
     """Where an alert about a missed SLA is sent: a webhook or a command."""
 
-    webhook: Annotated[str | None, _described("A url that JSON is POSTed to.")] = None
-    headers: Annotated[Mapping[str, str], _described("Headers of the webhook's request.")] = {}
-    command: Annotated[Sequence[str] | None, _described("A program with its arguments, given JSON on its stdin.")] = (
-        None
-    )
+    webhook: Annotated[str | None, _described("A url that JSON is POSTed to."), Field(repr=False)] = None
+    headers: Annotated[Mapping[str, str], _described("Headers of the webhook's request."), Field(repr=False)] = {}
+    command: Annotated[
+        Sequence[str] | None,
+        _described("A program with its arguments, given JSON on its stdin."),
+        Field(repr=False),
+    ] = None
 
     def alert(self, place: str) -> Alert:
         """Raises `InvalidAsset` unless exactly one of both is given."""

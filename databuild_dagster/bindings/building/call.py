@@ -18,6 +18,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import attempts_before, remove_attempts_before
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
@@ -186,5 +187,5 @@ class Leftovers:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The traceback as Python prints it."""
-    return "".join(traceback.format_exception(error))
+    """The traceback as Python prints it, without secrets."""
+    return without_secrets("".join(traceback.format_exception(error)))

@@ -23,6 +23,7 @@ from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames, How
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.read_plan import Moment, check_state
+from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
@@ -45,6 +46,7 @@ class DatabuildIOManager(IOManager):
             f"{context.asset_key.to_user_string()} is written by its own step, not through its IO manager."
         )
 
+    @errors_without_secrets()
     def load_input(self, context: InputContext) -> Any:
         asset = asset_text(context.asset_key)
         canonical = self._canonical(asset, context)

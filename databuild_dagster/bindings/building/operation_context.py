@@ -20,6 +20,7 @@ from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, error_text
 from databuild_dagster.model.errors import LeaseLost
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import asset_of, parse_ref
 from databuild_dagster.spark.errors import NoSession
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
@@ -46,7 +47,7 @@ class OperationResources:
 
     instance: DagsterInstance
     frames: Frames
-    log: logging.Logger = field(default_factory=lambda: logging.getLogger("databuild"))
+    log: logging.Logger = field(default_factory=lambda: logger("databuild"))
 
     @property
     def engine(self) -> Engine:

@@ -20,6 +20,7 @@ from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
 from databuild_dagster.model.wording import few_of
@@ -67,7 +68,7 @@ def operation_resources(
         warehouse=deployment.warehouse or warehouse_of(instance),
         instance=instance,
     )
-    return OperationResources(instance, frames, log or logging.getLogger("databuild"))
+    return OperationResources(instance, frames, log or logger("databuild"))
 
 
 def manager_of(resources: OperationResources, deployment: Deployment, *, actor: str) -> DistributedOperationManager:

@@ -1,7 +1,7 @@
 """The code, config and libraries that decide what a launch writes, besides its inputs (rule 4.6).
 
 They are recorded once, when the launch starts, so that a receipt does not depend on Dagster's storage, which people
-prune: the log keeps only the id of a Dagster run. Environment variables in a config stay names.
+prune: the log keeps only the id of a Dagster run. Environment variables in a config stay names, and secrets are left out.
 """
 
 import inspect
@@ -18,6 +18,7 @@ from dagster import AssetExecutionContext
 
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
 from databuild_dagster.model.events import MadeWith
+from databuild_dagster.model.redaction import values_without_secrets, without_secrets
 
 #: Libraries whose next version may write other rows.
 LIBRARIES: Final = ("databuild_dagster", "dagster", "pyspark", "pandas", "pyarrow")
@@ -30,7 +31,7 @@ def made_with(context: AssetExecutionContext, function: Any) -> MadeWith:
     return MadeWith(
         code=code_digest(function),
         config=_config_of(context.op_execution_context.node_handle.name, context.run.run_config),
-        tags={name: context.run.tags[name] for name in _TAGS if name in context.run.tags},
+        tags={name: without_secrets(context.run.tags[name]) for name in _TAGS if name in context.run.tags},
         versions=dict(_versions()),
     )
 
@@ -41,7 +42,7 @@ def _config_of(step: str, run_config: Mapping[str, Any]) -> dict[str, Any]:
     seen = {"ops": {step: of_step} if of_step else None, "resources": run_config.get("resources")}
     text = json.dumps({name: value for name, value in seen.items() if value}, default=str, ensure_ascii=False)
     # Python allows half of a surrogate pair in a text, and databases do not.
-    config: dict[str, Any] = json.loads(text.encode("utf-8", "replace"))
+    config: dict[str, Any] = values_without_secrets(json.loads(text.encode("utf-8", "replace")))
     return config
 
 

@@ -5,7 +5,6 @@ threads of one Spark session build the job runs; the step's thread reports each 
 once. Then the step waits for the builds of others, and holds nothing.
 """
 
-import logging
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -46,6 +45,8 @@ from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register, register_ad_hoc
 from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
@@ -59,14 +60,15 @@ MAX_WARNINGS = 50
 
 _LIVE = InstanceState.LIVE
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 def run_step(context: AssetExecutionContext, body: AssetBody, config: Any) -> Iterator[Any]:
     """Yields Dagster's events; raises `Failure` if a job run failed or a ref was refused (rules 6.1, 8.8)."""
-    step = _Step(context, body, config)
-    with step.held:
-        yield from step.run()
+    with errors_without_secrets():
+        step = _Step(context, body, config)
+        with step.held:
+            yield from step.run()
 
 
 class _Step:

@@ -6,7 +6,6 @@ up the others. All alerts of a tick share a time limit, because launches wait fo
 """
 
 import json
-import logging
 import subprocess
 import urllib.request
 from collections import deque
@@ -14,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 from dagster import DagsterInstance
@@ -23,6 +23,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, apart, steps
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model import events as e
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.redaction import keep_secret
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import few_of
 
@@ -33,7 +36,7 @@ ALERT_SECONDS: Final = 5.0
 #: How long all alerts of one tick may take; later ones wait for the next tick.
 TICK_SECONDS: Final = 10.0
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,10 @@ class LateWant:
         )
 
 
+class AlertFailed(DatabuildError):
+    """{alert} failed: {why}."""
+
+
 class Alert(Protocol):
     """Sends one alert within seconds, because a tick waits for it; an error means that it is retried."""
 
@@ -79,6 +86,15 @@ class WebhookAlert:
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        keep_secret(self.url, parts.path.strip("/"), parts.query, parts.username, parts.password)
+        for header in self.headers.values():
+            keep_secret(header, header.rpartition(" ")[2])
+
+    def __repr__(self) -> str:
+        return f"WebhookAlert({urlsplit(self.url).hostname})"
+
     def send(self, late: LateWant) -> None:
         body = json.dumps({"text": late.sentence, **asdict(late)}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json", **self.headers})
@@ -92,15 +108,24 @@ class CommandAlert:
 
     command: Sequence[str]
 
+    def __repr__(self) -> str:
+        return f"CommandAlert({self.command[0]})"
+
     def send(self, late: LateWant) -> None:
-        subprocess.run(
-            list(self.command),
-            input=json.dumps({"text": late.sentence, **asdict(late)}),
-            text=True,
-            capture_output=True,
-            timeout=ALERT_SECONDS,
-            check=True,
-        )
+        try:
+            subprocess.run(
+                list(self.command),
+                input=json.dumps({"text": late.sentence, **asdict(late)}),
+                text=True,
+                capture_output=True,
+                timeout=ALERT_SECONDS,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            # Its own text quotes the arguments, which may be secret.
+            raise AlertFailed(alert=self, why=f"exit code {error.returncode}") from None
+        except subprocess.TimeoutExpired:
+            raise AlertFailed(alert=self, why=f"no end within {ALERT_SECONDS:.0f} s") from None
 
 
 class _Sent(Cursor, frozen=True):
@@ -156,7 +181,9 @@ def send_alerts(
             # It is not tried again in this tick.
             ready.remove(n)
         if tries >= MAX_TRIES:
-            _log.error("databuild: the alert for want %s is given up after %d tries: %s", want_id, tries, senders[n])
+            _log.error(
+                "databuild: the alert for want %s is given up after %d tries: %s", want_id, tries, _name(senders[n])
+            )
         is_left = 0 < tries < MAX_TRIES
         cursors[n] = msgspec.structs.replace(cursors[n], tries=tries) if is_left else _Sent(after.seq, after.entry)
         if late is not None:
@@ -199,6 +226,13 @@ def _is_sent(alert: Alert, late: LateWant) -> bool:
     try:
         alert.send(late)
     except Exception:  # A user's own alert may raise anything.
-        _log.warning("databuild: the alert for want %s failed and is retried: %s", late.want_id, alert, exc_info=True)
+        _log.warning(
+            "databuild: the alert for want %s failed and is retried: %s", late.want_id, _name(alert), exc_info=True
+        )
         return False
     return True
+
+
+def _name(alert: Alert) -> str:
+    """A user's own alert may have a repr with secrets."""
+    return repr(alert) if isinstance(alert, LogAlert | WebhookAlert | CommandAlert) else type(alert).__name__

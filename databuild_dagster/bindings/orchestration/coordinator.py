@@ -9,7 +9,6 @@ fails, because its steps decide in any case. Dagster's web server and daemon imp
 the package only when a run is submitted.
 """
 
-import logging
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
@@ -18,11 +17,13 @@ from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRu
 from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
 from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.wording import one_line
 
 #: Dagster's queue starts no run with this tag.
 HOLD_LIMIT: Mapping[str, Any] = {"key": HOLD_TAG, "value": HELD, "limit": 0}
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
@@ -69,7 +70,7 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
             self._instance.add_run_tags(run.run_id, {HOLD_TAG: RELEASED})
         message = (
             f"databuild could not check whether other runs build the partitions of this run ({type(error).__name__}: "
-            f"{error}); the run starts, and its steps check again."
+            f"{one_line(error)}); the run starts, and its steps check again."
         )
         self._instance.report_engine_event(message, run, EngineEventData())
         return False

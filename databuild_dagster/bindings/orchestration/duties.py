@@ -4,7 +4,6 @@ A duty fails alone: its failure is logged, and the next tick finds what it left 
 other duties have nothing to act on.
 """
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,13 +29,14 @@ from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
 
 #: The duty whose failure is the failure of the whole tick.
 TICK: Final = "launch what is due"
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
 from databuild_dagster.model.operations.states import JobState
+from databuild_dagster.model.redaction import errors_without_secrets
 
 #: The name of the job in Dagster, and of its pool.
 OPERATION_JOB: Final = "databuild_operation"
@@ -346,6 +347,7 @@ def operations_sensor(deployment: Deployment, *, interval_seconds: int) -> Senso
     Separate from the orchestrator, because a sensor starts runs of an asset selection or of a job, never of both.
     """
 
+    @errors_without_secrets()
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         if is_dry_run(context):
             return SensorResult(skip_reason=SkipReason("Only a test: nothing is launched by it."))

@@ -28,6 +28,7 @@ from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.engine.orchestrator_notes import note_code
 from databuild_dagster.engine.registering import register
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
@@ -47,6 +48,7 @@ _TWO_VERSIONS = (
 def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
     """The sensor that turns wants into launches; it runs as soon as it is deployed."""
 
+    @errors_without_secrets()
     def evaluate(context: SensorEvaluationContext) -> SensorResult:
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"

@@ -3,7 +3,6 @@
 A queued run is held as soon as other runs answer all that it asks for. Of several ticks at once one does the duty.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
@@ -19,6 +18,7 @@ from databuild_dagster.bindings.orchestration.held_runs import answer, end, rele
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
+from databuild_dagster.model.logs import logger
 
 #: Held runs that one tick tends, and queued ones that it reads, the oldest first.
 MAX_HELD_PER_TICK = 500
@@ -28,7 +28,7 @@ SUBMITTING_SECONDS = 60.0
 #: Queued runs whose requests are cached.
 MAX_REMEMBERED = 5_000
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 _one_tick_at_a_time = Lock()
 
 

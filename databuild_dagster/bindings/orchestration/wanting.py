@@ -20,6 +20,7 @@ from databuild_dagster.bindings.adapter.keys import WANTS
 from databuild_dagster.bindings.reading.wants import Refs, Wants
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import parse_ref
 
 
@@ -106,6 +107,7 @@ def _evaluation(
             what = f"{option} of {source} {name!r}"
             raise InvalidRequest(what=what, value=value, why="it must be a positive number of seconds")
 
+    @errors_without_secrets()
     def evaluate(context: Any, command_id: str | None = None) -> SkipReason:
         wanted = [parse_ref(ref) for ref in refs(context)]
         if not wanted:

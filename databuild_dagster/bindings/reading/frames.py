@@ -1,6 +1,5 @@
 """Frames for one step: instances through Spark or pandas, plain assets through Dagster's loading. Thread-safe."""
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import manifests_in, neighbour
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
@@ -24,7 +24,7 @@ from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 #: Receives, by instance, how many files of how many are read.
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]

@@ -6,13 +6,13 @@ not share the cores with them. A living process of a canceled run learns of it f
 operations.
 """
 
-import logging
 from typing import Any
 
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.holders import surely_gone, this_process
+from databuild_dagster.model.logs import logger
 from databuild_dagster.spark.errors import SparkUnreachable
 from databuild_dagster.spark.interrupt import interrupt_orphans, session_address
 from databuild_dagster.spark.settings import SparkSettings
@@ -21,7 +21,7 @@ from databuild_dagster.store.backends.heartbeats import NotedSession
 #: A note that could not be handled is dropped after this time: a server has closed the session by then.
 MAX_AGE_SECONDS = 24 * 3600.0
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 
 class SessionUse:

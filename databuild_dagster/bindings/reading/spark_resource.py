@@ -4,7 +4,8 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from itertools import count
 from threading import Lock, Thread
 from typing import Any, Final, Literal
 
@@ -13,6 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
+from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
@@ -21,6 +23,10 @@ from databuild_dagster.spark.temporary import temporary
 #: Sessions of this process by settings: opening one takes seconds, and a process may host many Dagster runs.
 _sessions: dict[tuple[int, str], Any] = {}
 _sessions_lock = Lock()
+
+#: Mark to the secret in its place, in this process.
+_secrets: dict[str, str] = {}
+_secrets_lock = Lock()
 
 #: On a Dagster run: Spark settings for it alone, as a JSON object.
 SPARK_CONFIG_TAG: Final = "databuild/spark"
@@ -52,6 +58,10 @@ class DatabuildSpark(LazyPySparkResource):
     _use: SessionUse | None = PrivateAttr(default=None)
     _is_temporary: bool = PrivateAttr(default=False)
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{name: _sealed(value, name) for name, value in settings.items()})
+
+    @errors_without_secrets()
     def setup_for_execution(self, context: InitResourceContext) -> None:
         # An ephemeral instance's directory is removed with it, so its runs share a server that ends with this process.
         self._is_temporary = context.instance is not None and context.instance.is_ephemeral and self.home is None
@@ -91,8 +101,8 @@ class DatabuildSpark(LazyPySparkResource):
         """The settings of sessions of all Dagster runs of the instance at `home`."""
         return SparkSettings(
             mode=self.mode,
-            url=_of_the_environment(self.url),
-            config={str(key): _text(value) for key, value in _flat(self.spark_config)},
+            url=_of_the_environment(_unsealed(self.url)),
+            config={str(key): _text(_unsealed(value)) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,
             home=_of_the_environment(self.home) or home,
         )
@@ -113,7 +123,7 @@ def forget_session_of(resource: Any, session: Any) -> None:
 
 
 def _key(settings: SparkSettings) -> tuple[int, str]:
-    return os.getpid(), repr(settings)
+    return os.getpid(), json.dumps(asdict(settings), default=str, sort_keys=True)
 
 
 def _session_for(settings: SparkSettings) -> Any:
@@ -159,6 +169,29 @@ def _config_of_tag(text: str) -> dict[str, str]:
         if not isinstance(value, str | int | float):
             raise BadSetting(what=what, why=f"{key} is neither a text, a number nor true or false")
     return {key: _text(value) for key, value in flat.items()}
+
+
+def _sealed(value: Any, name: str) -> Any:
+    """A setting with a mark in the place of each secret, because Dagster shows and stores what a resource is given.
+
+    The mark is the same in every process that loads the same code: Dagster would store another snapshot of each job otherwise.
+    """
+    if isinstance(value, dict):
+        return {key: _sealed(found, f"{name}.{key}") for key, found in value.items()}
+    # The value of an EnvVar is not in it.
+    if not isinstance(value, str) or isinstance(value, EnvVar) or value in _secrets:
+        return value
+    keep_secrets_of({name: value})
+    shown = str(values_without_secrets({name: value})[name])
+    if shown == value:
+        return value
+    with _secrets_lock:
+        marks = (shown if n == 1 else f"{shown}{n}" for n in count(1))
+        return next(mark for mark in marks if _secrets.setdefault(mark, value) == value)
+
+
+def _unsealed(value: Any) -> Any:
+    return _secrets.get(value, value) if isinstance(value, str) else value
 
 
 def _of_the_environment(value: str | None) -> str | None:

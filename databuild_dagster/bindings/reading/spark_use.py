@@ -4,7 +4,6 @@ The first thread that needs the session opens it, so an asset of pandas alone st
 `interruptible` carry tags, by which any thread can stop them.
 """
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,11 +13,12 @@ from threading import Lock, Thread, local
 from typing import Any
 
 from databuild_dagster.bindings.reading.spark_resource import forget_session_of
+from databuild_dagster.model.logs import logger
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.session import active_in_thread, interrupt, tag_operations
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 #: A stopped call may start operations for so long; then all operations with its tag are interrupted once more.
 LONGEST_STOP_SECONDS = 60.0

@@ -6,7 +6,6 @@ transaction.
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
 import threading
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, flock
 from typing import NamedTuple
 
+from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import StoreUnusable
@@ -46,7 +46,7 @@ _CREATE_TRIES = f"CREATE TABLE IF NOT EXISTS {TRIES} {TRY_COLUMNS} WITHOUT ROWID
 #: What SQLite says of a file that is no database, or a broken one.
 _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
-_log = logging.getLogger(__name__)
+_log = logger(__name__)
 
 #: Heartbeats deleted at once.
 MAX_FORGOTTEN = 10_000

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import sqlalchemy as sa
 
+from databuild_dagster.model.redaction import keep_secret, without_secrets
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
@@ -89,6 +90,10 @@ _HAS_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND ta
 _COLUMNS = (
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
 )
+
+
+#: Parameters of libpq that are secret.
+_SECRETS = ("password", "sslpassword", "passfile")
 
 
 class _Answered(list[Any]):
@@ -216,8 +221,9 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: str, parsed: sa.URL) -> None:
         self.url = url
-        self.place = parsed.render_as_string(hide_password=True)
+        self.place = without_secrets(parsed.render_as_string(hide_password=True))
         self._parameters = _parameters_of(parsed)
+        _keep_secret(self._parameters)
         self._local = threading.local()
         self._free: list[PostgresConnection] = []
         self._pid = os.getpid()
@@ -395,6 +401,12 @@ def _parameters_of(parsed: sa.URL) -> dict[str, Any]:
     # Refs and reasons need the encoding in which they were written.
     named["client_encoding"] = "UTF8"
     return {"application_name": "databuild", **named, **bounded(query)}
+
+
+def _keep_secret(parameters: Mapping[str, Any]) -> None:
+    """libpq quotes a value that it does not understand. A password that is also a name is hidden in its url alone."""
+    names = {value for name, value in parameters.items() if name not in _SECRETS}
+    keep_secret(*(str(value) for name in _SECRETS if (value := parameters.get(name)) not in names))
 
 
 def _are_apart(rows: Sequence[Sequence[Any]], key: Sequence[int]) -> bool:

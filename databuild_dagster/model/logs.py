@@ -1,0 +1,24 @@
+"""The loggers of the package: no record of theirs holds a secret, its exception's text included."""
+
+from __future__ import annotations
+
+import logging
+
+from databuild_dagster.model.redaction import hide_secrets_of, without_secrets
+
+
+class _WithoutSecrets(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = without_secrets(record.getMessage()), ()
+        if record.exc_info and record.exc_info[1] is not None:
+            shown = hide_secrets_of(record.exc_info[1])
+            record.exc_info = (type(shown), shown, record.exc_info[2])
+        return True
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of a module. A filter of a logger does not see records of its children, so each module has its own."""
+    found = logging.getLogger(name)
+    if not any(isinstance(known, _WithoutSecrets) for known in found.filters):
+        found.addFilter(_WithoutSecrets())
+    return found
