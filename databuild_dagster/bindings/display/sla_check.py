@@ -29,7 +29,7 @@ from databuild_dagster.bindings.display.checks import listed, report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
-from databuild_dagster.engine.why.explain import explain
+from databuild_dagster.engine.why.explain import Cause, causes_of_each
 from databuild_dagster.engine.why.reasons import look_up
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.refs import Ref
@@ -112,7 +112,8 @@ def _verdicts(
     refs = [of_asset[place] for place in range(MAX_NAMED) for of_asset in named if place < len(of_asset)]
     now = engine.now()
     known = look_up(engine.queries, refs, now)
-    followed = {ref: _to_first_cause(engine, ref, from_log_alone) for ref in refs[:MAX_EXPLAINED]}
+    explained = causes_of_each(engine, refs[:MAX_EXPLAINED], from_log_alone=from_log_alone)
+    followed = {ref: _to_first_cause(causes) for ref, causes in explained.items()}
     whys = {ref: known.why(ref, now) for ref in refs} | followed
     return {check: _verdict(found[asset_text(check.asset_key)], whys, severity) for check, severity in checks.items()}
 
@@ -131,9 +132,8 @@ def _verdict(
     }
 
 
-def _to_first_cause(engine: Engine, ref: Ref, from_log_alone: bool) -> str:
+def _to_first_cause(causes: Sequence[Cause]) -> str:
     """Both ends of the first path from a ref to a first cause."""
-    causes = explain(engine, ref, from_log_alone=from_log_alone).causes
     of_ref = [cause.why for cause in causes if cause.depth == 0]
     first_cause = None
     for before, cause in pairwise(causes):

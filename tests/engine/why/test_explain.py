@@ -7,7 +7,14 @@ import pytest
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import MIN_SILENCE_SECONDS
-from databuild_dagster.engine.why.explain import MAX_CAUSES, MAX_FOLLOWED, OnlyLater, explain, explain_as_of
+from databuild_dagster.engine.why.explain import (
+    MAX_CAUSES,
+    MAX_FOLLOWED,
+    OnlyLater,
+    causes_of_each,
+    explain,
+    explain_as_of,
+)
 from databuild_dagster.engine.why.preview import Action, annotate
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
@@ -563,6 +570,18 @@ def test_what_came_later_was_not_there_then_and_what_never_was_is_a_wrong_name(w
         explain_as_of(world.engine, "a", 0, world.clock.now)
     with pytest.raises(UnknownAsset):
         explain_as_of(world.engine, "nowhere", before, world.clock.now)
+
+
+def test_several_refs_are_explained_as_each_alone(make_world):
+    """The next tick is planned once for all of them."""
+    world = make_world(dataset("a", keys=DAYS), dataset("b", ("a", "all")), dataset("c", "b"))
+    ticked(world)
+    world.want("c", "a@1")
+    refs = ["c", "b", "a@1", "c"]
+
+    together = causes_of_each(world.engine, refs)
+
+    assert together == {ref: explain(world.engine, ref).causes for ref in refs}
 
 
 # Paused
