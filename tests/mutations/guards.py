@@ -209,6 +209,14 @@ GUARDS = (
         (FOLLOW_UPS,),
     ),
     Guard(
+        "an intent whose type no process has waits without end",
+        "9.6",
+        "engine/operations/follow_ups.py",
+        "if manager.engine.now() < ended.ended_at + INTENT_DAYS * 24 * 3600:",
+        "if True:",
+        (FOLLOW_UPS,),
+    ),
+    Guard(
         "a lost race uses up the command id of a follow-up for good",
         "9.6",
         "engine/operations/follow_ups.py",
