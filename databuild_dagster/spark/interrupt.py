@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.server import HOST, check_reachable, record_at
+from databuild_dagster.spark.endpoints import check_reachable
+from databuild_dagster.spark.server import HOST, record_at
 from databuild_dagster.spark.session import RETRY_POLICY, is_client, spark_ui_url
 from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 

@@ -19,18 +19,18 @@ import fcntl
 import os
 import secrets
 import signal
-import socket
 import stat
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from databuild_dagster.engine.holders import start_of
+from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
@@ -46,7 +46,6 @@ READY_SECONDS = 90.0
 START_RETRIES = 3
 LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
-CONNECT_SECONDS = 2.0
 _POLL_SECONDS = 0.05
 
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
@@ -100,7 +99,8 @@ def use_server(settings: SparkSettings) -> ServerRecord:
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
     record = _load(folder)
-    if record is not None and _is_running(record) and _accepts(record.port):
+    if record is not None and _is_running(record) and accepts(HOST, record.port):
+        check_answers(HOST, record.port)
         return record
     with _locked(settings.state_dir / "start.lock"):
         record = _load(folder)
@@ -158,22 +158,13 @@ def check_owner(folder: Path) -> None:
             raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
 
 
-def check_reachable(host: str, port: int) -> None:
-    """Raise `SparkUnreachable` if nothing accepts connections there: PySpark would try for ten minutes."""
-    try:
-        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise SparkUnreachable(host=host, port=port, why=why) from error
-
-
 # Starting
 
 
 def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
     token, why = secrets.token_urlsafe(24), ""
     for _ in range(1 + START_RETRIES):
-        port, ui_port = _free_ports(2)
+        port, ui_port = free_ports(2)
         process = _launch(settings, folder, port, ui_port, token)
         # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
         record = _noted(process, settings, folder, port, ui_port, token)
@@ -296,10 +287,12 @@ def _comes_up(record: ServerRecord) -> bool:
     while _is_running(record):
         try:
             check_reachable(HOST, record.port)
-            return True
         except SparkUnreachable:
             if time.time() > deadline:
                 raise
+        else:
+            check_answers(HOST, record.port)
+            return True
         time.sleep(_POLL_SECONDS)
     return False
 
@@ -307,7 +300,7 @@ def _comes_up(record: ServerRecord) -> bool:
 def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
     deadline = time.monotonic() + READY_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        if _accepts(port):
+        if accepts(HOST, port):
             return True
         time.sleep(_POLL_SECONDS)
     return False
@@ -430,13 +423,6 @@ def _running(state_dir: Path) -> list[tuple[ServerRecord, Path]]:
     return [(record, folder) for record, folder in found if record is not None and _is_running(record)]
 
 
-def _accepts(port: int) -> bool:
-    with suppress(SparkUnreachable):
-        check_reachable(HOST, port)
-        return True
-    return False
-
-
 def _is_running(record: ServerRecord) -> bool:
     # A server of this process stays in the process table until it is polled.
     for process in _started_here:
@@ -474,15 +460,6 @@ def _properties(config: dict[str, str]) -> str:
         return value.replace("\\", "\\\\").replace("\n", "\\n")
 
     return "".join(f"{key}={escaped(value)}\n" for key, value in sorted(config.items()))
-
-
-def _free_ports(n: int) -> list[int]:
-    """Different free ports: each is held until all are found."""
-    with ExitStack() as probes:
-        found = [probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(n)]
-        for probe in found:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in found]
 
 
 def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
+from databuild_dagster.spark.endpoints import check_reachable
 from databuild_dagster.spark.errors import (
     BadSparkUrl,
     FixedSetting,
@@ -22,7 +23,7 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
 )
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.server import check_reachable, server_statuses, use_server
+from databuild_dagster.spark.server import server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
 
 if TYPE_CHECKING:

@@ -1,0 +1,60 @@
+"""Whether something listens at a host and port, and answers; each question has a bound in seconds."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import ExitStack, suppress
+
+from databuild_dagster.spark.errors import SparkUnreachable
+from databuild_dagster.spark.settings import LOOPBACK
+
+CONNECT_SECONDS = 2.0
+#: As long as gRPC waits for the same answer.
+ANSWER_SECONDS = 20.0
+
+#: The first bytes of a client of HTTP/2, with empty settings; a server answers with its own settings.
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+
+
+def check_reachable(host: str, port: int) -> None:
+    """Raise `SparkUnreachable` if nothing accepts connections there: PySpark would try for ten minutes."""
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise SparkUnreachable(host=host, port=port, why=why) from error
+
+
+def accepts(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    with suppress(SparkUnreachable):
+        check_reachable(host, port)
+        return True
+    return False
+
+
+def check_answers(host: str, port: int) -> None:
+    """Raise `SparkUnreachable` if a gRPC server without TLS accepts connections and is silent.
+
+    The kernel accepts connections for a server that is frozen, and PySpark's error says that it was lost.
+    """
+    try:
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
+            connection.settimeout(ANSWER_SECONDS)
+            connection.sendall(_HELLO)
+            connection.recv(1)
+    except TimeoutError as error:
+        why = f"it accepts connections and has been silent for {ANSWER_SECONDS:.0f} s"
+        raise SparkUnreachable(host=host, port=port, why=why) from error
+    except OSError:
+        # A server that closes the connection runs; the session's own error says more.
+        return
+
+
+def free_ports(n: int) -> list[int]:
+    """Different free ports of this machine: each is held until all are found."""
+    with ExitStack() as probes:
+        found = [probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(n)]
+        for probe in found:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in found]
