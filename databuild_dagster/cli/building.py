@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
 from databuild_dagster.cli.output import error_as_json, picked, when
-from databuild_dagster.cli.process import Alarm, heed_no_more_interrupts
+from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.engine import Engine
@@ -209,10 +209,12 @@ def build_refs(
     timeout_seconds: float | None = None,
     retry: bool = False,
 ) -> Built:
-    """Create wants, and work until all of them have ended, or the timeout. Raises `DatabuildError` before anything is recorded."""
+    """Create wants, and work until all of them have ended, or the timeout.
+
+    Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
+    """
     from databuild_dagster.bindings.authoring.preflight import prepare_machine
 
-    began = time.monotonic()
     engine = workshop.engine
     refs = [ref for want in command.wants for ref in want]
     failed = [ref for ref, state in engine.queries.states(refs).items() if state in FAILING] if retry else []
@@ -222,7 +224,16 @@ def build_refs(
         engine.handle(RetryRefs(refs=tuple(failed), reason="databuild build --retry"), actor=this_user())
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
-    built = Built(outcome.request_id)
+    try:
+        return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
+    except Exception as error:
+        raise Stopped from error
+
+
+def _build(
+    workshop: Workshop, built: Built, refs: Sequence[Ref], progress: BuildProgress, timeout_seconds: float | None
+) -> Built:
+    began, engine = time.monotonic(), workshop.engine
     unserved = engine.queries.unserved(built.request_id)
     built.reused = len(refs) - len(unserved)
     alarm = Alarm(timeout_seconds)

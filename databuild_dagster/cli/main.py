@@ -21,6 +21,7 @@ from databuild_dagster.cli.process import (
     REFUSED,
     Exit,
     OutputLost,
+    Stopped,
     guard_streams,
     heed_no_more_interrupts,
     replace_what_streams_cannot_show,
@@ -207,6 +208,9 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if debug:
             click.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
+        if isinstance(error, Stopped) and isinstance(error.__cause__, Exception):
+            _report(error.__cause__, as_json=as_json)
+            return FAILED
         return _report(error, as_json=as_json)
 
 

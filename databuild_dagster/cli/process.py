@@ -43,6 +43,10 @@ class Exit(Exception):
         self.code = code
 
 
+class Stopped(Exception):
+    """`__cause__` ended a command that had begun its work, which is a failure and no refusal."""
+
+
 def replace_what_streams_cannot_show() -> None:
     """Print a question mark for each character that the encoding of stdout or stderr lacks, in every command."""
     for stream in (sys.stdout, sys.stderr):

@@ -211,6 +211,8 @@ class Cleaner:
     def carry_out(self, plan: Plan, *, orphans: bool = False) -> Done:
         """Remove the planned instances that may still be removed; with `orphans` also files without an owner."""
         done = Done()
+        # On a full disk, the log of the removals needs room first.
+        self._engine.store.database.make_room()
         self._finish(plan.unfinished, done)
         for reason in Reason:
             of_reason = [going for going in plan.going if going.reason is reason]

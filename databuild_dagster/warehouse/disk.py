@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO, NamedTuple
 
-from databuild_dagster.warehouse.errors import DiskFull, DiskTrouble, ReadOnlyWarehouse
+from databuild_dagster.warehouse.errors import DiskFull, DiskNearlyFull, DiskTrouble, ReadOnlyWarehouse
 from databuild_dagster.warehouse.threads import R, T
 
 
@@ -35,6 +35,7 @@ class Listed(NamedTuple):
 #: a file of their own, so it ends.
 MAX_VANISHED = 100
 
+MIB = 1024 * 1024
 #: Files that are open at once, and threads that wait for the disk: it answers concurrent requests together.
 MAX_OPEN = 256
 SYNC_THREADS = 8
@@ -162,10 +163,11 @@ def make_dirs(path: str) -> None:
 
 
 def check_space(path: str, needed_bytes: int) -> None:
-    """Raises `DiskFull` if less than that is free on the disk of a folder."""
+    """Raises `DiskNearlyFull` if less than that is free on the disk of a folder."""
     with explained(path, "looked at"):
-        if shutil.disk_usage(path).free < needed_bytes:
-            raise DiskFull(path=path, done="written")
+        free_bytes = shutil.disk_usage(path).free
+    if free_bytes < needed_bytes:
+        raise DiskNearlyFull(path=path, free=f"{free_bytes / MIB:.1f}", needed=f"{needed_bytes / MIB:g}")
 
 
 def move_file(source: str, target: str) -> None:

@@ -22,7 +22,11 @@ class ReadOnlyWarehouse(DiskTrouble):
 class DiskFull(DiskTrouble):
     """{path} could not be {done}, because the disk is full."""
 
-    hint = "Free some space, then build again: nothing half-written is ever read."
+    hint = "Free some space, such as by `databuild gc`, then build again: nothing half-written is ever read."
+
+
+class DiskNearlyFull(DiskFull):
+    """{path} is on a disk with {free} MiB free, and a build begins with {needed} MiB at least."""
 
 
 class StorageTrouble(DatabuildError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +283,69 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
 
 def arc_states(project: Project) -> dict[str, str]:
     return {entry["ref"]: entry["state"] for entry in project.ask("arc", "list", "checked")}
+
+
+FILLING = """
+from pathlib import Path
+
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+FILLER = Path(__file__).parent / "filler"
+
+
+@databuild_asset
+def small() -> pd.DataFrame:
+    return pd.DataFrame({"n": [1]})
+
+
+@databuild_asset
+def filling() -> pd.DataFrame:
+    with FILLER.open("wb", buffering=0) as file:
+        while file.write(b"0" * 4096):
+            pass
+
+
+defs = build_definitions([small, filling])
+"""
+
+
+@pytest.fixture
+def project_on_a_disk_of_its_own(tmp_path: Path, empty_home: Path) -> Iterator[Project]:
+    """40 MiB, so that it can be filled."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(place)], check=False).returncode:
+        pytest.skip("only root may mount a file system here")
+    made = Project(place, empty_home)
+    made.define(FILLING)
+    yield made
+    made.end()
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+def test_clean_up_works_on_the_disk_that_a_build_has_filled(project_on_a_disk_of_its_own: Project) -> None:
+    project = project_on_a_disk_of_its_own
+    old, _ = build_again(project, "small")
+    filler = project.folder / "filler"
+
+    build = project.call("build", "filling")
+    another = project.call("build", "filling")
+    with filler.open("ab", buffering=0) as file, suppress(OSError):
+        while file.write(b"0" * 4096):
+            pass
+    free_bytes = shutil.disk_usage(project.folder).free
+    leftovers = project.call("gc", "--leftovers", "--yes")
+    replaced = project.call("gc", "--keep", "0", *ANY_TIME, "--yes")
+    filler.unlink()
+
+    assert build.code == 1, build
+    assert "Interrupted" not in build.err
+    assert another.code == 2, another
+    assert "MiB free, and a build begins with 16 MiB at least" in another.err
+    assert free_bytes == 0
+    assert leftovers.code == replaced.code == 0, replaced
+    assert not folder(project, old, "small").exists()
+    assert project.call("build", "small", "--rebuild").code == 0
+    assert project.is_sound()

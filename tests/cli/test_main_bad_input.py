@@ -347,6 +347,8 @@ def test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted(
 
     assert done.code == 2, done
     assert done.err.count("Error: ") == 1
-    assert {"read-only": "may not write there (read-only file system)", "full": "disk is full"}[trouble] in done.err
+    assert {"read-only": "may not write there (read-only file system)", "full": "a build begins with 16 MiB at least"}[
+        trouble
+    ] in done.err
     assert "Traceback" not in done.out + done.err
     assert project.call("want", "list", "--all", "--json").out.strip() == "[]"

@@ -56,6 +56,10 @@ class Database(ABC):
         """Raises `NetworkFileSystem` where processes cannot share it."""
         return
 
+    def make_room(self) -> None:
+        """Give back to a full disk what is kept for the commands that free space (rule 10.8). No effect on a server."""
+        return
+
     @abstractmethod
     def connection(self) -> Connection:
         """This thread's own in a transaction; else any that is free."""

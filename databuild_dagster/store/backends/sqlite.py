@@ -26,6 +26,8 @@ from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
 from databuild_dagster.store.format import EVENTS
 
+#: What `make_room` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
+RESERVE_BYTES = 4 * 1024 * 1024
 _PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA cache_size = -16000",
@@ -71,7 +73,20 @@ class WriteLock:
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._local.pid = os.getpid()
+            _keep_reserve(self._local.descriptor)
         return int(self._local.descriptor)
+
+
+def _keep_reserve(descriptor: int) -> None:
+    """The file of the lock has no contents of its own, so it holds the reserve, unless the disk is nearly full."""
+    with suppress(OSError):
+        if os.fstat(descriptor).st_size < RESERVE_BYTES and _free_bytes(descriptor) > 4 * RESERVE_BYTES:
+            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
+
+
+def _free_bytes(descriptor: int) -> int:
+    disk = os.fstatvfs(descriptor)
+    return disk.f_bavail * disk.f_frsize
 
 
 class SqliteDatabase(Database):
@@ -92,6 +107,13 @@ class SqliteDatabase(Database):
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 self.raise_trouble(error)
+
+    def make_room(self) -> None:
+        if (path := self._lock.path) is None or not os.path.exists(path):
+            return
+        with open(path, "r+b") as file:
+            if _free_bytes(file.fileno()) < RESERVE_BYTES:
+                file.truncate(0)
 
     def check_place(self) -> None:
         if self.path is not None and (kind := network_file_system_of(os.path.dirname(self.path))) is not None:

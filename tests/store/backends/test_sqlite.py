@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,6 +18,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store import schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.backends.sqlite import RESERVE_BYTES
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import (
     BackupRefused,
@@ -388,3 +390,27 @@ def test_the_tables_are_those_of_the_schema(on_disk):
 
     assert found == {table.name for table in schema.metadata.sorted_tables}
     assert isinstance(on_disk.store._connection(), sqlite3.Connection)
+
+
+def test_the_reserve_is_given_back_to_a_full_disk_alone(tmp_path, monkeypatch):
+    """Rule 10.8: the file of the write lock holds it."""
+    lock = tmp_path / "databuild.db.lock"
+    store = open_store(f"sqlite:///{tmp_path}/databuild.db")
+
+    store.database.make_room()
+
+    assert lock.stat().st_blocks * 512 >= RESERVE_BYTES
+
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=RESERVE_BYTES // 4096 - 1, f_frsize=4096))
+    store.database.make_room()
+
+    assert lock.stat().st_size == 0
+    store.close()
+
+
+def test_a_disk_that_is_nearly_full_holds_no_reserve(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_bavail=RESERVE_BYTES // 1024, f_frsize=4096))
+
+    open_store(f"sqlite:///{tmp_path}/databuild.db").close()
+
+    assert (tmp_path / "databuild.db.lock").stat().st_size == 0
