@@ -727,6 +727,8 @@ GUARDS = (
         "    if not force and store.versions() != store.known_versions and",
         "    if False and",
         ("tests/engine/test_migrating.py",),
+    ),
+    Guard(
         "an error shows the secrets of its facts",
         "3.9",
         "model/errors.py",
