@@ -24,6 +24,7 @@ from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.places import Places
 from databuild_dagster.store.queries.events import Change
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -163,7 +164,7 @@ class Engine:
         now = self._now(head)
         work.seq = head.seq
         deciding = Deciding(work, now, self.new_id, self.catalog)
-        recording = _Recording(work, head.seq, now, command_id, actor)
+        recording = _Recording(work, self.store.places, now, command_id, actor)
         facts = decide(command, deciding)
         for _ in range(MAX_FOLLOW_UPS):
             for fact in facts:
@@ -198,9 +199,10 @@ class _TakenBack(Exception):
 class _Recording:
     """The events of one command as they are appended and folded."""
 
-    def __init__(self, work: UnitOfWork, seq: int, now: float, command_id: str, actor: str) -> None:
+    def __init__(self, work: UnitOfWork, places: Places, now: float, command_id: str, actor: str) -> None:
         self.work = work
-        self.seq = seq
+        self.places = places
+        self.seq = work.head.seq
         self.now = now
         self.command_id = command_id
         self.actor = actor
@@ -209,7 +211,9 @@ class _Recording:
     def record(self, fact: e.Fact) -> None:
         place = len(self.events)
         self.seq += 1
-        event = e.Event(self.seq, self.now, fact, log.event_command_id(self.command_id, place), self.actor)
+        event = e.Event(
+            self.seq, self.now, self.places.fact(fact), log.event_command_id(self.command_id, place), self.actor
+        )
         event = log.append(self.work.connection, event)
         fold(self.work, event)
         self.events.append(event)

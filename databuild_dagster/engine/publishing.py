@@ -30,7 +30,7 @@ class Publication(NamedTuple):
     dataset: str
     ref: Ref
     uuid: str
-    #: The path of its manifest; None for data outside of any warehouse.
+    #: The path of its manifest, as recorded until `publications` has it whole; None for data outside of any warehouse.
     manifest: str | None
     #: "complete", or "empty": on purpose without data.
     state: str
@@ -55,7 +55,11 @@ def published_by(event: e.Event) -> Iterator[Publication]:
 def publications(queries: Queries, after_seq: int, last_seq: int) -> list[Publication]:
     """The publications in a stretch of the log, without instances that were born with a downstream taint (rule 7.3)."""
     events = queries.events_named(PUBLISHING, after_seq, last_seq)
-    found = [publication for event in events for publication in published_by(event)]
+    found = [
+        publication._replace(manifest=queries.places.whole(publication.manifest))
+        for event in events
+        for publication in published_by(event)
+    ]
     never_seen = queries.tainted_at_birth(publication.uuid for publication in found)
     return [publication for publication in found if publication.uuid not in never_seen]
 

@@ -11,14 +11,19 @@ from enum import Enum
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
-#: and reasons to set aside.
-LOG_VERSION = 4
+#: and reasons to set aside; 5 paths relative to the home.
+LOG_VERSION = 5
+#: The first version of the log with paths relative to the home.
+FIRST_RELATIVE = 5
 #: Version of the projections; with another one the tables have to be computed again.
 PROJECTION_VERSION = 9
 
 PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.
 META, EVENTS = PREFIX + "meta", PREFIX + "events"
+
+#: The key in META of the homes that an older version's whole paths name, a list in JSON.
+FORMER_HOMES = "former_homes"
 
 #: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
 #: are left for the seq.

@@ -102,6 +102,7 @@ def as_it_was(store: Store, seq: int) -> Iterator[Store]:
     """
     with scratch_store() as then:
         fold_all(_events_up_to(store, seq), then, moves_at_once=MOVES_AT_ONCE, with_log=True)
+        then.places = store.places
         yield then
 
 

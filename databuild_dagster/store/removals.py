@@ -130,21 +130,21 @@ class Removals:
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.manifest_state = '{REMOVED}' AND i.cleared_at IS NULL ORDER BY i.id"""
-        return _STORED.rows(self._store.ask(sql))
+        return _STORED.rows(self._store.ask(sql), manifest_uri=self._store.places.whole)
 
     def outside(self) -> list[Stored]:
         """Instances whose files belong to another program."""
         sql = f"""
             SELECT {_STORED.columns} FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
             WHERE i.origin IS NOT NULL AND i.manifest_state = 'complete' ORDER BY i.id"""
-        return _STORED.rows(self._store.ask(sql))
+        return _STORED.rows(self._store.ask(sql), manifest_uri=self._store.places.whole)
 
     def assets(self) -> list[str]:
         """Every dataset that was ever registered, because the data of unregistered ones exists."""
         return [asset for (asset,) in self._store.ask(f"SELECT asset FROM {P}datasets ORDER BY asset")]
 
     def _removable(self, answer: list[tuple[Any, ...]]) -> list[Removable]:
-        instances = _FOUND.rows(answer)
+        instances = _FOUND.rows(answer, manifest_uri=self._store.places.whole)
         pointings: dict[int, list[tuple[int, int]]] = defaultdict(list)
         refs = Keys({found.ref_id for found in instances})
         for ref_id, seq, instance_id in sorted(self._store.ask(POINTINGS, (refs, refs))):

@@ -36,12 +36,16 @@ class Selection(Generic[T]):
         self._readers = [(place, reader) for place, reader in found if reader is not None]
         self._new: Callable[[Iterable[Any]], T] = partial(tuple.__new__, row_type)
 
-    def rows(self, answer: Sequence[tuple[Any, ...]]) -> list[T]:
-        """The rows of an answer. Raises `AssertionError` for other columns than these."""
+    def rows(self, answer: Sequence[tuple[Any, ...]], **readers: Reader) -> list[T]:
+        """The rows of an answer; `readers` read fields whose meaning depends on the store.
+
+        Raises `AssertionError` for other columns than these.
+        """
         if not answer:
             return []
         assert len(answer[0]) == len(self._places), f"{answer[0]} are not {list(self._places)}"
-        return list(map(self._row if self._readers else self._new, answer))
+        all_readers = [*self._readers, *((self._places[name], reader) for name, reader in readers.items())]
+        return list(map(partial(self._row, all_readers) if all_readers else self._new, answer))
 
     def by(self, answer: Sequence[tuple[Any, ...]]) -> list[tuple[Any, T]]:
         """Pairs of the key before the columns and the row: `SELECT key, {selection.columns} …`."""
@@ -51,9 +55,9 @@ class Selection(Generic[T]):
         """The places of some fields in a row of the database."""
         return [self._places[name] for name in names]
 
-    def _row(self, row: tuple[Any, ...]) -> T:
+    def _row(self, readers: Sequence[tuple[int, Reader]], row: tuple[Any, ...]) -> T:
         values = list(row)
-        for place, reader in self._readers:
+        for place, reader in readers:
             values[place] = reader(values[place])
         return self._new(values)
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
-from databuild_dagster.store.format import LOG_VERSION, META, PROJECTION_VERSION
+from databuild_dagster.store.format import FORMER_HOMES, LOG_VERSION, META, PROJECTION_VERSION
+from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: The versions of this code, as the database has them.
 _KNOWN = [str(LOG_VERSION), str(PROJECTION_VERSION)]
+_DESCRIBE = f"INSERT INTO {META} (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
 class Store:
@@ -31,6 +36,7 @@ class Store:
         #: The path of the file, for a database that is one.
         self.path = self.database.path
         self._check_projections = check_projections
+        self._meta: dict[str, str] = {}
         try:
             self._prepare()
         except BaseException as error:
@@ -45,6 +51,12 @@ class Store:
                 )
             self._create(connection)
         self._check_versions(self.versions())
+
+    @cached_property
+    def places(self) -> Places:
+        """The whole paths of recorded ones (rule 3.10)."""
+        home = None if self.path is None else os.path.dirname(self.path)
+        return Places(home, json.loads(self._meta.get(FORMER_HOMES, "[]")))
 
     def _check_versions(self, found: tuple[int, int]) -> None:
         """Raises `NewerStore`, and `OlderProjection` unless the store may be older."""
@@ -67,7 +79,7 @@ class Store:
     def _versions(self, connection: Connection) -> tuple[int, int] | None:
         if not self.database.has_table(connection, META):
             return None
-        found = dict(connection.execute(f"SELECT key, value FROM {META}").fetchall())
+        self._meta = found = dict(connection.execute(f"SELECT key, value FROM {META}").fetchall())
         return self._read_versions(found.get("log_version"), found.get("projection_version"))
 
     def _read_versions(self, log_version: str | None, tables_version: str | None) -> tuple[int, int]:
@@ -96,6 +108,14 @@ class Store:
 
     def _connection(self) -> Connection:
         return self.database.connection()
+
+    def describe(self, entries: Mapping[str, str]) -> None:
+        """Record facts about the store itself beside its versions."""
+        with self.writing() as work:
+            for entry in entries.items():
+                work.connection.execute(_DESCRIBE, entry)
+        self._meta |= entries
+        self.__dict__.pop("places", None)
 
     @contextmanager
     def writing(self) -> Iterator[UnitOfWork]:

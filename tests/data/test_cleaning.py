@@ -10,8 +10,6 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -19,138 +17,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.data.cleaning import Cleaner, Plan
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.events import Arrival, ManifestFact
-from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
-    FileEntry,
-    Manifest,
     ManifestState,
-    TableSchema,
-    UriType,
     file_paths,
-    missing_files,
     read_manifest,
-    write_manifest,
 )
 from tests.support.catalog import dataset
+from tests.support.homes import ASSETS, Home, a_home
 from tests.support.object_store import S3Server
 from tests.support.world import World
 
-ASSETS = ("a", "b")
 #: More steps than any clean-up of these has.
 MOST_STEPS = 400
-
-
-@dataclass
-class Home:
-    """A store and a warehouse, as a Dagster instance has them."""
-
-    world: World
-    warehouse: Warehouse
-
-    @property
-    def cleaner(self) -> Cleaner:
-        return Cleaner(self.world.engine, self.warehouse.root)
-
-    def store(self, ref: str, state: ManifestState = ManifestState.COMPLETE, *, manifest: bool = True) -> str:
-        """Write the files of the job run that builds a ref, before its report; the uuid."""
-        job_run = self.world.job_run(ref)
-        uuid = derive_partition_uuid(job_run, ref)
-        contents = f"rows of {uuid}".encode()
-        self.warehouse.storage.create_only(f"{self.warehouse.instance_dir(ref, uuid)}/part-0.parquet", contents)
-        if manifest:
-            write_manifest(self.warehouse, self.manifest_of(ref, uuid, job_run, state, len(contents)))
-        return uuid
-
-    def manifest_of(self, ref: str, uuid: str, job_run: str, state: ManifestState, size_bytes: int) -> Manifest:
-        return Manifest(
-            dataset=ref,
-            ref=ref,
-            instance_uuid=uuid,
-            job_run=job_run,
-            attempt=1,
-            state=state,
-            files=(FileEntry("part-0.parquet", size_bytes, 1, "sha256:0"),),
-            created_at=datetime.now(UTC),
-            schema=TableSchema(()),
-        )
-
-    def live(self, ref: str) -> str:
-        uuid = self.store(ref)
-        self.world.succeed(
-            ref, manifest=ManifestFact("complete", self.warehouse.manifest_path(ref, uuid), files=1, rows=1, bytes=50)
-        )
-        return uuid
-
-    def live_again(self, ref: str) -> str:
-        self.world.taint(ref)
-        return self.live(ref)
-
-    def failed(self, ref: str) -> str:
-        """As a check that does not pass leaves it."""
-        uuid = self.store(ref, ManifestState.PARTIAL)
-        self.world.fail(ref)
-        return uuid
-
-    def arrived(self, ref: str, path: str) -> str:
-        """A file of another program, listed in its place."""
-        job_run = self.world.ids()
-        uuid = derive_partition_uuid(job_run, ref)
-        size_bytes = os.path.getsize(path)
-        listed = Manifest(
-            **{
-                name: getattr(self.manifest_of(ref, uuid, job_run, ManifestState.COMPLETE, 0), name)
-                for name in Manifest.__struct_fields__
-                if name not in ("files", "uri_type")
-            },
-            uri_type=UriType.IDENTIFIER,
-            files=(FileEntry(path, size_bytes, 1, "sha256:0"),),
-        )
-        uri = write_manifest(self.warehouse, listed)
-        fact = ManifestFact("complete", uri, files=1, rows=1, bytes=size_bytes)
-        arrival = Arrival(job_run_id=job_run, ref=ref, origin=path, manifest=fact)
-        self.world.handle(c.ArriveLots(arrivals=(arrival,)))
-        return uuid
-
-    def gc(self, keep: int = 0, older_than_seconds: float = 0.0, *, tainted: bool = False) -> Plan:
-        return self.cleaner.plan_gc(keep=keep, older_than_seconds=older_than_seconds, tainted=tainted)
-
-    def files(self, ref: str, uuid: str) -> list[str]:
-        folder = Path(self.warehouse.instance_dir(ref, uuid))
-        return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-    def state_of(self, ref: str, uuid: str) -> ManifestState:
-        return read_manifest(self.warehouse, ref, uuid).state
-
-    def assert_sound(self) -> None:
-        """I7: what is live has one manifest, complete, and all its files; and the log folds to what is there."""
-        assert self.world.check() == []
-        for asset in ASSETS:
-            for live_instance in self.world.queries.live_instances(asset):
-                manifest = read_manifest(self.warehouse, asset, live_instance.uuid)
-                assert manifest.state is ManifestState.COMPLETE
-                assert missing_files(self.warehouse, manifest) == ()
-
-    def assert_nothing_is_half_gone(self) -> None:
-        """Either all of an instance is there, or its manifest says that nothing is."""
-        for asset in ASSETS:
-            for instance in self.world.queries.history(asset):
-                if instance.manifest_state == "removed":
-                    assert self.files(asset, instance.uuid) in (["manifest.json"], [])
-                elif instance.live_at is not None:
-                    assert len(self.files(asset, instance.uuid)) == 2
-
-
-def a_home(folder: Path, url: str = "sqlite://") -> Home:
-    return Home(World([dataset(name) for name in ASSETS], url=url), Warehouse(str(folder / "warehouse")))
 
 
 @pytest.fixture

@@ -48,6 +48,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
+PLACES = "tests/store/test_places.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
@@ -863,5 +864,13 @@ GUARDS = (
         "    @errors_without_secrets()\n",
         "",
         (f"{SECRETS}::test_an_error_that_leaves_a_sensor_holds_no_secret",),
+    ),
+    Guard(
+        "a copied home names the files of the original",
+        "3.10",
+        "engine/engine.py",
+        "self.places.fact(fact)",
+        "fact",
+        (PLACES,),
     ),
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from databuild_dagster.store.format import BITS
+from databuild_dagster.store.places import Places
 from databuild_dagster.store.store import Store
 
 #: The largest seq whose row ids fit into the database's integers.
@@ -41,6 +42,15 @@ class Asking:
     def url(self) -> str:
         """The url of the store."""
         return self._store.url
+
+    @property
+    def places(self) -> Places:
+        """The whole paths of recorded ones."""
+        return self._store.places
+
+    @property
+    def _whole(self) -> Callable[[str | None], str | None]:
+        return self._store.places.whole
 
     def _all(self, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
         return self._store.ask(sql, parameters)

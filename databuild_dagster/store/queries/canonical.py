@@ -129,10 +129,13 @@ _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: s
 class CanonicalQueries(Asking):
     """Canonical instances of refs."""
 
+    def _seen(self, answer: list[tuple[Any, ...]]) -> list[Canonical]:
+        return _NOW.rows(answer, manifest_uri=self._whole)
+
     def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """The canonical instance of every ref asked for (rules 4)."""
         answer = self._all(_CANONICAL + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
-        found = {canonical.ref: canonical for canonical in _NOW.rows(answer)}
+        found = {canonical.ref: canonical for canonical in self._seen(answer)}
         return {ref: found.get(ref) or Canonical(ref) for ref in refs}
 
     def states(self, refs: Iterable[Ref]) -> dict[Ref, InstanceState | None]:
@@ -204,12 +207,12 @@ class CanonicalQueries(Asking):
 
     def canonical_of_dataset(self, asset: str) -> list[Canonical]:
         """Every ref of a dataset that has an instance, ordered by ref."""
-        return _NOW.rows(self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset)))
+        return self._seen(self._all(_CANONICAL + OF_DATASET + "ORDER BY r.ref", *dataset_range(asset)))
 
     def newest_live(self, asset: str) -> Canonical | None:
         """The live instance of a dataset that was made last, one that has rows if there is any."""
         order = f"AND i.state = '{InstanceState.LIVE}' ORDER BY (coalesce(i.n_rows, 0) > 0) DESC, i.id DESC LIMIT 1"
-        return next(iter(_NOW.rows(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
+        return next(iter(self._seen(self._all(_CANONICAL + OF_DATASET + order, *dataset_range(asset)))), None)
 
     def canonical_at(self, refs: Sequence[Ref], seq: int) -> dict[Ref, Canonical]:
         """For every ref asked for, what its readers saw when `seq` was the last event (rule 3.2).
@@ -231,7 +234,8 @@ class CanonicalQueries(Asking):
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
         with self._store.reading() as connection:
-            found = _THEN.rows(connection.execute(_CANONICAL_AT.format(refs=refs), named).fetchall())
+            rows = connection.execute(_CANONICAL_AT.format(refs=refs), named).fetchall()
+            found = _THEN.rows(rows, manifest_uri=self._whole)
             if all(canonical.manifest_state != REMOVED for canonical in found):
                 return found
             # Removals are rare: the log has their times, instead of a column of every instance.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from databuild_dagster.model.events import JobRunStarted, MadeWith
 from databuild_dagster.model.refs import Ref, asset_of
@@ -83,11 +83,18 @@ _STATE_CHANGE = Selection(StateChange, "h", state="h.to_state", at="e.at")
 _KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id")
 
 
+#: Characters of a manifest's path below the folder of its dataset.
+_IN_DATASET = len("/data/instance=/manifest.json") + 36
+
+
 class InstanceQueries(Asking):
     """Instances, whether readers see them or not."""
 
+    def _instances(self, sql: str, *parameters: Any) -> list[Instance]:
+        return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._whole)
+
     def instance(self, uuid: str) -> Instance | None:
-        return next(iter(_INSTANCE.rows(self._all(_INSTANCES + "WHERE i.uuid = ?", uuid))), None)
+        return next(iter(self._instances(_INSTANCES + "WHERE i.uuid = ?", uuid)), None)
 
     def history(self, ref: Ref) -> list[Instance]:
         """Every instance of a ref, the oldest first (rule 4.2)."""
@@ -96,12 +103,12 @@ class InstanceQueries(Asking):
                 SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
                 UNION ALL SELECT p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
-        return _INSTANCE.rows(self._all(sql, ref))
+        return self._instances(sql, ref)
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""
         sql = f"{_INSTANCES} WHERE {OF_DATASET} AND r.canonical_id = i.id AND i.state = '{InstanceState.LIVE}' ORDER BY r.ref"
-        return _INSTANCE.rows(self._all(sql, *dataset_range(asset)))
+        return self._instances(sql, *dataset_range(asset))
 
     def removed(self, uuids: Iterable[str]) -> set[str]:
         """Those of these instances whose data was removed."""
@@ -137,12 +144,18 @@ class InstanceQueries(Asking):
 
     def dataset_folders(self) -> list[tuple[str, str]]:
         """(asset, folder of a warehouse) of all instances with manifests. Scans all instances."""
-        end = len("/data/instance=/manifest.json") + 36
         sql = f"""
-            SELECT substr(i.manifest_uri, 1, length(i.manifest_uri) - {end}) AS folder, min(r.ref)
-            FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE length(i.manifest_uri) > {end}
-            GROUP BY substr(i.manifest_uri, 1, length(i.manifest_uri) - {end})"""
-        return [(asset_of(ref), folder) for folder, ref in self._all(sql)]
+            SELECT substr(i.manifest_uri, 1, length(i.manifest_uri) - {_IN_DATASET}) AS folder, min(r.ref)
+            FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id WHERE length(i.manifest_uri) > {_IN_DATASET}
+            GROUP BY substr(i.manifest_uri, 1, length(i.manifest_uri) - {_IN_DATASET})"""
+        return [(asset_of(ref), str(self._whole(folder))) for folder, ref in self._all(sql)]
+
+    def recorded_manifests(self) -> list[str]:
+        """One path of a manifest for each folder of a dataset, as recorded. Scans all instances."""
+        sql = f"""
+            SELECT max(manifest_uri) FROM {PREFIX}instances WHERE length(manifest_uri) > {_IN_DATASET}
+            GROUP BY substr(manifest_uri, 1, length(manifest_uri) - {_IN_DATASET})"""
+        return [uri for (uri,) in self._all(sql)]
 
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """Those of these instances with an input that is tainted, or not canonical, by now (rule 4.6)."""
@@ -184,7 +197,7 @@ class InstanceQueries(Asking):
                 SELECT id FROM {PREFIX}instances WHERE uuid = ?
                 UNION SELECT x.input_id FROM made_of JOIN {PREFIX}instance_inputs x ON x.instance_id = made_of.id
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
-        return _INSTANCE.rows(self._all(sql, uuid))
+        return self._instances(sql, uuid)
 
     def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
         """The code, configuration and libraries of the launches that built instances.

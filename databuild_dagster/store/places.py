@@ -1,0 +1,68 @@
+"""Paths of manifests, recorded relative to the home that holds the store (rule 3.10).
+
+The home is the folder of the SQLite file. A copied or moved home then names its own files. Paths elsewhere, urls, and all
+paths of a PostgreSQL store are recorded whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from databuild_dagster.model.events import Arrival, Fact, JobRunSucceeded, LotArrived, OutputFact
+
+Output = TypeVar("Output", OutputFact, Arrival)
+
+
+class Places:
+    """Translates between recorded and whole paths.
+
+    `former` are the homes of an older version's log, which recorded whole paths: what was inside them is inside this home.
+    """
+
+    def __init__(self, home: str | None, former: Sequence[str] = ()) -> None:
+        self.home = home
+        self._inside = None if home is None else home.rstrip("/") + "/"
+        self._former = tuple(path.rstrip("/") + "/" for path in former)
+
+    def whole(self, uri: str | None) -> str | None:
+        """The path or url that is meant by a recorded one."""
+        if uri is None or self._inside is None:
+            return uri
+        if uri.startswith("/"):
+            for former in self._former:
+                if uri.startswith(former):
+                    return self._inside + uri[len(former) :]
+            return uri
+        return uri if "://" in uri else self._inside + uri
+
+    def recorded(self, uri: str) -> str:
+        """A whole path or url as the log keeps it."""
+        return uri[len(self._inside) :] if self._inside is not None and uri.startswith(self._inside) else uri
+
+    def holds(self, root: str) -> bool:
+        """Whether a folder is inside the home."""
+        return self._inside is not None and root.startswith(self._inside)
+
+    def fact(self, fact: Fact) -> Fact:
+        """A fact as the log keeps it: two types have manifests."""
+        match fact:
+            case JobRunSucceeded(runs=runs):
+                kept = tuple(
+                    msgspec.structs.replace(run, outputs=tuple(self._output(output) for output in run.outputs))
+                    for run in runs
+                )
+                return msgspec.structs.replace(fact, runs=kept)
+            case LotArrived(arrivals=arrivals):
+                return msgspec.structs.replace(fact, arrivals=tuple(self._output(arrival) for arrival in arrivals))
+        return fact
+
+    def _output(self, output: Output) -> Output:
+        manifest = output.manifest
+        if manifest is None or not self.holds(manifest.uri):
+            return output
+        return msgspec.structs.replace(
+            output, manifest=msgspec.structs.replace(manifest, uri=self.recorded(manifest.uri))
+        )
