@@ -661,8 +661,8 @@ GUARDS = (
         "one asset's due refs fill the look of a tick",
         "11.6",
         "store/queries/planning.py",
-        "(? + n - 1) / n AS size",
-        "? + n - n AS size",
+        "part = -(-most // max(1, min(len(with_due), MAX_PARTS)))",
+        "part = most",
         (DUE,),
     ),
     Guard(

@@ -166,8 +166,11 @@ class MemoryQueries:
         paused = self.paused([row.ref for row in self._rows(RefRow)], now)
         wholes = self.paused([row.asset for row in self._rows(DatasetRow)], now)
         asked -= {row.id for row in self._rows(DatasetRow) if row.asset in wholes}
-        marked = [row for row in self._rows(RefRow) if row.dataset_id in asked and row.n_open_wants and row.schedulable]
+        due_in_store = [row for row in self._rows(RefRow) if row.n_open_wants and row.schedulable]
+        marked = [row for row in due_in_store if row.dataset_id in asked]
         part = math.ceil(most / max(1, min(MAX_PARTS, len({row.dataset_id for row in marked}))))
+        if not skipped and len(due_in_store) <= most:
+            part = most + 1
         marked.sort(key=lambda row: (-row.priority, row.deadline, row.wanted_since, row.ref))
         found, n_before = [], Counter()
         for row in marked:

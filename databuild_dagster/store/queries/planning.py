@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from databuild_dagster.model.refs import Ref
@@ -18,7 +19,7 @@ from databuild_dagster.store.selection import Selection
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
 MAX_PARTS = 100
-#: Up to so many due refs are read as they come, because dividing them costs more than reading them (0.1 ms).
+#: Up to so many due refs of the datasets are read even if more than the limit are due in the store: it takes 0.1 ms.
 FEW = 100
 
 
@@ -40,15 +41,21 @@ def urgency(ref: DueRef) -> tuple[int, float, float, Ref]:
 
 
 class DueRefs(NamedTuple):
-    """The due refs of some datasets, the most urgent first, and how many of one dataset there can be among them."""
+    """The due refs of some datasets, the most urgent first."""
 
     refs: list[DueRef]
+    #: A dataset with fewer of them has no further ones.
     of_each: int
 
     @property
     def cut_off(self) -> set[int]:
         """The datasets that may have further due refs."""
-        return {id for id, n in Counter(ref.dataset_id for ref in self.refs).items() if n >= self.of_each}
+        if len(self.refs) < self.of_each:
+            return set()
+        return {id for id, n in Counter(map(_dataset_id, self.refs)).items() if n >= self.of_each}
+
+
+_dataset_id = attrgetter("dataset_id")
 
 
 class Need(NamedTuple):
@@ -95,9 +102,15 @@ class Wanted(NamedTuple):
     attempts: int = 0
 
 
-#: The due refs of a limit that each of n datasets gets.
-_PART = "(? + n - 1) / n AS size"
+#: As `urgency`, and as the index of due refs has them.
+_BY_URGENCY = "ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"
 _DUE = Selection(DueRef, "r")
+_ALL_DUE = f"""
+    SELECT {_DUE.columns} FROM {PREFIX}refs r
+    WHERE r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
+    AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ? LIMIT ?"""
+#: The refs of the store that are due, or will be after their backoff.
+_N_MARKED = f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}refs WHERE due = 1 LIMIT ?) x"
 _NEED = Selection(
     Need,
     "n",
@@ -122,39 +135,42 @@ class PlanningQueries(PauseQueries):
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
         """Refs that are due (rule 5.4) and not paused (rule 6.13), after the `skipped` most urgent ones of each dataset.
 
-        `most` is shared by the datasets that have due refs, in equal parts for up to `MAX_PARTS` of them. A dataset costs its
-        part, however many of its refs are due, because the index has them in this order.
+        If more than `most` are due in the store, it is shared by the datasets that have due refs, in equal parts for up to
+        `MAX_PARTS` of them. A dataset costs its part, however many of its refs are due, because the index has them in this order.
         """
         ids = Keys(dataset_ids)
-        if not skipped and (few := self._few_due(ids, now, min(most, FEW))) is not None:
-            return DueRefs(few, most)
+        if not skipped and (together := self._all_due(ids, now, most)) is not None:
+            return DueRefs(together, most + 1)
         sql = f"""
             WITH RECURSIVE with_due(id) AS (
                 SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1
                 UNION ALL SELECT (SELECT min(dataset_id) FROM {PREFIX}refs WHERE due = 1 AND dataset_id > with_due.id)
                 FROM with_due WHERE with_due.id IS NOT NULL
-            ), asked AS (SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?)) AND NOT EXISTS (
+            ) SELECT id FROM with_due WHERE id IN (SELECT value FROM json_each(?)) AND NOT EXISTS (
                 SELECT 1 FROM {PREFIX}pauses p
-                WHERE p.dataset_id = with_due.id AND p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
-            ), part AS (SELECT {_PART} FROM (
-                SELECT coalesce(nullif(count(*), 0), 1) AS n FROM (SELECT id FROM asked LIMIT {MAX_PARTS}) x) y)
-            SELECT (SELECT size FROM part), {_DUE.columns} FROM asked CROSS JOIN {PREFIX}refs r ON r.id IN (SELECT * FROM (
-                SELECT d.id FROM {PREFIX}refs d WHERE d.due = 1 AND d.dataset_id = asked.id
-                AND (d.retry_at IS NULL OR d.retry_at <= ?) AND d.wanted_until > ? AND NOT EXISTS (
-                    SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = d.ref AND p.ended_seq IS NULL AND p.until > ?)
-                ORDER BY d.priority DESC, d.deadline, d.wanted_since, d.ref LIMIT (SELECT size FROM part) OFFSET ?))
-            ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
-        found = _DUE.by(self._all(sql, ids, now, most, now, now, now, skipped))
-        return DueRefs([ref for _, ref in found], found[0][0] if found else most)
-
-    def _few_due(self, dataset_ids: Keys, now: float, most: int) -> list[DueRef] | None:
-        """All due refs of the datasets in the order of launches, or None if there are more than `most`."""
+                WHERE p.dataset_id = with_due.id AND p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)"""
+        with_due = Keys(id for (id,) in self._all(sql, ids, now))
+        part = -(-most // max(1, min(len(with_due), MAX_PARTS)))
         sql = f"""
-            SELECT {_DUE.columns} FROM {PREFIX}refs r
-            WHERE r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
-            AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ? LIMIT ?"""
-        refs = _DUE.rows(self._all(sql, dataset_ids, now, now, now, now, most + 1))
-        return sorted(refs, key=urgency) if len(refs) <= most else None
+            SELECT {_DUE.columns} FROM {PREFIX}datasets d CROSS JOIN {PREFIX}refs r ON r.id IN (SELECT * FROM (
+                SELECT r.id FROM {PREFIX}refs r WHERE r.due = 1 AND r.dataset_id = d.id AND {NOT_PAUSED}
+                AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ?
+                {_BY_URGENCY} LIMIT ? OFFSET ?))
+            WHERE d.id IN (SELECT value FROM json_each(?))"""
+        found = _DUE.rows(self._all(sql, now, now, now, now, part, skipped, with_due))
+        return DueRefs(sorted(found, key=urgency), part)
+
+    def _all_due(self, dataset_ids: Keys, now: float, most: int) -> list[DueRef] | None:
+        """All due refs of the datasets in the order of launches, or None if there may be more than `most`."""
+        few = min(most, FEW)
+        asked = (dataset_ids, now, now, now, now)
+        found = self._all(_ALL_DUE, *asked, few + 1)
+        if len(found) > few:
+            ((n_marked,),) = self._all(_N_MARKED, most + 1)
+            if n_marked > most:
+                return None
+            found = self._all(_ALL_DUE, *asked, most)
+        return sorted(_DUE.rows(found), key=urgency)
 
     def due_among(
         self, serving: Iterable[Ref], dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0
@@ -162,16 +178,14 @@ class PlanningQueries(PauseQueries):
         """The due refs among some refs and what they need, divided as those of `due_refs`. Reads no other due ref (rule 8.9)."""
         # The plus keeps SQLite from reading the index of all due refs.
         sql = f"""{SERVED}, due AS (
-                SELECT r.id, r.dataset_id, row_number() OVER (
-                    PARTITION BY r.dataset_id ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref) AS place
+                SELECT r.id, r.dataset_id, row_number() OVER (PARTITION BY r.dataset_id {_BY_URGENCY}) AS place
                 FROM served JOIN {PREFIX}refs r ON r.id = served.id
                 WHERE +r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {NOT_PAUSED}
                 AND (r.retry_at IS NULL OR r.retry_at <= ?) AND r.wanted_until > ?
-            ), part AS (SELECT {_PART} FROM (
+            ), part AS (SELECT (? + n - 1) / n AS size FROM (
                 SELECT coalesce(nullif(count(DISTINCT dataset_id), 0), 1) AS n FROM due) x)
             SELECT (SELECT size FROM part), {_DUE.columns} FROM due JOIN {PREFIX}refs r ON r.id = due.id
-            WHERE due.place > ? AND due.place <= ? + (SELECT size FROM part)
-            ORDER BY r.priority DESC, r.deadline, r.wanted_since, r.ref"""
+            WHERE due.place > ? AND due.place <= ? + (SELECT size FROM part) {_BY_URGENCY}"""
         asked = (Keys(serving), Keys(dataset_ids), now, now, now, now, most, skipped, skipped)
         found = _DUE.by(self._all(sql, *asked))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)

@@ -24,10 +24,11 @@ SERVED = f"""
     )"""
 
 
-#: With the time twice. The open pauses of whole datasets are few; those of refs are found by their key (rule 6.13).
-NOT_PAUSED = f"""r.dataset_id NOT IN (
+#: With the time twice. Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few;
+#: those of refs are found by their key (rule 6.13).
+NOT_PAUSED = f"""(NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ended_seq IS NULL) OR r.dataset_id NOT IN (
         SELECT p.dataset_id FROM {PREFIX}pauses p WHERE p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
-    AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > ?)"""
+    AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > ?))"""
 
 
 class Unserved(NamedTuple):
