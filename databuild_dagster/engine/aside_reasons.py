@@ -21,7 +21,6 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.set_aside import Subject, same_reason
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.heartbeats import Tries
-from databuild_dagster.store.queries.set_aside import Aside
 
 #: The question that a tick asks before it looks at single launches.
 OF_LAUNCHES = "the Dagster runs of open launches"
@@ -32,6 +31,8 @@ FIRST_PAUSE_SECONDS = 5.0
 MAX_PAUSE_SECONDS = 60.0
 #: Doublings until the longest pause.
 _MOST_DOUBLINGS = 4
+#: The kinds of subjects that a tick may leave untried.
+_RESTING = (Subject.REF, Subject.ARC)
 #: Lots and files of one landing folder.
 MAX_OF_FOLDER = 1_000
 
@@ -41,8 +42,7 @@ class AsideReasons:
 
     def __init__(self, engine: Engine, location: str, datasets: Mapping[int, DatasetSpec]) -> None:
         self._engine, self._location, self._datasets = engine, location, datasets
-        self._known: dict[str, Aside] = {aside.name: aside for aside in engine.queries.set_aside(location)}
-        self._tries: dict[str, Tries] = engine.heartbeats.tries(location) if self._known else {}
+        self._known = engine.queries.reasons(location)
         #: For the tick.
         self.aside = SetAside({} if self._is_new(datasets) else self._resting())
 
@@ -54,44 +54,39 @@ class AsideReasons:
         return before != datasets
 
     def _resting(self) -> dict[str, str]:
+        known, now = self._known, self._engine.clock()
         # A rest that ends later than any could was noted while the clock ran ahead.
-        now = self._engine.clock()
-        return {
-            name: known.reason
-            for name, known in self._known.items()
-            if known.kind in (Subject.REF, Subject.ARC)
-            and (tries := self._tries.get(name))
-            and now < tries.again_at <= now + MAX_PAUSE_SECONDS
-        }
+        names = self._engine.heartbeats.resting(self._location, now, now + MAX_PAUSE_SECONDS) if known else []
+        return {name: known[name][1] for name in names if name in known and known[name][0] in _RESTING}
 
     def record(self, actor: str) -> None:
         """Record the changes since the last tick, and note the tries of this one."""
         aside, known = self.aside, self._known
         tried = [name for name in aside if name not in aside.resting]
-        left = [before for name, before in known.items() if name not in aside and name not in aside.planned]
-        refs = [Ref(before.name) for before in left if before.kind is Subject.REF]
+        left = {name: kind for name, (kind, _) in known.items() if name not in aside and name not in aside.planned}
+        refs = [Ref(name) for name, kind in left.items() if kind is Subject.REF]
         due = self._engine.queries.marked_due(refs) if refs else set()
-        kept = {before.name for before in left if not self._is_over(before, due)}
-        ended = [name for name in known if name not in aside and name not in kept]
+        kept = {name for name, kind in left.items() if not self._is_over(kind, name, due)}
+        ended = sorted(name for name in known if name not in aside and name not in kept)
         found = {name: (aside.kinds.get(name, Subject.REF), aside[name]) for name in tried}
         _record(self._engine, self._location, known, found, ended, actor)
         if tried or ended:
             self._engine.heartbeats.note_tries(self._location, self._after(tried), ended)
 
-    def _is_over(self, before: Aside, due: set[Ref]) -> bool:
+    def _is_over(self, kind: Subject, name: str, due: set[Ref]) -> bool:
         """Whether a subject that this tick neither planned nor set aside is set aside no longer."""
-        match before.kind:
+        match kind:
             case Subject.REF:
                 # A tick may look at some due refs only.
-                return before.name not in due
+                return name not in due
             case Subject.LAUNCH:
                 return OF_LAUNCHES not in self.aside
             case Subject.LOT | Subject.FILE:
                 # The arrival sensor of its boundary tries it.
-                return asset_of(Ref(before.name)) not in self._boundaries
+                return asset_of(Ref(name)) not in self._boundaries
             case Subject.ARC | Subject.WANT | Subject.JOB_RUN | Subject.QUESTION:
                 return True
-        assert_never(before.kind)
+        assert_never(kind)
 
     @cached_property
     def _boundaries(self) -> set[str]:
@@ -99,8 +94,9 @@ class AsideReasons:
         return {spec.asset for spec in specs if (spec.kind, spec.location) == (DatasetKind.BOUNDARY, self._location)}
 
     def _after(self, tried: Iterable[str]) -> list[Tries]:
+        noted = self._engine.heartbeats.tries(self._location) if self._known else {}
         now = self._engine.clock()
-        numbers = {name: 1 + (self._tries[name].n if name in self._tries else 0) for name in tried}
+        numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in tried}
         return [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
 
 
@@ -121,7 +117,7 @@ def record_files(
     found |= {f"{boundary.asset}@{one_line(path, None)}": (Subject.FILE, files[path]) for path in sorted(files)}
     found = dict(list(found.items())[:MAX_OF_FOLDER])
     of_boundary = engine.queries.set_aside_of_boundary(boundary.asset)
-    known = {aside.name: aside for aside in of_boundary if aside.location == boundary.location}
+    known = {aside.name: (aside.kind, aside.reason) for aside in of_boundary if aside.location == boundary.location}
     ended = [name for name in known if name not in found] if is_whole else []
     _record(engine, boundary.location, known, found, ended, actor)
 
@@ -129,7 +125,7 @@ def record_files(
 def _record(
     engine: Engine,
     location: str,
-    known: Mapping[str, Aside],
+    known: Mapping[str, tuple[Subject, str]],
     found: Mapping[str, tuple[Subject, str]],
     ended: Iterable[str],
     actor: str,
@@ -137,10 +133,10 @@ def _record(
     """One event of the reasons found that are not the known ones, and of those that ended."""
     changes: dict[tuple[Subject, str | None], list[str]] = {}
     for name, (kind, why) in found.items():
-        if name not in known or not same_reason(known[name].reason, why):
+        if name not in known or not same_reason(known[name][1], why):
             changes.setdefault((kind, why), []).append(name)
     for name in ended:
-        changes.setdefault((known[name].kind, None), []).append(name)
+        changes.setdefault((known[name][0], None), []).append(name)
     if changes:
         facts = tuple(AsideFact(kind=kind, names=tuple(names), reason=why) for (kind, why), names in changes.items())
         engine.handle(c.ChangeSetAside(location=location, changes=facts), actor=actor)

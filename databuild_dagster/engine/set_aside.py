@@ -60,9 +60,10 @@ class SetAside(dict[str, str]):
 
     def rests(self, name: str) -> bool:
         """Whether this tick does not try it; if so, it is set aside for its last reason."""
-        if name in self.resting:
-            self[name] = self.resting[name]
-        return name in self.resting
+        why = self.resting.get(name)
+        if why is not None:
+            self[name] = why
+        return why is not None
 
     def in_parts(
         self,

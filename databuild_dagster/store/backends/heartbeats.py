@@ -15,7 +15,7 @@ from fcntl import LOCK_EX, flock
 from typing import NamedTuple
 
 from databuild_dagster.model.logs import logger
-from databuild_dagster.store.backends.base import Connection, Database
+from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS, TRIES, TRY_COLUMNS
@@ -32,12 +32,15 @@ _NOTE_SESSION = (
 _READ_SESSIONS = f"SELECT dagster_run_id, address, holder, at FROM {SESSIONS} ORDER BY at"
 _FORGET_SESSION = f"DELETE FROM {SESSIONS} WHERE dagster_run_id = ? AND address = ?"
 
-_NOTE_TRY = (
+_NOTE_FIRST_TRY = (
     f"INSERT INTO {TRIES} (location, name, n, at, again_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT (location, name) "
     "DO UPDATE SET n = excluded.n, at = excluded.at, again_at = excluded.again_at"
 )
 _READ_TRIES = f"SELECT name, n, at, again_at FROM {TRIES} WHERE location = ?"
-_FORGET_TRY = f"DELETE FROM {TRIES} WHERE location = ? AND name = ?"
+_READ_RESTING = f"SELECT name FROM {TRIES} WHERE location = ? AND again_at > ? AND again_at <= ?"
+_OF_NAMES = "WHERE location = ? AND name IN (SELECT value FROM json_each(?))"
+_NOTE_TRIES = f"UPDATE {TRIES} SET n = ?, at = ?, again_at = ? {_OF_NAMES}"
+_FORGET_TRIES = f"DELETE FROM {TRIES} {_OF_NAMES}"
 
 _CREATE = f"CREATE TABLE IF NOT EXISTS {HEARTBEATS} {HEARTBEAT_COLUMNS} WITHOUT ROWID"
 _CREATE_SESSIONS = f"CREATE TABLE IF NOT EXISTS {SESSIONS} {SESSION_COLUMNS} WITHOUT ROWID"
@@ -129,11 +132,24 @@ class Heartbeats:
         with self._place.aside() as connection:
             return {row[0]: Tries(*row) for row in connection.execute(_READ_TRIES, (location,))}
 
+    def resting(self, location: str, now: float, until: float) -> list[str]:
+        """The subjects of a location whose next try is after `now`, and not after `until`. Each tick reads them."""
+        with self._place.aside() as connection:
+            return [name for (name,) in connection.execute(_READ_RESTING, (location, now, until))]
+
     def note_tries(self, location: str, tries: Iterable[Tries], forgotten: Iterable[str] = ()) -> None:
         """Record tries of a location, and delete those of subjects that are planned again."""
+        again: dict[tuple[int, float, float], list[str]] = {}
+        for one in tries:
+            again.setdefault((one.n, one.at, one.again_at), []).append(one.name)
         with self._place.aside() as connection:
-            connection.executemany(_NOTE_TRY, [(location, *one) for one in tries])
-            connection.executemany(_FORGET_TRY, [(location, name) for name in forgotten])
+            for numbers, names in again.items():
+                if numbers[0] == 1:
+                    connection.executemany(_NOTE_FIRST_TRY, [(location, name, *numbers) for name in names])
+                else:
+                    # Many refs mostly begin to raise together, and a statement for each takes ten times as long.
+                    connection.execute(_NOTE_TRIES, (*numbers, location, Keys(names)))
+            connection.execute(_FORGET_TRIES, (location, Keys(forgotten)))
 
 
 class FileAside:

@@ -25,18 +25,22 @@ class Aside(NamedTuple):
 
 _ASIDE = Selection(Aside, "s")
 _FROM = f"FROM {PREFIX}set_aside s WHERE s.reason IS NOT NULL"
+#: By the index of those that are set aside now.
+_NOW = "AND s.name > ''"
+_SUBJECTS = {subject.value: subject for subject in Subject}
 
 
 class AsideQueries(Asking):
     """Subjects that are set aside."""
 
-    def set_aside(self, location: str | None = None) -> list[Aside]:
-        """All, or those of a location, the oldest first."""
-        # By the index of those that are set aside now.
-        sql = f"""
-            SELECT {_ASIDE.columns} {_FROM} AND s.name > '' AND (CAST(? AS TEXT) IS NULL OR s.location = ?)
-            ORDER BY s.since, s.name"""
-        return _ASIDE.rows(self._all(sql, location, location))
+    def set_aside(self) -> list[Aside]:
+        """All, the oldest first."""
+        return _ASIDE.rows(self._all(f"SELECT {_ASIDE.columns} {_FROM} {_NOW} ORDER BY s.since, s.name"))
+
+    def reasons(self, location: str) -> dict[str, tuple[Subject, str]]:
+        """The kind and the reason of each subject of a location, by name. Each tick reads them."""
+        sql = f"SELECT s.name, s.kind, s.reason {_FROM} {_NOW} AND s.location = ?"
+        return {name: (_SUBJECTS[kind], reason) for name, kind, reason in self._all(sql, location)}
 
     def set_aside_of_boundary(self, asset: str) -> list[Aside]:
         """Its lots, and the files for no lot, by name."""

@@ -432,7 +432,7 @@ def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
     """Rule 11.7"""
 
     def aside():
-        return {(aside.kind.value, Path(aside.name).name) for aside in place.engine.queries.set_aside("tests")}
+        return {(aside.kind.value, Path(aside.name).name) for aside in place.engine.queries.set_aside()}
 
     def damage(name):
         (place.landing / name).write_bytes(b"PAR1")
