@@ -285,6 +285,16 @@ def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(make_wo
     assert world.state("a@1") is _I.BUILDING
 
 
+def test_a_learned_input_whose_wants_are_past_their_ttl_is_not_about_to_be_built(world):
+    """Rules 5.4, 6.3: no tick builds it, also before one has recorded the end of its wants."""
+    world.taint("b")
+    assert [need.ref for need in world.queries.learned_inputs(["a"], world.clock.now)] == ["b"]
+
+    world.clock.turn(c.DEFAULT_TTL_SECONDS)
+
+    assert world.queries.learned_inputs(["a"], world.clock.now) == []
+
+
 def test_of_a_launch_only_those_wait_that_learned_something(make_world):
     """Rules 6.3, 11.2"""
     days = ["1", "2", "3"]

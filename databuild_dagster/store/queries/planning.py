@@ -196,12 +196,12 @@ class PlanningQueries(PauseQueries):
         return {ref for (ref,) in self._all(sql, Keys(refs))}
 
     def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
-        """Missing refs of the last dep miss of each ref that are due or leased by now (rule 6.3)."""
+        """Missing refs of the last dep miss of each ref that are leased now, or due now or later (rule 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
             JOIN {PREFIX}missing m ON m.instance_id = i.id JOIN {PREFIX}refs n ON n.id = m.ref_id
-            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 OR n.state IN {one_of(LEASED)})"""
-        return _NEED.rows(self._all(sql, now, now, Keys(refs)))
+            WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 AND n.wanted_until > ? OR n.state IN {one_of(LEASED)})"""
+        return _NEED.rows(self._all(sql, now, now, Keys(refs), now))
 
     def waited_for(self, refs: Iterable[Ref], now: float) -> list[Need]:
         """The refs for which UpstreamBuilding refs wait, directly or through others."""
