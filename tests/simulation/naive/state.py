@@ -60,7 +60,12 @@ class NaiveWant:
     refs: tuple[str, ...]
     is_derivative: bool = False
     fail_fast: bool = False
+    priority: int = 0
+    created_at: float = 0.0
     expires_at: float = NEVER
+    deadline: float = NEVER
+    #: Its missed deadline was recorded.
+    is_late: bool = False
     was_met: bool = False
     state: WantState = WantState.NEW
     #: The wants that it is kept for.
@@ -72,6 +77,15 @@ class NaiveWant:
     @property
     def is_open(self) -> bool:
         return self.state in OPEN_WANTS
+
+    def acts(self, now: float) -> bool:
+        """It is open, and within its TTL."""
+        return self.is_open and now < self.expires_at
+
+
+def urgency_of(wants: list[NaiveWant]) -> tuple[int, float]:
+    """The highest priority, negative, and the earliest deadline: the smaller, the more urgent."""
+    return -max(want.priority for want in wants), min(want.deadline for want in wants)
 
 
 class Naive:
@@ -100,12 +114,19 @@ class Naive:
         return self.refs[ref].state in LEASED
 
     def is_wanted(self, ref: str) -> bool:
-        return any(want.is_open and ref in want.refs for want in self.wants)
+        return bool(self.open_wants(ref))
+
+    def open_wants(self, ref: str) -> list[NaiveWant]:
+        return [want for want in self.wants if want.is_open and ref in want.refs]
+
+    def is_wanted_now(self, ref: str) -> bool:
+        """Whether an open want of a ref is within its TTL."""
+        return any(want.acts(self.now) for want in self.open_wants(ref))
 
     def is_coming(self, ref: str) -> bool:
         """Whether a ref is being built or, perhaps later, about to be."""
         is_open = self.refs[ref].state in (None, _I.TAINTED, _I.UP_FOR_RETRY)
-        return self.is_leased(ref) or (is_open and self.is_wanted(ref))
+        return self.is_leased(ref) or (is_open and self.is_wanted_now(ref))
 
     def is_missed(self, ref: str) -> bool:
         """Whether a waiting ref with an open want misses it."""
@@ -114,15 +135,19 @@ class Naive:
             for other, row in self.refs.items()
         )
 
-    def due(self) -> set[str]:
-        """Rules 4.5, 5.4, 6.13"""
-        return {
+    def due(self) -> list[str]:
+        """The due refs (rules 4.5, 5.4, 6.13), the most urgent first (rule 11.1)."""
+        due = [
             ref
             for ref, row in self.refs.items()
             if (row.state in (None, _I.TAINTED) or (row.state is _I.UP_FOR_RETRY and row.retry_at <= self.now))
-            and self.is_wanted(ref)
+            and self.is_wanted_now(ref)
             and not self.is_paused(ref)
-        }
+        ]
+        return sorted(due, key=lambda ref: (*urgency_of(self.open_wants(ref)), self._wanted_since(ref), ref))
+
+    def _wanted_since(self, ref: str) -> float:
+        return min(want.created_at for want in self.open_wants(ref))
 
     # Job runs and what they build
 
@@ -146,5 +171,5 @@ class Naive:
         return [self.refs[output] for output in self.refs[ref].run.outputs]
 
     def is_needed(self, ref: str) -> bool:
-        """Whether an output of the job run of a ref is wanted (rule 6.10)."""
-        return any(self.is_wanted(output) for output in self.refs[ref].run.outputs)
+        """Whether an output of the job run of a ref is wanted, or missed by a waiting ref that is (rule 6.10)."""
+        return any(self.is_wanted(output) or self.is_missed(output) for output in self.refs[ref].run.outputs)

@@ -37,7 +37,12 @@ def taint(naive: Naive, refs: tuple[str, ...], taint: str, *, downstream: bool) 
 def _open_wants(naive: Naive, ref: str) -> None:
     """Rule 5.3"""
     for want in naive.wants:
-        if want.state is WantState.SUCCESSFUL and ref in want.refs and not want.kept_for:
+        if (
+            want.state is WantState.SUCCESSFUL
+            and ref in want.refs
+            and naive.now < want.expires_at
+            and not want.kept_for
+        ):
             want.state, want.was_met = WantState.IDLE, True
 
 

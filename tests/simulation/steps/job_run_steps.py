@@ -40,7 +40,7 @@ class JobRunSteps(WantSteps):
 
     @rule(at=which)
     def start_what_is_due(self, at):
-        if due := sorted(self.naive.due()):
+        if due := self.naive.due():
             self.start(due[at % len(due)])
 
     @rule(ref=a_ref, read=st.lists(a_ref, max_size=2, unique=True))
@@ -95,6 +95,6 @@ class JobRunSteps(WantSteps):
             self.both(command, job_runs.cancel_job_run(self.naive, ref, keep_wants=keep_wants, fail_missed=fail_missed))
 
     def build(self, ref, read=()):
-        self.want((ref,), False)
+        self.want((ref,))
         self.start(ref)
         self.succeed(ref, read)

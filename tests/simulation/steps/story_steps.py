@@ -9,6 +9,7 @@ from databuild_dagster.model.states import InstanceState
 
 from .compared import REFS, a_ref, some_outputs, which
 from .job_run_steps import JobRunSteps
+from .want_steps import an_urgency
 
 _WAITS = InstanceState.UPSTREAM_BUILDING
 
@@ -21,7 +22,7 @@ class StorySteps(JobRunSteps):
         """A pipeline on a machine that dies again and again."""
         for _ in range(times):
             for ref in refs:
-                self.want((ref,), False)
+                self.want((ref,))
             self.launch(refs, begins, together)
             if fails:
                 self.fail(refs[0], "transient")
@@ -37,7 +38,7 @@ class StorySteps(JobRunSteps):
     def want_and_end_together(self, refs, at, end):
         """Common for a job with several outputs, and rare among single commands."""
         for ref in refs:
-            self.want((ref,), False)
+            self.want((ref,))
         self.start_together(refs, True)
         if end == "miss":
             self.miss(refs[0], at, True, at % 4 > 0)
@@ -53,15 +54,15 @@ class StorySteps(JobRunSteps):
         """The first output has failed before, alone."""
         for outputs in [refs[:1]] * times + [refs]:
             for ref in outputs:
-                self.want((ref,), False)
+                self.want((ref,))
             self.start_together(outputs, True)
             self.fail(refs[0], "transient")
             self.time_passes(10.0)
 
-    @rule(ref=st.sampled_from(REFS[2:]), at=which, fail_fast=st.booleans())
-    def want_and_miss(self, ref, at, fail_fast):
+    @rule(ref=st.sampled_from(REFS[2:]), at=which, fail_fast=st.booleans(), urgency=an_urgency)
+    def want_and_miss(self, ref, at, fail_fast, urgency):
         """Common in a pipeline, and rare among single commands."""
-        self.want((ref,), fail_fast)
+        self.want((ref,), fail_fast, urgency)
         self.start(ref)
         self.miss(ref, at, True)
 
@@ -69,14 +70,14 @@ class StorySteps(JobRunSteps):
     def wait_for_each_other(self, refs, at):
         """The last dep miss closes a cycle, and perhaps a second one."""
         for ref, item in zip(refs, (*refs[1:], refs[0]), strict=True):
-            self.want((ref,), False)
+            self.want((ref,))
             self.start(ref)
             self.miss_exactly(ref, {ref: tuple(dict.fromkeys((item, REFS[at % len(REFS)])))})
 
     @rule(at=which)
     def fail_what_is_waited_for(self, at):
         missing = {item for row in self.naive.refs.values() if row.state is _WAITS for item in row.missing}
-        if due := sorted(missing & self.naive.due()):
+        if due := sorted(missing & set(self.naive.due())):
             self.start(due[at % len(due)])
             self.fail(due[at % len(due)], "hard")
 
@@ -87,14 +88,26 @@ class StorySteps(JobRunSteps):
             self.start(refs[at % len(refs)], at % 2 == 0)
             self.cancel_job_run(refs[at % len(refs)], how)
 
+    @rule(refs=st.lists(a_ref, min_size=2, max_size=3, unique=True), begins=st.booleans(), terminate=st.booleans())
+    def cancel_the_want_of_what_is_waited_for(self, refs, begins, terminate):
+        """The first ref misses the others, which are built together and wanted for themselves."""
+        waiting, *outputs = refs
+        for ref in refs:
+            self.want((ref,))
+        self.start(waiting)
+        self.miss_exactly(waiting, {waiting: tuple(outputs)})
+        self.start_together(tuple(outputs), begins)
+        for at in range(len(outputs)):
+            self.cancel(len(self.wants) - 1 - at, terminate)
+
     @rule(refs=st.lists(a_ref, min_size=2, max_size=4, unique=True), begins=st.booleans(), by_another=st.booleans())
     def cancel_where_some_outputs_are_waited_for(self, refs, begins, by_another):
         """The first ref waits for the second, which is built together with the others."""
         waiting, *outputs = refs
-        self.want((waiting,), False)
+        self.want((waiting,))
         self.start(waiting)
         self.miss_exactly(waiting, {waiting: (outputs[0],)})
         for output in outputs[1:]:
-            self.want((output, waiting) if by_another else (output,), False)
+            self.want((output, waiting) if by_another else (output,))
         self.start_together(tuple(outputs), begins)
         self.cancel_job_run(outputs[0], "by a person")

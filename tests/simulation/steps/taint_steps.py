@@ -53,7 +53,7 @@ class TaintSteps(JobRunSteps):
         first, second, third = refs
         self.build(first)
         self.build(second, (first,))
-        self.want((third,), False)
+        self.want((third,))
         self.start(third)
         if while_it_runs:
             self.taint((first,), True)
@@ -71,7 +71,7 @@ class TaintSteps(JobRunSteps):
         """Common, and rare among single commands."""
         for _ in range(2):
             self.taint((ref,))
-            self.want((ref,), False)
+            self.want((ref,))
             self.start(ref)
             self.succeed(ref)
         self.revert(ref, at)
