@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate linearize mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ quick: $(READY) ## the tests that need neither Spark nor other processes
 
 simulate: $(READY) ## storms over the engine in virtual time (SEEDS=10000, FIRST=0 for the first of them)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --first $(FIRST)
+
+linearize: $(READY) ## concurrent clients, kills and freezes: is the history linearizable? (ARGS="--database postgres")
+	$(BIN)/python -m tests.service $(ARGS)
 
 mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)
