@@ -54,6 +54,7 @@ class Rows(DistributedOperation[dict[str, int]]):
         for _ in range(30_000):
             if not (HERE / "hold-job").exists():
                 break
+            context.check()
             threading.Event().wait(0.01)
         else:
             raise TimeoutError("hold-job was not removed within 300 s")
