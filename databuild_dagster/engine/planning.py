@@ -200,14 +200,15 @@ def plan_due(
     if not look.refs:
         return plan
     siblings = [] if this.serving is None else _due_siblings(this, datasets, look.refs, now)
-    due, inputs = plannable(engine, datasets, look.refs + siblings, aside)
+    found = plannable(engine, datasets, look.refs + siblings, aside)
+    due, inputs = found
     foreign = {spec.asset for spec in known.values() if spec.kind.is_foreign}
     if foreign:
         refs = [ref.ref for ref in due if datasets[ref.dataset_id].asset in foreign]
         _observe(this, refs, plan, aside)
         inputs_of_due = dict.fromkeys(chain.from_iterable(inputs.values()))
         _observe(this, [ref for ref in inputs_of_due if asset_of(ref) in foreign], plan, aside)
-    states = engine.queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
+    due, states = found.with_states(engine, aside)
     if plan.observed:
         return plan
     missing = missing_inputs(due, inputs, states)

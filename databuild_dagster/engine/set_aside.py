@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -17,6 +18,7 @@ from databuild_dagster.model.errors import IllegalMove, MissingRow
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, one_line, utf8
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.store.queries.planning import DueRef
@@ -108,6 +110,17 @@ class Plannable(NamedTuple):
 
     due: list[DueRef]
     inputs: Mapping[Ref, tuple[Ref, ...]]
+
+    def with_states(self, engine: Engine, aside: SetAside) -> tuple[list[DueRef], dict[Ref, InstanceState | None]]:
+        """The states of the inputs, and the due refs without those that have a live input whose row is missing (rule 3.5)."""
+        states, damaged = engine.queries.input_states(dict.fromkeys(chain.from_iterable(self.inputs.values())))
+        if not damaged:
+            return self.due, states
+        for ref in self.due:
+            lost = next((need for need in self.inputs[ref.ref] if need in damaged), None)
+            if lost is not None:
+                aside.because_of(damaged[lost], ref.ref)
+        return [ref for ref in self.due if ref.ref not in aside], states
 
 
 def plannable(engine: Engine, datasets: Mapping[int, DatasetSpec], due: list[DueRef], aside: SetAside) -> Plannable:

@@ -312,6 +312,26 @@ def test_a_missing_row_sets_one_ref_of_a_launch_aside_until_log_rebuild_mends_it
     assert world.queries.set_aside() == []
 
 
+def test_a_live_input_whose_row_is_missing_sets_aside_what_needs_it(make_world):
+    """Rule 3.5: its launch would run, and its dep miss be refused."""
+    world = make_world(dataset("a"), dataset("b", "a"), dataset("c", "d"), dataset("d"))
+    world.live("a", "d")
+    uuid = world.uuid("a")
+    world.want("b", "c")
+    remove_row(world, "instances", "uuid", uuid)
+
+    report = Orchestrator(world).tick()
+
+    why = report.set_aside["b"]
+    assert why.startswith("MissingRow: Impossible at seq ")
+    assert f"a in state Live refers to instance {uuid} of a, which is missing: its last state was Live" in why
+    assert (list(report.set_aside), world.states("b", "c")) == (["b"], [None, BUILDING])
+    assert any(why in cause.why for cause in explain(world.engine, "b").causes)
+    rebuild(world.store)
+    assert Orchestrator(world).tick().set_aside == {}
+    assert world.state("b") is BUILDING
+
+
 def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):
     """Rule 3.5"""
     world = make_world(dataset("a"), dataset("b"), dataset("c"))

@@ -170,6 +170,14 @@ GUARDS = (
         (SET_ASIDE,),
     ),
     Guard(
+        "a ref whose live input has no row is launched",
+        "3.5",
+        "engine/set_aside.py",
+        "        if not damaged:\n",
+        "        if True:\n",
+        (SET_ASIDE,),
+    ),
+    Guard(
         "check_build_coordination builds a ref that backs off",
         "8.1",
         "bindings/reading/lookups.py",

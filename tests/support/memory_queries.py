@@ -11,6 +11,7 @@ from typing import Any
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import spec_of
+from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.rows import (
@@ -80,6 +81,9 @@ class MemoryQueries:
 
     def states(self, refs: Iterable[str]) -> dict[str, InstanceState | None]:
         return {ref: seen.state for ref, seen in self.canonical(list(refs)).items()}
+
+    def input_states(self, refs: Iterable[str]) -> tuple[dict[str, InstanceState | None], dict[str, MissingRow]]:
+        return self.states(refs), {}
 
     def missing_of(self, uuid: str) -> tuple[str, ...]:
         instance = self._rows(InstanceRow).by_key[uuid]

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NamedTuple, assert_never
 
 from databuild_dagster.engine.due import built_here
@@ -294,9 +293,9 @@ class _Following:
             limits = self._limits(location)
             datasets = built_here(self._queries.datasets(location), location)
             due = self._queries.due_refs(datasets, self._now, limits.due_refs).refs
-            due, inputs = plannable(self._engine, datasets, due, self._aside)
-            states = self._queries.states(dict.fromkeys(chain.from_iterable(inputs.values())))
-            missing = missing_inputs(due, inputs, states)
+            found = plannable(self._engine, datasets, due, self._aside)
+            due, states = found.with_states(self._engine, self._aside)
+            missing = missing_inputs(due, found.inputs, states)
             room = RoomLeft.within(limits, self._queries.open_launches(), location, 0)
             self._levels[location] = decide_level(
                 self._engine, datasets, due, missing, room, self._now, self._aside

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
@@ -14,6 +15,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.work.missing_rows import missing_row
 
 
 class Canonical(NamedTuple):
@@ -146,6 +148,24 @@ class CanonicalQueries(Asking):
         sql = f"SELECT ref, state FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         found = dict(self._all(sql, Keys(wanted)))
         return {ref: _STATES[found.get(ref)] for ref in wanted}
+
+    def input_states(self, refs: Iterable[Ref]) -> tuple[dict[Ref, InstanceState | None], dict[Ref, MissingRow]]:
+        """As `states`, and the live refs among these whose instance is missing in a damaged store (rule 3.5)."""
+        wanted = list(refs)
+        if not wanted:
+            return {}, {}
+        sql = f"""
+            SELECT r.ref, r.state, CASE WHEN i.id IS NULL AND r.state = '{InstanceState.LIVE}' THEN r.canonical_id END
+            FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        rows = self._all(sql, Keys(wanted))
+        found = {row[0]: row[1] for row in rows}
+        damaged = {row[0]: self._missing_instance(row[2]) for row in rows if row[2] is not None}
+        return {ref: _STATES[found.get(ref)] for ref in wanted}, damaged
+
+    def _missing_instance(self, row_id: int) -> MissingRow:
+        with self._store.reading() as connection:
+            return missing_row(connection, "instances", row_id)
 
     def failed_upstream_of(self, refs: Iterable[Ref]) -> list[Ref]:
         """The UpstreamFailed refs among these, and those that failed because of these (rule 6.6)."""

@@ -43,6 +43,7 @@ ASKED = [
     ("what is recorded of a dataset", lambda world: world.queries.recorded_of_dataset("a")),
     ("the newest want of refs", lambda world: world.queries.last_wants(["a", "d"])),
     ("what was learned", lambda world: world.queries.learned_inputs(["a", "c"], world.clock.now)),
+    ("the states of inputs", lambda world: world.queries.input_states(["a", "d"])),
     ("what waiting refs wait for", lambda world: world.queries.waited_for(["a"], world.clock.now)),
     ("what of some refs is due", lambda world: world.queries.due_among(["a"], [1], world.clock.now, 5)),
     ("what of a request is not live", lambda world: world.queries.unserved(world.open_wants("a")[0].request_id)),
