@@ -90,9 +90,10 @@ class DeployedDataset(NamedTuple):
 def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     """Load the locations, tell the store of them, and find the one that has the asset.
 
-    Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`.
+    Raises `CannotLoad`, `UnknownAsset`, `NotLoaded`, `RootOfAnother`.
     """
     from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+    from databuild_dagster.data.ownership import Ownership
     from databuild_dagster.warehouse.layout import Warehouse
 
     instance = the_instance()
@@ -103,6 +104,7 @@ def deployed_dataset(asset: str, where: Where) -> DeployedDataset:
     for location in locations:
         if location.deployment is not None and location.deployment.location == dataset.location:
             root = location.deployment.warehouse or warehouse_of(instance)
+            Ownership(engine.store).claim(Warehouse(root))
             return DeployedDataset(engine, instance, dataset, Warehouse(root), location.deployment)
     raise NotLoaded(asset=asset, location=dataset.location)
 

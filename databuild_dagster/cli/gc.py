@@ -19,6 +19,7 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.store.queries.queries import Queries
 
+TAKE_OVER = "`databuild log take-over` shows them, and takes them over after a move, a restore or an import."
 WEEK_SECONDS = 7 * 24 * 3600.0
 
 
@@ -138,6 +139,7 @@ def _as_json(plan: Plan, done: Done | None, *, orphans: bool) -> dict[str, objec
         ],
         "unfinished": [instance.uuid for instance in unfinished],
         "unfinished_refs": [instance.ref for instance in unfinished],
+        "roots": [{"root": root, "own": why is None, "why": why} for root, why in plan.roots.items()],
         "kept": [instance._asdict() for instance in [*plan.kept, *(done.kept if done is not None else ())]],
         "failed": [{"what": what, "why": why} for what, why in (done.failed if done is not None else ())],
         "files": sum(instance.files for instance in gone.going) + sum(leftover.files for leftover in going_leftovers),
@@ -170,6 +172,14 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
     for what, why in done.failed if done is not None else ():
         click.echo(f"Not removed: {what}, for {why} The next clean-up tries again.", err=True)
     total = f"{count(len(going), 'instance')}, {_bytes(going, leftovers):,} bytes"
+    if done is None:
+        for root, why_not in plan.roots.items():
+            if why_not is not None:
+                click.echo(f"Left alone: {root}; {why_not}.")
+            elif not plan.is_empty:
+                click.echo(f"Warehouse: {root}")
+    if any(plan.roots.values()):
+        click.echo(f"Roots that this build state does not own are left alone; {TAKE_OVER}")
     if done is not None:
         click.echo(f"Removed {total}.")
     elif not plan.is_empty:

@@ -195,6 +195,38 @@ def backup(file: str, as_json: bool) -> None:
     answer({"file": file, "events": n_events}, f"Copied {count(n_events, 'event')} to {file}.", as_json=as_json)
 
 
+@click.command("take-over")
+@click.argument("roots", nargs=-1, metavar="[ROOT]...")
+@click.option("--yes", is_flag=True, help="Do it. Without --yes nothing is changed, only shown.")
+@common
+def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Make this store the owner of its warehouses.
+
+    After a move, a restore or an import. Gives the build state a new id, and writes it into the markers of its warehouses
+    outside the home. The original, if there is one, may not build there or remove data there from then on. ROOT names a further
+    warehouse, or one inside another home.
+    """
+    from databuild_dagster.data import ownership
+    from databuild_dagster.data.orphan_files import warehouses_of
+    from databuild_dagster.warehouse.layout import Warehouse
+
+    store, named = the_store(), [Warehouse(root) for root in roots]
+    warehouses = dict.fromkeys([*warehouses_of(Queries(store), the_warehouse()), *named])
+    identity, do = store.identity(), ownership.take_over if yes else ownership.plan_take_over
+    found = do(store, warehouses, {warehouse.root for warehouse in named})
+    if as_json:
+        roots_found = [taken._asdict() for taken in found]
+        emit({"done": yes, "place": identity.here, "recorded_place": identity.place, "roots": roots_found})
+        return
+    click.echo(f"This build state is {identity.here}; recorded: {identity.place or 'nothing, by an older version'}.")
+    for taken in found:
+        before = taken.before or "no build state"
+        click.echo(f"{taken.root}: {f'marked for {before}' if taken.why_not is None else taken.why_not}.")
+    click.echo(
+        "Taken over." if yes else "Nothing was done; --yes gives it a new id, and marks these warehouses for it."
+    )
+
+
 @click.command()
 @common
 def states(as_json: bool) -> None:

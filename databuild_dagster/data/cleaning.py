@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage, warehouses_of
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
@@ -68,6 +69,8 @@ class Plan:
     leftovers: list[Unlisted] = field(default_factory=list)
     #: Instances whose removal was begun and not ended.
     unfinished: list[Stored] = field(default_factory=list)
+    #: Each root, and why this store must leave it alone; None where it owns the root (rule 3.11).
+    roots: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -94,15 +97,16 @@ class Cleaner:
         self._engine = engine
         self._default = warehouse
         self._removals = Removals(engine.store)
+        self._ownership = Ownership(engine.store)
 
     # Files of failed attempts
 
     def plan_clean(self, scope: Collection[str] = ()) -> Plan:
         """The files of attempts that never became live, of these datasets and refs or of all. Raises `UnknownAsset`."""
         scope, assets = frozenset(scope), self._assets_of(scope)
-        plan = Plan(unfinished=self._unfinished(scope))
+        plan = self._new_plan(scope)
         seen = {stored.uuid for stored in plan.unfinished}
-        for warehouse in self._warehouses:
+        for warehouse in self._own(self._warehouses):
             stored = find_stored(warehouse, assets)
             known = self._removals.of_uuids(folder.uuid for folder in stored.folders)
             remains = WarehouseRemains(self._engine, warehouse.root)
@@ -122,9 +126,26 @@ class Cleaner:
                 now = self._engine.clock()
                 unlisted = unlisted_storage(self._engine.queries, warehouse, now, stored._replace(folders=odd))
                 staged = list(_staged_by_the_dead(self._engine, warehouse, remains))
-                plan.leftovers += staged
-                plan.leftovers += _leftovers(unlisted, known, handled | {leftover.path for leftover in staged})
+                leftovers = staged
+                leftovers += _leftovers(unlisted, known, handled | {leftover.path for leftover in staged})
+                # A restored log does not know the instances since its backup.
+                plan.leftovers += [left for left in leftovers if not (left.is_orphan and self._ownership.is_copy)]
         return plan
+
+    def _new_plan(self, scope: Collection[str], *, tainted: bool = False) -> Plan:
+        """A plan with the roots, and with the unfinished removals in those that the store owns."""
+        self._ownership = Ownership(self._engine.store)
+        roots = {warehouse.root: self._ownership.why_not(warehouse) for warehouse in self._warehouses}
+        unfinished = [stored for stored in self._unfinished(scope) if self._own(self._places_of(stored))]
+        return Plan(tainted=tainted, unfinished=unfinished, roots=roots)
+
+    def _own(self, warehouses: Iterable[Warehouse]) -> list[Warehouse]:
+        return [warehouse for warehouse in warehouses if self._ownership.why_not(warehouse) is None]
+
+    def _places_of(self, stored: Stored) -> list[Warehouse]:
+        """The warehouses that may have the files of an instance."""
+        uri = stored.manifest_uri
+        return self._warehouses if uri is None else [Warehouse.of_manifest(uri, asset_of(stored.ref))]
 
     def _take_in(
         self, plan: Plan, found: Removable, folder: Folder, warehouse: Warehouse, remains: WarehouseRemains
@@ -157,7 +178,7 @@ class Cleaner:
         that readers saw within `older_than_seconds`. With `tainted` also tainted instances without a successor. Raises
         `UnknownAsset`."""
         scope, assets = frozenset(scope), self._assets_of(scope)
-        plan = Plan(tainted=tainted, unfinished=self._unfinished(scope))
+        plan = self._new_plan(scope, tainted=tainted)
         now = self._engine.clock()
         for asset in assets:
             for ref, instances in groupby(self._removals.of_dataset(asset), key=lambda found: found.ref):
@@ -179,6 +200,9 @@ class Cleaner:
                     if why is None:
                         assert found.manifest_uri is not None, "or it would be kept"
                         place = Warehouse.of_manifest(found.manifest_uri, asset)
+                        if (why_not := self._ownership.why_not(place)) is not None:
+                            why = f"this build state does not own {place.root}: {why_not}"
+                    if why is None:
                         reason = reason_of(held)
                         plan.going.append(Going(found.uuid, found.ref, reason, found.files, found.bytes, place))
                     else:
@@ -213,19 +237,24 @@ class Cleaner:
         done = Done()
         # On a full disk, the log of the removals needs room first.
         self._engine.store.database.make_room()
+        # Another store may have taken over since the plan.
+        self._ownership = Ownership(self._engine.store)
         self._finish(plan.unfinished, done)
         for reason in Reason:
             of_reason = [going for going in plan.going if going.reason is reason]
             for start in range(0, len(of_reason), MAX_AT_ONCE):
                 self._remove(of_reason[start : start + MAX_AT_ONCE], reason, plan.tainted, done)
         for leftover in plan.leftovers:
-            if leftover.is_orphan and not orphans:
+            if leftover.is_orphan and (not orphans or self._ownership.is_copy):
                 continue
             if _succeeds(leftover.path, partial(_remove_leftover, leftover), done):
                 done.leftovers.append(leftover)
         return done
 
     def _remove(self, some: Sequence[Going], reason: Reason, tainted: bool, done: Done) -> None:
+        some = [going for going in some if self._own([going.warehouse])]
+        if not some:
+            return
         uuids = tuple(going.uuid for going in some)
         command = RemoveManifests(uuids=uuids, reason=reason.value, tainted=tainted)
         events = self._engine.handle(command, actor=this_user()).events
@@ -247,9 +276,8 @@ class Cleaner:
             done.finished += gone
 
     def _take_away(self, stored: Stored) -> None:
-        asset, uri = asset_of(stored.ref), stored.manifest_uri
-        for warehouse in self._warehouses if uri is None else [Warehouse.of_manifest(uri, asset)]:
-            take_away(warehouse, asset, stored.uuid)
+        for warehouse in self._own(self._places_of(stored)):
+            take_away(warehouse, asset_of(stored.ref), stored.uuid)
 
     def _record_end(self, uuids: Iterable[str]) -> None:
         if gone := tuple(uuids):

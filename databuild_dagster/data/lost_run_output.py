@@ -10,6 +10,7 @@ from itertools import islice, takewhile
 
 import msgspec
 
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
@@ -128,8 +129,10 @@ class WarehouseRemains:
         self._warehouse = Warehouse(warehouse)
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
-        """The success of each job run whose outputs are all complete."""
-        found = []
+        """The success of each job run whose outputs are all complete; none in a root that the store does not own."""
+        found: list[RunSuccess] = []
+        if not job_runs or not self._is_own():
+            return found
         for run in job_runs:
             outputs = [self._output(run.id, ref) for ref in run.refs]
             if outputs and all(output is not None for output in outputs):
@@ -144,7 +147,7 @@ class WarehouseRemains:
         """
         queries = self._engine.queries
         folders, lost = self._warehouse.staging_dirs(), list(lost)
-        if not folders and not lost:
+        if not (folders or lost) or not self._is_own():
             return []
         named = queries.job_runs_named(folders)
         seen_to = []
@@ -170,6 +173,9 @@ class WarehouseRemains:
                 continue
             seen_to.append(launch_id)
         return seen_to
+
+    def _is_own(self) -> bool:
+        return Ownership(self._engine.store).why_not(self._warehouse) is None
 
     def is_over(self, launch_id: str, runs: Sequence[JobRunView]) -> bool:
         """Whether no process can be working on the launch."""

@@ -22,6 +22,8 @@ PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.
 META, EVENTS = PREFIX + "meta", PREFIX + "events"
 
+#: The keys in META of the store's id, and of the place where that was given to it (rule 3.11).
+STORE_ID, PLACE = "store_id", "place"
 #: The key in META of the homes that an older version's whole paths name, a list in JSON.
 FORMER_HOMES = "former_homes"
 

@@ -7,19 +7,38 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
-from databuild_dagster.store.format import FORMER_HOMES, LOG_VERSION, META, PROJECTION_VERSION
+from databuild_dagster.store.format import FORMER_HOMES, LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: The versions of this code, as the database has them.
 _KNOWN = [str(LOG_VERSION), str(PROJECTION_VERSION)]
 _DESCRIBE = f"INSERT INTO {META} (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
+
+class Identity(NamedTuple):
+    """A store among its copies (rule 3.11)."""
+
+    #: None for a store of an older version.
+    id: str | None
+    #: The place where the id was given to it.
+    place: str | None
+    #: The place of the database that is open; None where no other process can open it.
+    here: str | None
+
+    @property
+    def is_in_place(self) -> bool:
+        return self.place == self.here
+
+
+def new_store_id() -> str:
+    return os.urandom(16).hex()
 
 
 class Store:
@@ -97,10 +116,12 @@ class Store:
             if self._versions(connection) is None:
                 for statement in self.database.ddl():
                     connection.execute(statement)
-                versions = {"log_version": LOG_VERSION, "projection_version": PROJECTION_VERSION}
+                entries: dict[str, int | str] = {"log_version": LOG_VERSION, "projection_version": PROJECTION_VERSION}
+                if (here := self.database.whereabouts(connection)) is not None:
+                    entries |= {STORE_ID: new_store_id(), PLACE: here}
                 connection.executemany(
                     f"INSERT INTO {META} (key, value) VALUES (?, ?)",
-                    [(key, str(value)) for key, value in versions.items()],
+                    [(key, str(value)) for key, value in entries.items()],
                 )
             self.database.commit(connection)
         finally:
@@ -108,6 +129,12 @@ class Store:
 
     def _connection(self) -> Connection:
         return self.database.connection()
+
+    def identity(self) -> Identity:
+        """The id of the store, the place where it was given, and the place of the open database."""
+        with self.reading() as connection:
+            found = dict(connection.execute(f"SELECT key, value FROM {META}").fetchall())
+            return Identity(found.get(STORE_ID), found.get(PLACE), self.database.whereabouts(connection))
 
     def describe(self, entries: Mapping[str, str]) -> None:
         """Record facts about the store itself beside its versions."""

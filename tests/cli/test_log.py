@@ -1,7 +1,11 @@
-"""`databuild log backup`: a sound copy of the build state while it is in use (rules 3)."""
+"""`databuild log backup` and `log take-over`: copies of the build state, and the one that owns the warehouses (rules 3)."""
+
+from pathlib import Path
 
 from databuild_dagster.store.check import check
 from databuild_dagster.store.store import open_store
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.marker import marker_of
 from tests.cli.conftest import Project
 
 
@@ -17,3 +21,20 @@ def test_a_backup_is_a_sound_copy_and_never_replaces_a_file(known_project: Proje
     assert again.err == f"Error: The build state cannot be copied to {file}: File exists. " + (
         "Name a new file in a folder that you can write to.\n"
     )
+
+
+def test_a_take_over_shows_the_place_first_and_gives_a_new_id_with_yes(known_project: Project, tmp_path: Path) -> None:
+    """Rule 3.11"""
+    store, root = open_store(f"sqlite:///{known_project.home}/databuild.db"), str(tmp_path / "bucket")
+    before = store.identity()
+
+    shown = known_project.ask("log", "take-over", root)
+    unchanged = store.identity()
+    done = known_project.ask("log", "take-over", root, "--yes")
+
+    after = store.identity()
+    assert shown["roots"] == done["roots"] == [{"root": root, "before": None, "why_not": None}]
+    assert unchanged == before
+    assert (done["done"], done["place"], done["recorded_place"]) == (True, before.here, before.place)
+    assert after.id != before.id
+    assert marker_of(Warehouse(root)) == (after.id, after.here)

@@ -49,6 +49,7 @@ MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 PLACES = "tests/store/test_places.py"
+OWNERSHIP = "tests/data/test_ownership.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
@@ -880,5 +881,45 @@ GUARDS = (
         "self.places.fact(fact)",
         "fact",
         (PLACES,),
+    ),
+    Guard(
+        "gc and clean remove files in a warehouse that another store owns",
+        "3.11",
+        "data/cleaning.py",
+        "return [warehouse for warehouse in warehouses if self._ownership.why_not(warehouse) is None]",
+        "return list(warehouses)",
+        (OWNERSHIP,),
+    ),
+    Guard(
+        "gc plans the removal of data in a warehouse that another store owns",
+        "3.11",
+        "data/cleaning.py",
+        "if (why_not := self._ownership.why_not(place)) is not None:",
+        "if (why_not := None) is not None:",
+        (OWNERSHIP,),
+    ),
+    Guard(
+        "a copy removes what its lost job runs left in the original's warehouse",
+        "3.11",
+        "data/lost_run_output.py",
+        "if not (folders or lost) or not self._is_own():",
+        "if not (folders or lost):",
+        (OWNERSHIP,),
+    ),
+    Guard(
+        "a copy builds into the warehouse of the original",
+        "3.11",
+        "data/ownership.py",
+        "        if why is not None:\n            raise RootOfAnother(root=warehouse.root, why=why)\n",
+        "",
+        (OWNERSHIP,),
+    ),
+    Guard(
+        "a restored log takes newer instances for orphans",
+        "3.11",
+        "data/cleaning.py",
+        "plan.leftovers += [left for left in leftovers if not (left.is_orphan and self._ownership.is_copy)]",
+        "plan.leftovers += leftovers",
+        (OWNERSHIP,),
     ),
 )

@@ -3,41 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
+from tests.support.homes import Homes, homes
 
-from databuild_dagster.warehouse.layout import Warehouse
-from tests.support.catalog import dataset
-from tests.support.homes import ASSETS, Home
-from tests.support.world import World
-
-
-class Homes:
-    """Homes that a test makes, copies and moves."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def opened(self, folder: Path, root: str | None = None, *, first_id: int = 1) -> Home:
-        world = World([dataset(name) for name in ASSETS], url=f"sqlite:///{folder}/databuild.db", first_id=first_id)
-        home = Home(world, Warehouse(root or str(folder / "warehouse")))
-        self._stack.callback(world.close)
-        self._stack.callback(lambda: folder.exists() and home.assert_sound())
-        return home
-
-    def copied(self, folder: Path, into: Path, root: str | None = None) -> Home:
-        shutil.copytree(folder, into)
-        return self.opened(into, root, first_id=100_000)
-
-
-@pytest.fixture
-def homes() -> Iterator[Homes]:
-    with ExitStack() as stack:
-        yield Homes(stack)
-
+__all__ = ["homes"]
 
 # Roots inside the home
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from databuild_dagster.store.errors import NewerStore, OlderProjection
@@ -34,3 +36,34 @@ def test_an_open_store_refuses_to_write_into_the_tables_of_an_older_version(worl
 
     world.set_meta("projection_version", PROJECTION_VERSION)
     world.want("a")
+
+
+def test_a_store_has_an_id_and_the_place_where_it_was_made(make_world, shared_url):
+    """Rule 3.11"""
+    world = make_world(url=shared_url)
+
+    identity = world.store.identity()
+
+    assert len(str(identity.id)) == 32
+    assert identity.is_in_place
+    assert ("inode" in identity.here) is (world.store.path is not None)
+
+
+@pytest.mark.databases("postgres")
+def test_the_place_of_a_database_on_a_server_names_server_database_and_schema(make_world, shared_url):
+    """Rule 3.11: a restored snapshot keeps the identifier of its system."""
+    here = make_world(url=shared_url).store.identity().here
+
+    assert re.fullmatch(r"database \S+, schema \S+ of \S+:\d+, system \d+", here)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_backup_is_not_in_the_place_of_its_original(make_world, tmp_path):
+    """Rule 3.11"""
+    world = make_world(url=f"sqlite:///{tmp_path}/databuild.db")
+    world.store.database.backup(f"{tmp_path}/copy.db")
+
+    copy = make_world(url=f"sqlite:///{tmp_path}/copy.db").store.identity()
+
+    assert copy.id == world.store.identity().id
+    assert not copy.is_in_place

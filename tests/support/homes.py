@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+import pytest
 
 from databuild_dagster.data.cleaning import Cleaner, Plan
 from databuild_dagster.model import commands as c
@@ -131,3 +136,31 @@ class Home:
 
 def a_home(folder: Path, url: str = "sqlite://") -> Home:
     return Home(World([dataset(name) for name in ASSETS], url=url), Warehouse(str(folder / "warehouse")))
+
+
+class Homes:
+    """Homes that a test makes, copies and moves."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def opened(self, folder: Path, root: str | None = None, *, first_id: int = 1) -> Home:
+        url = f"sqlite:///{folder}/databuild.db"
+        home = self.of(url, root or str(folder / "warehouse"), first_id=first_id)
+        self._stack.callback(lambda: folder.exists() and home.assert_sound())
+        return home
+
+    def of(self, url: str, root: str, *, first_id: int = 1) -> Home:
+        world = World([dataset(name) for name in ASSETS], url=url, first_id=first_id)
+        self._stack.callback(world.close)
+        return Home(world, Warehouse(root))
+
+    def copied(self, folder: Path, into: Path, root: str | None = None) -> Home:
+        shutil.copytree(folder, into)
+        return self.opened(into, root, first_id=100_000)
+
+
+@pytest.fixture
+def homes() -> Iterator[Homes]:
+    with ExitStack() as stack:
+        yield Homes(stack)

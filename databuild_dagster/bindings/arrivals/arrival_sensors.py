@@ -21,6 +21,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.boundaries import Boundary, boundary_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.wording import counted, few_of
@@ -84,6 +85,7 @@ def look_once(
     register(engine, deployment.location, datasets, building=[asset], is_asked=False)
     (dataset,) = (spec for spec in datasets if spec.asset == asset)
     warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
+    Ownership(engine.store).claim(warehouse)
     watcher = engine.memory.of(
         (Watcher, asset, dataset.partitions, boundary), lambda: Watcher(engine, instance, dataset, warehouse, boundary)
     )

@@ -12,6 +12,7 @@ from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
@@ -30,7 +31,8 @@ def prepare_machine(
     """Check that this machine can build these refs and their inputs, and open Spark while wants are recorded.
 
     `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
-    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull` or `StorageTrouble`.
+    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble` or
+    `RootOfAnother`.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
@@ -46,7 +48,9 @@ def prepare_machine(
             and (body := body_of(assets_def)) is not None
         ]
         if bodies:
-            Warehouse(location.deployment.warehouse or warehouse_of(instance)).check_usable()
+            warehouse = Warehouse(location.deployment.warehouse or warehouse_of(instance))
+            warehouse.check_usable()
+            Ownership(engine_for(instance).store).claim(warehouse)
         if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
             check_startable(spark.settings_at(instance.root_directory))
             to_open.append(spark)

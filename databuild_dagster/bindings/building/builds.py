@@ -16,6 +16,7 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMis
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.data.lost_run_output import adopt, adoptable
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import OutputFact
@@ -81,6 +82,7 @@ class Builder:
         try:
             # The launch's tag stops all calls of the launch, also from other processes; the job run's tag stops this
             # one.
+            self._claim_warehouse()
             with self._frames.spark.interruptible(self._tools.launch_id, left[0].id):
                 attempt = self._call(call, inputs)
         except DepMiss as miss:
@@ -89,6 +91,10 @@ class Builder:
             attempt = self._error(call, error)
         assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
         return Attempt((*results, *attempt.results), attempt.again)
+
+    def _claim_warehouse(self) -> None:
+        """Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
+        Ownership(engine_for(self._context.instance).store).claim(self._frames.warehouse)
 
     def _adopted(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> Built | None:
         """The output of the job run before, if that was lost after it had finished and a build would repeat it (rule 6.9).
@@ -100,6 +106,7 @@ class Builder:
         queries, warehouse = engine_for(self._context.instance).queries, self._frames.warehouse
         found, outputs = [], []
         try:
+            self._claim_warehouse()
             for ref in run.refs:
                 version = self._tools.datasets[asset_of(ref)].code_version
                 found.append(adoptable(queries, warehouse, run.id, ref, inputs[ref].uuids, version))

@@ -65,6 +65,10 @@ class Database(ABC):
         """This thread's own in a transaction; else any that is free."""
 
     @abstractmethod
+    def whereabouts(self, connection: Connection) -> str | None:
+        """The place of the database, which a copy does not share; None where no other process can open it."""
+
+    @abstractmethod
     def has_table(self, connection: Connection, name: str) -> bool: ...
 
     @abstractmethod

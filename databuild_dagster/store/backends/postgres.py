@@ -86,6 +86,9 @@ UNION ALL SELECT 'trigger', tgname::text FROM pg_trigger
 WHERE tgrelid = (
     SELECT oid FROM pg_class WHERE relname = 'databuild_events' AND relnamespace = to_regnamespace(current_schema()))
   AND tgenabled <> 'D' AND NOT tgisinternal"""
+_WHERE = "SELECT system_identifier::text, current_database()::text, current_schema()::text FROM pg_control_system()"
+#: PostgreSQL's own.
+_PORT = 5432
 _HAS_TABLE = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = ?"
 _COLUMNS = (
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = current_schema() AND table_name = ?"
@@ -224,6 +227,8 @@ class PostgresDatabase(Database):
         self.place = without_secrets(parsed.render_as_string(hide_password=True))
         self._parameters = _parameters_of(parsed)
         _keep_secret(self._parameters)
+        named = self._parameters
+        self._address = f"{named.get('host') or 'localhost'}:{named.get('port') or _PORT}"
         self._local = threading.local()
         self._free: list[PostgresConnection] = []
         self._pid = os.getpid()
@@ -261,6 +266,11 @@ class PostgresDatabase(Database):
             self._free, self._local, self._pid = [], threading.local(), os.getpid()
 
     # Transactions
+
+    def whereabouts(self, connection: Connection) -> str | None:
+        """With the server's address, because a restored snapshot keeps the identifier of its system."""
+        system, database, schema = connection.execute(_WHERE).fetchone()
+        return f"database {database}, schema {schema} of {self._address}, system {system}"
 
     def has_table(self, connection: Connection, name: str) -> bool:
         """In the schema of the lock, because another one on the search path may have another log."""

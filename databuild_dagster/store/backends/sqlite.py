@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import connected
 from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
-from databuild_dagster.store.format import EVENTS
+from databuild_dagster.store.format import EVENTS, META, PLACE
 
 #: What `make_room` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
 RESERVE_BYTES = 4 * 1024 * 1024
@@ -33,6 +34,11 @@ _PRAGMAS = (
     "PRAGMA cache_size = -16000",
     "PRAGMA foreign_keys = OFF",
 )
+
+#: Gives containers of one host, which share the file, one name.
+HOST_VARIABLE = "DATABUILD_HOST"
+#: The place that a backup has until it takes over.
+_A_BACKUP = "a backup"
 
 # A state is stored as its text. Without an adapter sqlite3 searches for one with every state.
 for _states in (InstanceState, JobRunState, WantState):
@@ -129,6 +135,12 @@ class SqliteDatabase(Database):
             self._local.pid = os.getpid()
         connection: sqlite3.Connection = self._local.connection
         return connection
+
+    def whereabouts(self, connection: Connection) -> str | None:
+        """Not the device, which a restart of the machine may change."""
+        if self.path is None:
+            return None
+        return f"inode {os.stat(self.path).st_ino} on {os.environ.get(HOST_VARIABLE) or socket.gethostname()}"
 
     def has_table(self, connection: Connection, name: str) -> bool:
         return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
@@ -239,6 +251,9 @@ class SqliteDatabase(Database):
             with closing(_connect(self.path)) as ours, closing(sqlite3.connect(path)) as copy:
                 # All pages in one step: a step reads one state of a WAL database, and holds up no writer.
                 ours.backup(copy)
+                # A restored copy is not the original, even where it has the original's inode.
+                copy.execute(f"UPDATE {META} SET value = ? WHERE key = ?", (_A_BACKUP, PLACE))
+                copy.commit()
                 (n_events,) = copy.execute(f"SELECT count(*) FROM {EVENTS}").fetchone()
                 return int(n_events)
         except BaseException as error:

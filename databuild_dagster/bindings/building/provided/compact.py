@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from databuild_dagster.bindings.building.operation_context import OperationContext
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.read_plan import DataRemoved, NotOurs
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.operations.seen import Completion
@@ -70,6 +71,7 @@ class Compact(DistributedOperation[CompactArg]):
 
     def _compact(self, arg: CompactArg, manifest: Manifest, job: OperationContext) -> None:
         uuid = derive_partition_uuid(job.token, manifest.ref)
+        Ownership(job.engine.store).claim(job.warehouse)
         with job.folder() as folder:
             compacted = compact_instance(
                 job.spark, job.warehouse, manifest, folder, uuid=uuid, job_run=job.token, target_bytes=arg.target_bytes

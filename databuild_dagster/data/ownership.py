@@ -1,0 +1,143 @@
+"""The roots that a store owns, and those that it must leave alone (rule 3.11).
+
+A root inside the home is the home's own. Any other root has a marker with the id and the place of one store. A copy of the
+store has its id and another place; it removes nothing there until `take_over` gives it an id of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from pathlib import PurePath
+from typing import NamedTuple
+
+from databuild_dagster.data.home import DATABASE_NAME
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.store.format import PLACE, STORE_ID
+from databuild_dagster.store.store import Identity, Store, new_store_id
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.marker import Marker, make_marker, marker_of, replace_marker
+from databuild_dagster.warehouse.storage import protocol_of
+
+
+class RootOfAnother(Refused):
+    """The warehouse {root} does not belong to this build state: {why}."""
+
+    hint = (
+        "Give this build state a warehouse of its own. If it is to own this one, after a move, a restore or an import: "
+        "`databuild log take-over`. Containers of one host that share a home need one name in DATABUILD_HOST."
+    )
+
+
+class Ownership:
+    """The roots of one store, at one moment: create it again for another look."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._found: dict[str, str | None] = {}
+
+    @cached_property
+    def identity(self) -> Identity:
+        return self._store.identity()
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the store was copied, moved or restored, and has not taken over since."""
+        return self.identity.id is not None and not self.identity.is_in_place
+
+    def why_not(self, warehouse: Warehouse) -> str | None:
+        """Why the store does not own a root; None if it does. Raises `DiskTrouble`, `StorageTrouble`."""
+        if warehouse.root not in self._found:
+            self._found[warehouse.root] = self._why_not(warehouse)
+        return self._found[warehouse.root]
+
+    def _why_not(self, warehouse: Warehouse) -> str | None:
+        if self.is_at_home(warehouse):
+            return None
+        identity = self.identity
+        if identity.id is None or identity.place is None:
+            return "an older version made this build state, and no marker says which one owns the warehouse"
+        if not identity.is_in_place:
+            return f"this build state is a copy, or was moved or restored ({identity.here}, but recorded as {identity.place})"
+        marker = marker_of(warehouse)
+        if marker is None:
+            return "no marker says which build state owns it"
+        if marker != Marker(identity.id, identity.place):
+            return f"its marker names another build state ({marker.place})"
+        return None
+
+    def is_at_home(self, warehouse: Warehouse) -> bool:
+        """Whether the root is inside the home, or the store in memory, which has no copies."""
+        path = self._store.path
+        if path is None:
+            return self.identity.here is None
+        inside = self._store.places.holds(warehouse.root)
+        # A copy beside the store has another name.
+        return inside and (os.path.basename(path) == DATABASE_NAME or self.identity.is_in_place)
+
+    def claim(self, warehouse: Warehouse) -> None:
+        """Check before a build writes into a root, and mark a root that has no marker.
+
+        Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`.
+        """
+        why, identity = self.why_not(warehouse), self.identity
+        if why is None:
+            return
+        if marker_of(warehouse) is None and (identity.id is None or identity.is_in_place):
+            # Not for an older version's store: which of its copies comes first is chance.
+            if identity.id is not None and identity.place is not None:
+                make_marker(warehouse, Marker(identity.id, identity.place))
+                why = self._found[warehouse.root] = self._why_not(warehouse)
+            else:
+                why = None
+        if why is not None:
+            raise RootOfAnother(root=warehouse.root, why=why)
+
+
+class TakenOver(NamedTuple):
+    """One root of a take-over."""
+
+    root: str
+    #: The place of the store that its marker named; None without a marker.
+    before: str | None
+    #: Why it cannot be taken over; None if it is.
+    why_not: str | None
+
+
+def plan_take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
+    """The roots outside the home that a take-over would mark, and those inside another home, unless a person named them."""
+    ownership, found = Ownership(store), []
+    for warehouse in warehouses:
+        if ownership.is_at_home(warehouse):
+            continue
+        home = None if warehouse.root in named else other_home(warehouse, store.path)
+        marker = marker_of(warehouse)
+        why = None if home is None else f"it is inside the home {home}"
+        found.append(TakenOver(warehouse.root, None if marker is None else marker.place, why))
+    return found
+
+
+def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[str] = ()) -> list[TakenOver]:
+    """Give the store an id of its own at its place, and mark its roots with both. Raises `DiskTrouble`, `StorageTrouble`.
+
+    The id comes first: after a crash between the two, the roots are refused, and a second take-over marks them.
+    """
+    planned = plan_take_over(store, warehouses, named)
+    marker = Marker(new_store_id(), store.identity().here or "")
+    store.describe({STORE_ID: marker.store_id, PLACE: marker.place})
+    for root in planned:
+        if root.why_not is None:
+            replace_marker(Warehouse(root.root), marker)
+    return planned
+
+
+def other_home(warehouse: Warehouse, path: str | None) -> str | None:
+    """The home of another SQLite store that a folder is inside of."""
+    if path is None or protocol_of(warehouse.root) is not None:
+        return None
+    for folder in PurePath(warehouse.root).parents:
+        store = str(folder / DATABASE_NAME)
+        if store != path and os.path.exists(store):
+            return str(folder)
+    return None
