@@ -57,6 +57,7 @@ REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 SECRETS = "tests/cli/test_main_secrets.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
+SPARK_SERVER = "tests/spark/test_server.py"
 STORE = "tests/store/test_store.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
@@ -257,6 +258,22 @@ GUARDS = (
         "                with self._changed:\n                    self._is_closed = True\n",
         "                with self._changed:\n",
         ("tests/warehouse/test_threads.py",),
+    ),
+    Guard(
+        "a folder for Spark servers that another user prepared is used",
+        "6.8",
+        "spark/server.py",
+        "        check_owner(settings.state_dir)\n    _make_private",
+        "        pass\n    _make_private",
+        (f"{SPARK_SERVER}::test_a_folder_that_another_user_could_prepare_is_not_used",),
+    ),
+    Guard(
+        "a frozen Spark server gets the next session",
+        "6.8",
+        "spark/server.py",
+        "accepts(HOST, record.port):\n        check_answers(HOST, record.port)\n",
+        "accepts(HOST, record.port):\n",
+        (f"{SPARK_SERVER}::test_a_frozen_server_is_unreachable_and_the_command_that_replaces_it_is_named",),
     ),
     Guard(
         "history has a move that is in no table, and `check` is silent",
