@@ -175,7 +175,7 @@ def test_an_interrupted_launch_leaves_its_wants_to_the_next_one(deploy: Any, cap
             interrupted.append(NEXT)
             # To the process, as Ctrl-C is: a signal to this thread would not wake the main one.
             os.kill(os.getpid(), signal.SIGINT)
-            wait_until(lambda: "Interrupted: stopping" in caplog.text, "the step logs the interrupt", 120)
+            wait_until(lambda: "Stopping" in caplog.text, "the step logs the interrupt", 120)
         return pd.DataFrame({"n": [1]})
 
     site = deploy(steady, threads=1)
