@@ -238,6 +238,10 @@ def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
         found: AnyConstraint = msgspec.convert(fields, AnyConstraint)
     except msgspec.ValidationError as error:
         raise bad(str(error).lower().rstrip(".")) from None
+    try:
+        msgspec.json.encode(found)
+    except UnicodeEncodeError:
+        raise bad("a text of it is no UTF-8") from None
     if why := why_senseless(found):
         raise bad(why)
     return found

@@ -111,7 +111,7 @@ def _event(row: tuple[int, float, str, int, str, str, str]) -> Event:
     seq, at, name, version, command_id, actor, payload = row
     try:
         fact = decode(name, version, payload)
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError) as error:
         why = f"version {version} of it cannot be read: {error}"
         raise IllegalMove(seq=seq, on=name, why=why) from error
     return Event(seq, at, fact, command_id, actor)

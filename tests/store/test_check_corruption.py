@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 from databuild_dagster.cli.main import cli
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.store import schema
 from databuild_dagster.store.check import check
@@ -227,6 +228,17 @@ def test_a_log_changed_by_hand_is_found(path, statement, entity, detail):
         violation.entity.startswith(entity.format(**names)) and detail.format(**names) in violation.detail
         for violation in found
     ), found
+
+
+@pytest.mark.parametrize("change", ["payload = x'ff7b'", "version = 'x'"])
+def test_a_rebuild_names_the_event_that_no_one_can_read(path, change):
+    """Rule 3.4: a payload that is no UTF-8, and a version that is no number."""
+    damage(path, f"UPDATE {EVENTS} SET {change} WHERE seq = 2")
+    store = open_store(f"sqlite:///{path}")
+
+    with pytest.raises(IllegalMove, match=r"seq 2.*cannot be read"):
+        rebuild(store)
+    store.close()
 
 
 def test_two_events_that_changed_places_are_found(path):
