@@ -7,6 +7,8 @@ BIN := .venv/bin
 REF ?= carrier_monthly@2013-01-01
 SEEDS ?= 1000
 FIRST ?= 0
+SECONDS ?= 300
+SEED ?=
 
 # Tests wait for other processes much of their time, so there is one worker more than cores. Work is handed out test by
 # test; tests that share a fixture of their module stay together, and the most expensive start first (tests/conftest.py).
@@ -17,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate linearize mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +64,9 @@ simulate: $(READY) ## storms over the engine in virtual time (SEEDS=10000, FIRST
 
 linearize: $(READY) ## concurrent clients, kills and freezes: is the history linearizable? (ARGS="--database postgres")
 	$(BIN)/python -m tests.service $(ARGS)
+
+fuzz: $(READY) ## odd arguments, YAML, manifests, logs and requests (SECONDS=300, SEED=7, ARGS="--only rules")
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)
