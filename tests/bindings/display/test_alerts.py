@@ -201,3 +201,22 @@ def test_another_location_sends_the_alerts_of_its_wants(deploy: Any, chat: Chat)
     turn(elsewhere)
 
     assert chat.messages == []
+
+
+def test_the_repr_of_an_alert_hides_its_url_headers_and_arguments() -> None:
+    """Rule 3.9: the log names an alert that fails."""
+    webhook = WebhookAlert("https://me:hush@chat.example/hook/hush?token=hush", {"X-Team": "hush"})
+    command = CommandAlert(["page-oncall", "--token", "hush"])
+
+    assert (repr(webhook), repr(command)) == ("WebhookAlert(chat.example)", "CommandAlert(page-oncall)")
+
+
+def test_a_command_that_fails_is_named_without_its_arguments() -> None:
+    """Rule 3.9: the error of `subprocess` quotes them."""
+    late = alerts.LateWant("w", "r", ("report",), "Building", "cli", "", None, None)
+
+    with pytest.raises(alerts.AlertFailed) as caught:
+        CommandAlert(["false", "--token", "hush"]).send(late)
+
+    assert str(caught.value) == "CommandAlert(false) failed: exit code 1."
+    assert caught.value.__suppress_context__
