@@ -28,6 +28,7 @@ class Guard:
 
 
 # Test files move more often than rules do, so each has one name here.
+ALERTS = "tests/bindings/display/test_alerts.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_aside_reasons.py"
@@ -788,6 +789,14 @@ GUARDS = (
         (REDACTION,),
     ),
     Guard(
+        "Dagster keeps rows of each partition unasked",
+        "3.9",
+        "bindings/building/deployment.py",
+        "DEFAULT_SAMPLE_ROWS = 0",
+        "DEFAULT_SAMPLE_ROWS = 5",
+        ("tests/bindings/display/test_ui_events.py::test_dagster_keeps_no_rows_unless_a_deployment_asks_for_a_sample",),
+    ),
+    Guard(
         "a log record shows the secrets of its arguments",
         "3.9",
         "model/logs.py",
@@ -857,7 +866,7 @@ GUARDS = (
         "bindings/display/alerts.py",
         '        return f"WebhookAlert({urlsplit(self.url).hostname})"',
         '        return f"WebhookAlert({self.url} {self.headers})"',
-        (f"{SECRETS}::test_no_command_tick_or_failing_build_shows_a_secret",),
+        (f"{ALERTS}::test_the_repr_of_an_alert_hides_its_url_headers_and_arguments",),
     ),
     Guard(
         "a failed command of an alert logs its arguments",
@@ -865,7 +874,7 @@ GUARDS = (
         "bindings/display/alerts.py",
         'raise AlertFailed(alert=self, why=f"exit code {error.returncode}") from None',
         "raise",
-        (f"{SECRETS}::test_no_command_tick_or_failing_build_shows_a_secret",),
+        (f"{ALERTS}::test_a_command_that_fails_is_named_without_its_arguments",),
     ),
     Guard(
         "the rest of a password after an @ is taken for a host",

@@ -77,7 +77,7 @@ def build_definitions(
     `PySparkResource`. `location` is the name of these definitions in the store, the same in every process that loads
     them: the calling module's name, `shop.definitions`, unless given. `warehouse` is a folder or a url such as
     `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of one launch. Dagster
-    shows `sample_rows` of each partition, none with 0. `alerts` are sent for wants that miss their SLA. `operations`
+    shows and keeps `sample_rows` of each partition, none unless asked. `alerts` are sent for wants that miss their SLA. `operations`
     can run over the datasets, besides those of databuild and of installed packages.
 
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out

@@ -18,8 +18,8 @@ from databuild_dagster.model.datasets import AD_HOC_LOCATION
 DEFAULT_THREADS = 4
 #: How long a Dagster run waits for refs that others build before it fails (rule 8.3).
 DEFAULT_DELEGATION_TIMEOUT_SECONDS = 3600.0
-#: Rows that a materialization in the UI shows of its data.
-DEFAULT_SAMPLE_ROWS = 5
+#: Rows that a materialization in the UI shows of its data: Dagster's event log outlives `taint` and `gc`.
+DEFAULT_SAMPLE_ROWS = 0
 
 _REBUILD = "Build partitions again that are live or failed; builds of other runs are joined."
 
@@ -34,7 +34,7 @@ class Deployment:
     threads: int = DEFAULT_THREADS
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
     limits: TickLimits = field(default_factory=TickLimits)
-    #: 0 for none, where not everyone who sees Dagster may see the data.
+    #: For deployments where all who see Dagster may see the data.
     sample_rows: int = DEFAULT_SAMPLE_ROWS
     #: Sent for missed SLAs, besides the line in the log.
     alerts: tuple[Alert, ...] = ()

@@ -5,6 +5,7 @@ event that Dagster had for it. So a rebuilt input makes an instance stale, and a
 not.
 """
 
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
@@ -247,4 +248,5 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     text = f"{len(value)} bytes" if isinstance(value, bytes) else " ".join(str(value).split())
     text = text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
-    return text.replace("\\", "\\\\").replace("|", "\\|")
+    # An image in a cell would be fetched from its host when a person opens the page.
+    return re.sub(r"([\\|!\[\]<>`*_])", r"\\\1", text)
