@@ -224,14 +224,19 @@ def test_the_search_finds_a_mark_in_each_form_and_in_what_dagster_compresses(tmp
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql+psycopg://alice:{password}@127.0.0.1:1/db",
-        "postgresql+psycopg://127.0.0.1:1/db?user=alice&password={query}&sslpassword={sslpassword}",
-        "postgresql+psycopg://127.0.0.1:1/db?passfile=/home/{passfile}",
-        "postgresql+psycopg://alice:s3@{password}@127.0.0.1:1/db",
-        "postgresql+psycopg://alice:{password}@127.0.0.1:1/db?nonsense=1&sslmode=no&password={query}",
-        "postgresql+psycopg://alice:{password}@127.0.0.1:port/db?password={query}",
-        "mysql://alice:{password}@host/db",
-        "postgresql//alice:{password}@host/db",
+        pytest.param("postgresql+psycopg://alice:{password}@127.0.0.1:1/db", id="userinfo"),
+        pytest.param(
+            "postgresql+psycopg://127.0.0.1:1/db?user=alice&password={query}&sslpassword={sslpassword}", id="query"
+        ),
+        pytest.param("postgresql+psycopg://127.0.0.1:1/db?passfile=/home/{passfile}", id="passfile"),
+        pytest.param("postgresql+psycopg://alice:s3@{password}@127.0.0.1:1/db", id="bare @"),
+        pytest.param(
+            "postgresql+psycopg://alice:{password}@127.0.0.1:1/db?nonsense=1&sslmode=no&password={query}",
+            id="unknown option",
+        ),
+        pytest.param("postgresql+psycopg://alice:{password}@127.0.0.1:port/db?password={query}", id="no port"),
+        pytest.param("mysql://alice:{password}@host/db", id="other database"),
+        pytest.param("postgresql//alice:{password}@host/db", id="no scheme"),
     ],
 )
 def test_no_form_of_a_database_url_shows_its_password(secretive: Secretive, url: str) -> None:

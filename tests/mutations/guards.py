@@ -885,20 +885,12 @@ GUARDS = (
         (f"{SECRETS}::test_no_form_of_a_database_url_shows_its_password",),
     ),
     Guard(
-        "the place of a PostgreSQL store shows its password",
-        "3.9",
-        "store/backends/postgres.py",
-        "self.place = without_secrets(parsed.render_as_string(hide_password=True))",
-        "self.place = parsed.render_as_string(hide_password=False)",
-        (f"{SECRETS}::test_no_form_of_a_database_url_shows_its_password",),
-    ),
-    Guard(
         "an error leaves a sensor with its secrets",
         "3.9",
-        "bindings/orchestration/orchestrator.py",
+        "bindings/orchestration/wanting.py",
         "    @errors_without_secrets()\n",
         "",
-        (f"{SECRETS}::test_an_error_that_leaves_a_sensor_holds_no_secret",),
+        ("tests/bindings/orchestration/test_wanting.py::test_an_error_of_refs_reaches_dagster_without_secrets",),
     ),
     Guard(
         "a copied home names the files of the original",

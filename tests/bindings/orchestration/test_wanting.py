@@ -1,5 +1,6 @@
 """Schedules and sensors that want refs: what they record, and what is refused (rules 5.1, 5.5)."""
 
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -126,3 +127,25 @@ def test_a_malformed_ref_of_a_schedule_or_sensor_is_refused_and_records_nothing(
             tick(site, door)
 
     assert site.engine.queries.head().seq == seq
+
+
+def test_an_error_of_refs_reaches_dagster_without_secrets(deploy: Deploy) -> None:
+    """Rule 3.9: Dagster stores it with the tick, and what led to it."""
+
+    def refs(_: object) -> list[str]:
+        try:
+            raise OSError("no answer of https://kate:" + "hush@shop.example")
+        except OSError as error:
+            raise RuntimeError("password=" + "hush") from error
+
+    sensor = want_sensor(name="news", refs=refs)
+    site = deploy(report, sensors=[sensor])
+
+    with pytest.raises(RuntimeError) as caught:
+        tick(site, sensor)
+
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "RuntimeError: password=***" in shown
+    assert "no answer of https://***@shop.example" in shown
+    assert "=hush" not in shown
+    assert ":hush@" not in shown
