@@ -107,7 +107,11 @@ def explain(engine: Engine, name: str, *, from_log_alone: bool = False) -> Expla
         name = engine.queries.full_id(IdKind.WANT, name)
     if wants := engine.queries.wants_named(name):
         return _of_wants(engine, name, wants, following)
-    ref, state = _known_ref(engine, name)
+    ref = parse_ref(name)
+    state = following.known(ref).state(ref)
+    # A ref with a history can be explained, even if no job builds it any more.
+    if state is None and not engine.queries.wanted([ref])[ref].n_open_wants:
+        _check_wantable(engine, ref)
     following.follow([ref], depth=0)
     return Explanation(ref, state.value if state else None, tuple(following.causes))
 
@@ -137,15 +141,6 @@ def explain_as_of(engine: Engine, name: str, seq: int, at: float) -> Explanation
         # A misspelled name raises here, and not that it came later.
         explain(engine, name)
         raise OnlyLater(name=name, at=when(at)) from None
-
-
-def _known_ref(engine: Engine, name: str) -> tuple[Ref, InstanceState | None]:
-    """The named ref and its state. A ref with a history can be explained, even if no job builds it any more."""
-    ref = parse_ref(name)
-    state = engine.queries.states([ref])[ref]
-    if state is None and not engine.queries.wanted([ref])[ref].n_open_wants:
-        _check_wantable(engine, ref)
-    return ref, state
 
 
 def _check_wantable(engine: Engine, ref: Ref) -> None:
@@ -194,11 +189,18 @@ class _Following:
         self._now = engine.now()
         self._clock = engine.clock()
         self._seen: set[Ref] = set()
+        self._known: dict[Ref, Known] = {}
         #: By location.
         self._levels: dict[str, dict[Ref, Need]] = {}
         #: What the next tick sets aside, and why.
         self._aside = SetAside()
         self.causes: list[Cause] = []
+
+    def known(self, ref: Ref) -> Known:
+        """The store's facts about a ref, read once."""
+        if ref not in self._known:
+            self._known[ref] = look_up(self._queries, [ref], self._now)
+        return self._known[ref]
 
     def causes_of(self, ref: Ref) -> tuple[Cause, ...]:
         """The causes of one ref, as if no other had been explained before."""
@@ -236,7 +238,7 @@ class _Following:
 
     def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:
         """The sentences about a ref, and the refs that are its cause."""
-        known = look_up(self._queries, [ref], self._now)
+        known = self.known(ref)
         need, unbuildable = self._need(known, ref)
         why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
         sentences = self._sentences(need, known, ref, why, leads_to, unbuildable) + self._set_aside(need, known, ref)
