@@ -71,7 +71,7 @@ class Ownership:
         """Whether the root is inside the home, or the store in memory, which has no copies."""
         path = self._store.path
         if path is None:
-            return self.identity.here is None
+            return self._store.database.is_private
         inside = self._store.places.holds(warehouse.root)
         # A copy beside the store has another name.
         return inside and (os.path.basename(path) == DATABASE_NAME or self.identity.is_in_place)
@@ -93,6 +93,19 @@ class Ownership:
                 why = None
         if why is not None:
             raise RootOfAnother(root=warehouse.root, why=why)
+
+    def may_write(self, warehouse: Warehouse) -> bool:
+        """Whether `claim` does not refuse, for files that a store without an id may not touch in another home.
+
+        Raises `DiskTrouble`, `StorageTrouble`.
+        """
+        if not self.is_at_home(warehouse) and self.identity.id is None and other_home(warehouse, self._store.path):
+            return False
+        try:
+            self.claim(warehouse)
+        except RootOfAnother:
+            return False
+        return True
 
 
 class TakenOver(NamedTuple):

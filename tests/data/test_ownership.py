@@ -218,3 +218,17 @@ def test_a_backup_in_the_home_does_not_own_the_home_s_warehouse(homes: Homes, tm
 
     assert not owns(backup)
     assert owns(home)
+
+
+def test_a_copied_home_may_not_write_the_copies_of_the_original_s_home(homes: Homes, tmp_path: Path) -> None:
+    """Rule 3.11: its cursors name the original's warehouse."""
+    original = homes.opened(tmp_path / "original")
+    copy = homes.copied(tmp_path / "original", tmp_path / "copy")
+
+    assert Ownership(original.world.store).may_write(original.warehouse)
+    assert Ownership(copy.world.store).may_write(copy.warehouse)
+    assert not Ownership(copy.world.store).may_write(original.warehouse)
+    with copy.world.store.writing() as work:
+        work.connection.execute(f"DELETE FROM {META} WHERE key IN (?, ?)", (STORE_ID, PLACE))
+    assert not Ownership(copy.world.store).may_write(original.warehouse)
+    assert marker_of(original.warehouse) is None

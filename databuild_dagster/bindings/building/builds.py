@@ -41,6 +41,7 @@ class Builder:
         self.stops = Stops(tools.frames)
         self.leftovers = Leftovers(tools.context, tools.frames.warehouse)
         self._outputs = Outputs(tools, self.stops, self.leftovers)
+        self._owns_warehouse = False
         self._parts = PartsCaller(tools, self._outputs, self.stops, self.leftovers, threads=threads)
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
@@ -93,8 +94,10 @@ class Builder:
         return Attempt((*results, *attempt.results), attempt.again)
 
     def _claim_warehouse(self) -> None:
-        """Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
-        Ownership(engine_for(self._context.instance).store).claim(self._frames.warehouse)
+        """Once for the calls of a launch. Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
+        if not self._owns_warehouse:
+            Ownership(engine_for(self._context.instance).store).claim(self._frames.warehouse)
+            self._owns_warehouse = True
 
     def _adopted(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> Built | None:
         """The output of the job run before, if that was lost after it had finished and a build would repeat it (rule 6.9).

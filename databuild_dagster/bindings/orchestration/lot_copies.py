@@ -19,6 +19,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.model.arcs import RULES, arc_state
@@ -95,7 +96,7 @@ def keep_copies(
     engine, location = engine_for(instance), deployment.location
     root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
     follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root, head=head)
-    if follower.is_at_end:
+    if follower.is_at_end or not Ownership(engine.store).may_write(Warehouse(root)):
         return
     kept = follower.load()
     cursor = kept if kept is not None and kept.warehouse == root else CopiesCursor(warehouse=root)
@@ -331,10 +332,13 @@ def repair_lot_copies(instance: DagsterInstance) -> Repaired:
 
 
 def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, CopiesCursor]]:
-    """Warehouse to the locations whose copies are in it."""
+    """Warehouse to the locations whose copies are in it; without warehouses of other stores (rule 3.11)."""
     found: dict[str, dict[str, CopiesCursor]] = {}
+    ownership = Ownership(engine.store)
     for location in sorted({dataset.location for dataset in engine.queries.datasets().values()}):
-        if (cursor := cursor_of(instance, location)) is not None:
+        cursor = cursor_of(instance, location)
+        # A copied home has the cursor of its original, which names the original's warehouse.
+        if cursor is not None and ownership.may_write(Warehouse(cursor.warehouse)):
             found.setdefault(cursor.warehouse, {})[location] = cursor
     return found
 

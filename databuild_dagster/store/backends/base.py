@@ -51,6 +51,8 @@ class Database(ABC):
     place: str
     #: The path of the file, for a database that is one.
     path: str | None = None
+    #: Whether it is in the memory of this process, so that no other process can open it.
+    is_private = False
 
     def check_place(self) -> None:
         """Raises `NetworkFileSystem` where processes cannot share it."""

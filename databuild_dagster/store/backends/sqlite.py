@@ -104,6 +104,7 @@ class SqliteDatabase(Database):
     def __init__(self, url: str, path: str) -> None:
         self.url = self.place = url
         self.path = os.path.abspath(path) if path not in ("", ":memory:") else None
+        self.is_private = self.path is None
         self._local = threading.local()
         self._shared: sqlite3.Connection | None = None
         self._aside = FileAside(None if self.path is None else f"{self.path}.heartbeats")
