@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from tests.support import fixtures  # noqa: F401  (the profiles)
 
+from .steps.arrival_steps import ArrivalSteps
 from .steps.pause_steps import PauseSteps
 from .steps.story_steps import StorySteps
 from .steps.taint_steps import TaintSteps
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 
 
-class EngineAndModel(StorySteps, TaintSteps, PauseSteps):
+class EngineAndModel(StorySteps, TaintSteps, PauseSteps, ArrivalSteps):
     """All steps."""
 
 

@@ -102,6 +102,8 @@ class Naive:
         self.learned: dict[str, set[str]] = {ref: set() for ref in refs}
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
+        #: Ref to the origin of the data that came last from outside.
+        self.origins: dict[str, str] = {}
         #: The taints that extend downstream (rule 7.3).
         self.extending: set[str] = set()
 

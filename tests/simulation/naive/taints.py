@@ -6,7 +6,7 @@ from databuild_dagster.model import errors
 from databuild_dagster.model.states import InstanceState, WantState
 
 from .consequences import settle
-from .state import FAILING, LEASED, Answer, Naive
+from .state import FAILING, LEASED, Answer, Naive, NaiveRef
 
 _I = InstanceState
 
@@ -18,20 +18,40 @@ def taint(naive: Naive, refs: tuple[str, ...], taint: str, *, downstream: bool) 
             return errors.BeingBuilt
         if state not in {_I.LIVE, _I.TAINTED, *FAILING}:
             return errors.NothingToTaint
-    covered = [naive.refs[ref] for ref in refs]
+    _cover(naive, [naive.refs[ref] for ref in refs], taint, downstream=downstream)
+    return None
+
+
+def taint_instances(naive: Naive, instances: list[NaiveRef], taint: str, *, downstream: bool) -> Answer:
+    """Rule 7.3: any build that was live once."""
+    if not all(row.was_live for row in instances):
+        return errors.InvalidRequest
+    _cover(naive, instances, taint, downstream=downstream)
+    return None
+
+
+def taint_seen(naive: Naive, instances: list[NaiveRef], taint: str, *, downstream: bool) -> bool:
+    """What a check has read is tainted where it is live and canonical. Whether anything is."""
+    marked = [row for row in instances if row.state is _I.LIVE and row in naive.refs.values()]
+    if marked:
+        _cover(naive, marked, taint, downstream=downstream)
+    return bool(marked)
+
+
+def _cover(naive: Naive, named: list[NaiveRef], taint: str, *, downstream: bool) -> None:
+    covered = list(named)
     for row in covered:
         row.taints.add(taint)
         if downstream:
             naive.extending.add(taint)
             covered += [other for other in naive.instances() if row in other.inputs and other not in covered]
     for ref, row in naive.refs.items():
-        if ref in refs or (row in covered and row.state is _I.LIVE):
+        if row in named or (row in covered and row.state is _I.LIVE):
             if row.state is _I.LIVE:
                 _open_wants(naive, ref)
             row.state = _I.TAINTED
             row.attempts = row.n_misses = 0
     settle(naive)
-    return None
 
 
 def _open_wants(naive: Naive, ref: str) -> None:

@@ -37,7 +37,7 @@ class Compared(RuleBasedStateMachine):
         try:
             outcome = self.world.handle(command)
         except Refused as refused:
-            assert type(refused) is refusal
+            assert type(refused) is refusal, refused
             return None
         assert refusal is None
         return outcome

@@ -24,6 +24,39 @@ class TaintSteps(JobRunSteps):
         if refusal is None:
             self.taints.append(taint_id)
 
+    @rule(ref=a_ref, ats=st.lists(which, min_size=1, max_size=2), downstream=st.booleans())
+    def taint_builds(self, ref, ats, downstream):
+        """Any builds of a ref, canonical or not."""
+        if builds := self.builds(ref, ats):
+            taint_id = self.world.ids()
+            command = c.TaintPartitions(
+                reason="it looks wrong", uuids=tuple(builds), downstream=downstream, taint_id=taint_id
+            )
+            refusal = taints.taint_instances(self.naive, list(builds.values()), taint_id, downstream=downstream)
+            self.both(command, refusal)
+            if refusal is None:
+                self.taints.append(taint_id)
+
+    @rule(refs=some_refs, ats=st.lists(which, min_size=1, max_size=2), downstream=st.booleans())
+    def taint_what_a_check_has_read(self, refs, ats, downstream):
+        """Some of the builds may be replaced by now, or tainted."""
+        builds = {uuid: row for ref in refs for uuid, row in self.builds(ref, ats).items() if row.was_live}
+        if builds:
+            taint_id = self.world.ids()
+            command = c.TaintPartitions(
+                reason="a check failed", seen=tuple(builds), downstream=downstream, taint_id=taint_id
+            )
+            is_taken = bool(self.both(command, None).events)
+            assert is_taken == taints.taint_seen(self.naive, list(builds.values()), taint_id, downstream=downstream)
+            if is_taken:
+                self.taints.append(taint_id)
+
+    def builds(self, ref, ats):
+        """Uuid to instance of some builds of a ref; the first is often the newest."""
+        uuids, rows = self.uuids[ref], self.naive.history[ref]
+        numbers = [len(rows) - 1 - at % min(2, len(rows)) if at % 3 else at % len(rows) for at in ats if rows]
+        return {uuids[number]: rows[number] for number in numbers}
+
     @rule(at=which)
     def untaint(self, at):
         if self.taints:
