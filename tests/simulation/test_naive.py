@@ -10,6 +10,7 @@ from hypothesis import settings
 from tests.support import fixtures  # noqa: F401  (the profiles)
 
 from .steps.arrival_steps import ArrivalSteps
+from .steps.claim_steps import ClaimSteps
 from .steps.pause_steps import PauseSteps
 from .steps.story_steps import StorySteps
 from .steps.taint_steps import TaintSteps
@@ -19,7 +20,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 
 
-class EngineAndModel(StorySteps, TaintSteps, PauseSteps, ArrivalSteps):
+class EngineAndModel(StorySteps, TaintSteps, ClaimSteps, PauseSteps, ArrivalSteps):
     """All steps."""
 
 

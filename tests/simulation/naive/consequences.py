@@ -15,6 +15,15 @@ def settle(naive: Naive) -> None:
         pass
     for run in naive.open_runs():
         run.seen += [row for row in naive.refs.values() if row not in run.seen]
+    _end_delegations(naive)
+
+
+def _end_delegations(naive: Naive) -> None:
+    """Rule 8.3: those to a build end with the ref, live or failed."""
+    for (requester, ref), (given, outcome) in naive.delegations.items():
+        state = naive.refs[ref].state
+        if outcome == "waiting" and (state is _I.LIVE or state in FAILING):
+            naive.delegations[requester, ref] = (given, "live" if state is _I.LIVE else "failed")
 
 
 def cancel_job_runs(naive: Naive, refs: list[str]) -> None:

@@ -102,6 +102,8 @@ class Naive:
         self.learned: dict[str, set[str]] = {ref: set() for ref in refs}
         #: Ref to the end of its pause (rule 6.13).
         self.pauses: dict[str, float] = {}
+        #: (requester, ref) to the last answer other than "built", and its outcome (rules 8.1, 8.3).
+        self.delegations: dict[tuple[str, str], tuple[str, str]] = {}
         #: Ref to the origin of the data that came last from outside.
         self.origins: dict[str, str] = {}
         #: The taints that extend downstream (rule 7.3).
