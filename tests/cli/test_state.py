@@ -2,9 +2,14 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import TickStatus
 
+from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.cli import init, state
 from tests.cli.conftest import Project
 
 DAY = "orders@2024-01-29"
@@ -53,3 +58,16 @@ def test_a_key_that_no_partition_has_is_refused_by_dagsters_catalog(known_projec
 
     assert done.code == 2
     assert "2024-02-99" in done.err
+
+
+@pytest.mark.parametrize(
+    "settings", [state.SETTINGS, (Path(init.__file__).parent / "templates/project/dagster.yaml.txt").read_text()]
+)
+def test_the_settings_of_a_new_home_keep_skipped_ticks_of_sensors_for_a_day(tmp_path: Path, settings: str) -> None:
+    """Idle sensors write one every 5 seconds."""
+    (tmp_path / "dagster.yaml").write_text(settings)
+
+    with open_instance(tmp_path) as instance:
+        kept = instance.get_tick_retention_settings(InstigatorType.SENSOR)
+
+    assert kept[TickStatus.SKIPPED] == 1
