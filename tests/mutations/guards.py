@@ -940,4 +940,20 @@ GUARDS = (
         "plan.leftovers += leftovers",
         (OWNERSHIP,),
     ),
+    Guard(
+        "a full disk keeps the reserve of clean-ups",
+        "10.8",
+        "store/backends/sqlite.py",
+        "                file.truncate(0)\n",
+        "                pass\n",
+        ("tests/store/backends/test_sqlite.py::test_the_reserve_is_given_back_to_a_full_disk_alone",),
+    ),
+    Guard(
+        "an end of a range may be NaN",
+        "9.8",
+        "model/constraints.py",
+        "if not (_is_finite(low) and _is_finite(high)):",
+        "if False:",
+        ("tests/model/test_constraints.py",),
+    ),
 )
