@@ -26,6 +26,7 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.engine.why.built_again import built_again
+from databuild_dagster.engine.why.damaged_inputs import damaged_inputs
 from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
@@ -268,6 +269,9 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
             progress.waiting(waiting.sentence)
             pause.wait(WAIT_SECONDS)
         elif waiting.retry_at is not None:
+            if damaged := damaged_inputs(engine, serving):
+                built.hints += [*damaged, "The wants stay open: this command continues once that is repaired."]
+                return
             pause.wait(min(max(waiting.retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif engine.queries.head().seq != report.began_at:
             # A launch that was out during the tick may have ended since; the next tick sees what became due by that. Other

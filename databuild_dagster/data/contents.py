@@ -6,10 +6,10 @@ instance without a fault to a file; a comparison that was interrupted leaves tha
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import msgspec
@@ -17,14 +17,20 @@ import msgspec
 from databuild_dagster.data.repairs import repair_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import explained
-from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
-from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse.errors import (
+    EscapingFile,
+    ListedFileLost,
+    ManifestDamaged,
+    ManifestMissing,
+    UnreadableFile,
+)
+from databuild_dagster.warehouse.formats import READABLE, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
 from databuild_dagster.warehouse.storage import storage_at
@@ -36,6 +42,10 @@ JOURNAL_NAME = "databuild-contents.jsonl"
 MAX_AGE_SECONDS = 24 * 3600.0
 #: Manifests or files that are read or wait for a thread.
 MAX_AHEAD = 64
+#: Inputs that are looked at after an error that names none of them.
+MAX_INPUTS = 1000
+#: Errors of a file itself. Others are of the way to it, or of this version.
+_DAMAGE = (EscapingFile, ListedFileLost, ManifestDamaged, ManifestMissing, UnreadableFile)
 
 
 class Fault(NamedTuple):
@@ -47,6 +57,8 @@ class Fault(NamedTuple):
     why: str
     #: A sentence with the command that repairs it.
     repair: str
+    #: Whether the file itself is at fault, and not the way to it.
+    is_damage: bool = True
 
     @property
     def sentence(self) -> str:
@@ -179,12 +191,8 @@ class Comparison:
         """The manifest of each instance, followed by its files."""
         for piece in threads.map_ahead(_listed, self._left(datasets), MAX_AHEAD):
             yield piece
-            if self.journal is None or piece.manifest is None:
-                continue
-            lost = {fault.file for fault in piece.faults}
-            for path, entry in zip(file_paths(piece.live.warehouse, piece.manifest), piece.manifest.files, strict=True):
-                if path not in lost:
-                    yield _Piece(piece.live, Counts(), manifest=piece.manifest, path=path, entry=entry)
+            if self.journal is not None:
+                yield from _files_of(piece)
 
     def _left(self, datasets: list[DatasetSpec]) -> Iterator[_Live]:
         earlier = self.journal.earlier if self.journal is not None else {}
@@ -229,6 +237,16 @@ def _listed(live: _Live) -> _Piece:
     return _Piece(live, counts, faults, manifest)
 
 
+def _files_of(piece: _Piece) -> Iterator[_Piece]:
+    """The listed files that exist, of a manifest that can be read."""
+    if piece.manifest is None:
+        return
+    lost = {fault.file for fault in piece.faults}
+    for path, entry in zip(file_paths(piece.live.warehouse, piece.manifest), piece.manifest.files, strict=True):
+        if path not in lost:
+            yield _Piece(piece.live, Counts(), manifest=piece.manifest, path=path, entry=entry)
+
+
 def _compared(piece: _Piece) -> _Piece:
     """The piece with the result of reading its file; a manifest has been read already."""
     if piece.entry is None or piece.path is None or piece.manifest is None:
@@ -261,10 +279,48 @@ _SCHEMES = {"sha256": lambda path, _: storage_at(path).checksum(path), _FOOTER: 
 
 def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:
     ref = live.canonical.ref
-    repair = repair_of(live.spec, ref)
+    repair, is_damage = repair_of(live.spec, ref), True
     if isinstance(why, DatabuildError):
-        # A file that only this process cannot reach is not damaged.
-        if isinstance(why, StorageTrouble | DiskTrouble):
+        is_damage = isinstance(why, _DAMAGE)
+        if not is_damage:
             repair = why.advice
         why = f"cannot be read: {one_line(why.facts.get('why') or why.message).rstrip('.')}"
-    return Fault(ref, live.uuid, file, why, repair)
+    return Fault(ref, live.uuid, file, why, repair, is_damage)
+
+
+class Damage(NamedTuple):
+    """The inputs of a failed call that are lost or damaged."""
+
+    refs: tuple[Ref, ...]
+    sentence: str
+
+
+def damage_behind(queries: Queries, read: Mapping[Ref, str], error: str) -> Damage:
+    """The damage that explains an error of reading: `read` has the uuid of each input, `error` also the traceback.
+
+    Nothing is compared after an error that names neither an input's folder nor a data file. Contents are compared only
+    of the files that the error names, because other inputs may be large.
+    """
+    named = {ref: uuid for ref, uuid in read.items() if uuid in error}
+    if not named and any(data_format.suffix in error for data_format in READABLE.values()):
+        named = dict(islice(read.items(), MAX_INPUTS))
+    faults = [fault for fault in _faults_of(queries, named, error) if fault.is_damage] if named else []
+    refs = tuple(dict.fromkeys(fault.ref for fault in faults))
+    if not faults:
+        return Damage((), "")
+    first = faults[0]
+    also = f" Also damaged: {few_of(refs[1:])}." if refs[1:] else ""
+    return Damage(refs, f"its input {first.ref} is damaged. {first.repair} {first.file} {first.why}.{also}")
+
+
+def _faults_of(queries: Queries, read: Mapping[Ref, str], error: str) -> Iterator[Fault]:
+    canonical, datasets = queries.canonical(list(read)), {spec.asset: spec for spec in queries.datasets().values()}
+    for ref, uuid in read.items():
+        now, spec = canonical[ref], datasets.get(asset_of(ref))
+        if (now.uuid, now.state) != (uuid, InstanceState.LIVE) or now.manifest_uri is None or spec is None:
+            continue
+        piece = _listed(_Live(now, spec, Warehouse.of_manifest(now.manifest_uri, spec.asset)))
+        yield from piece.faults
+        for file in _files_of(piece):
+            if file.path is not None and os.path.basename(file.path) in error:
+                yield from _compared(file).faults

@@ -88,6 +88,8 @@ class RunMiss(msgspec.Struct, frozen=True):
 
     job_run_id: str
     impacted: dict[Ref, tuple[Ref, ...]]
+    #: Live inputs that are lost or damaged, in words with the command that repairs them (rule 6.16); empty for missing inputs.
+    damage: str = ""
 
 
 class BufferMissed(Command, frozen=True, kw_only=True):

@@ -168,6 +168,7 @@ class ImpactFact(msgspec.Struct, frozen=True, omit_defaults=True):
     missing: tuple[Ref, ...]
     #: "wait", "unbuildable", "cycle" or "too_many_misses".
     verdict: str = "wait"
+    #: Why it cannot be built; of one that waits, how its live inputs are damaged (rule 6.16).
     reason: str = ""
     #: In version 1 only: the refs of the cycle, this one first; the others are failed by the same event.
     cycle: tuple[Ref, ...] = ()

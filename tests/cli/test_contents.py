@@ -1,12 +1,12 @@
 """`databuild log check --deep --contents` names each damaged file and the command that repairs it (rule 10.2)."""
 
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Project
+from tests.support.damage import DAMAGES
 
 DAYS = ("orders@2024-01-29", "orders@2024-01-30")
 #: A build compares its columns with those of the instance that was made last.
@@ -18,30 +18,10 @@ def file_of(project: Project, ref: str) -> Path:
     return Path(project.ask("show", ref)["canonical"]["files"][0])
 
 
-def zero(file: Path) -> None:
-    file.write_bytes(bytes(file.stat().st_size))
-
-
-def cut_manifest(file: Path) -> None:
-    manifest = file.with_name("manifest.json")
-    manifest.write_bytes(manifest.read_bytes()[:100])
-
-
-def not_utf8(file: Path) -> None:
-    manifest = file.with_name("manifest.json")
-    manifest.write_bytes(manifest.read_bytes().replace(b"orders", b"\xff\xfers"))
-
-
-def lose_manifest(file: Path) -> None:
-    file.with_name("manifest.json").unlink()
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, zero, cut_manifest, not_utf8, lose_manifest])
-def test_a_damaged_file_is_named_with_a_command_that_repairs_it(
-    project: Project, damage: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_named_with_a_command_that_repairs_it(project: Project, damage: str) -> None:
     project.build(*DAYS)
-    damage(file_of(project, NEWEST))
+    DAMAGES[damage](file_of(project, NEWEST))
 
     found = project.call("log", "check", "--deep", "--contents", "--json")
 

@@ -10,7 +10,7 @@ from itertools import islice
 import msgspec
 import pytest
 
-from databuild_dagster.data.contents import MAX_AGE_SECONDS, Comparison, Counts, Journal
+from databuild_dagster.data.contents import MAX_AGE_SECONDS, Comparison, Counts, Journal, damage_behind
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
@@ -203,3 +203,39 @@ def test_files_of_other_programs_are_compared_by_their_footers(make_world, tmp_p
 
     assert fault.file == path
     assert fault.repair.startswith("Put the file back, or send it again: `databuild lot look a`")
+
+
+def test_damage_is_looked_for_only_after_an_error_of_reading(make_world, tmp_path) -> None:
+    """Rule 6.16"""
+    place = Place(make_world(dataset("a"), dataset("b")), str(tmp_path / "warehouse"), str(tmp_path / "journal"))
+    (zeroed,), (lost,) = place.build("a", "part-0.parquet"), place.build("b", "part-1.parquet")
+    place.overwrite(zeroed, bytes(len(CONTENTS)))
+    os.unlink(lost)
+    read = {ref: place.world.uuid(ref) for ref in ("a", "b")}
+
+    def refs(error: str) -> tuple[str, ...]:
+        return damage_behind(place.world.queries, read, error).refs
+
+    assert refs("ValueError: no orders") == ()
+    assert refs("cannot read x.parquet") == ("b",), "sizes are compared, contents only of files that the error names"
+    assert refs(f"{zeroed} is no Parquet file") == ("a",)
+    assert refs("cannot read part-0.parquet") == ("a", "b")
+    damage = damage_behind(place.world.queries, read, lost)
+    assert damage.sentence == (
+        f"its input b is damaged. `databuild build --rebuild b` builds it again. {lost} is gone or has another size."
+    )
+    place.world.taint("a", "b")
+    assert refs(f"{zeroed} and {lost}") == (), "readers do not see them"
+
+
+def test_an_input_that_cannot_be_reached_is_not_damaged(make_world, tmp_path) -> None:
+    place = Place(make_world(dataset("a")), str(tmp_path / "warehouse"), str(tmp_path / "journal"))
+    place.build("a", "part-0.parquet")
+    uuid = place.world.uuid("a")
+    manifest = place.warehouse.manifest_path("a", uuid)
+    os.rename(manifest, f"{manifest}.aside")
+    os.mkdir(manifest)  # No program reads a folder as if it were a file.
+
+    assert damage_behind(place.world.queries, {"a": uuid}, uuid).refs == ()
+    (fault,) = Comparison(place.world.queries).faults()
+    assert fault.repair.startswith("Check the disk and the rights of that folder")

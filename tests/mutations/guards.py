@@ -85,6 +85,22 @@ GUARDS = (
         (MISSES,),
     ),
     Guard(
+        "a partition fails because an input of it is lost or damaged",
+        "6.16",
+        "bindings/building/builds.py",
+        "        if not damage.refs:\n            return result\n",
+        "        return result\n",
+        ("tests/cli/test_building_damaged_inputs.py",),
+    ),
+    Guard(
+        "a ref whose input stays damaged is tried again every five seconds",
+        "6.16",
+        "model/decide/misses.py",
+        "deciding.backoff(1 + n_damaged)",
+        "deciding.backoff(1)",
+        ("tests/model/decide/test_misses.py",),
+    ),
+    Guard(
         "a want is upstream-failed before it is failed",
         "5.2",
         "model/states.py",

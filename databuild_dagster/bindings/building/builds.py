@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.parts_caller import PartsCaller
-from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Missed, Result, Stopped
+from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.contents import damage_behind
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.data.lost_run_output import adopt, adoptable
 from databuild_dagster.data.ownership import Ownership
@@ -91,7 +92,19 @@ class Builder:
         except BaseException as error:  # User code may raise anything, SystemExit too; it fails this call alone.
             attempt = self._error(call, error)
         assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
-        return Attempt((*results, *attempt.results), attempt.again)
+        return Attempt((*results, *(self._of_inputs(call, result) for result in attempt.results)), attempt.again)
+
+    def _of_inputs(self, call: Call, result: Result) -> Result:
+        """A failure that a lost or damaged input caused is a dep miss on that input (rule 6.16)."""
+        if not isinstance(result, Failed):
+            return result
+        read = {ref: call.used[ref] for ref in result.run.refs}
+        used = {ref: uuid for of_ref in read.values() for ref, uuid in of_ref.items()}
+        damage = damage_behind(engine_for(self._context.instance).queries, used, f"{result.error}\n{result.details}")
+        if not damage.refs:
+            return result
+        missed = {ref: tuple(found for found in damage.refs if found in of_ref) for ref, of_ref in read.items()}
+        return Missed(result.run, {ref: refs for ref, refs in missed.items() if refs}, damage.sentence)
 
     def _claim_warehouse(self) -> None:
         """Once for the calls of a launch. Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""

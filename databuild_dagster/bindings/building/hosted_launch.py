@@ -174,7 +174,10 @@ class HostedLaunch:
         for miss in missed:
             progress.missed.update(miss.impacted)
             for ref, missing in miss.impacted.items():
-                log.info(f"{ref} waits for {few_of(missing)}.")
+                if miss.damage:
+                    log.error(f"{ref} cannot be built: {miss.damage}")
+                else:
+                    log.info(f"{ref} waits for {few_of(missing)}.")
         for failure in failed:
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
@@ -265,7 +268,7 @@ def _success(results: Iterable[Built]) -> SucceedJobRuns:
 
 
 def _miss(results: Iterable[Missed]) -> MissDeps:
-    return MissDeps(misses=tuple(RunMiss(missed.run.id, dict(missed.impacted)) for missed in results))
+    return MissDeps(misses=tuple(RunMiss(missed.run.id, dict(missed.impacted), missed.damage) for missed in results))
 
 
 def _failure(results: Iterable[Failed]) -> FailJobRuns:

@@ -33,11 +33,13 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """The job run needs refs that are not live."""
+    """The job run needs refs that are not live, or whose files are lost or damaged."""
 
     run: HostedRun
     #: Output to the refs that it misses.
     impacted: Mapping[Ref, tuple[Ref, ...]]
+    #: The lost or damaged files in words, with the commands that repair them; empty if the refs are not live.
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ def miss_facts(
     # A row that is missing stops the command (rule 3.5).
     deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
     judged = {miss.job_run_id: _judged(miss, outputs[miss.job_run_id], deciding) for miss in misses}
+    damaged = deciding.view.refs(ref for miss in misses if miss.damage for ref in miss.impacted)
+    n_damaged = max((row.misses for row in damaged.values()), default=0)
     waits = {i.ref: i.missing for impacts in judged.values() for i in impacts if i.verdict == "wait"}
     cycles = _cycles(waits, deciding)
     facts = [
@@ -56,7 +58,7 @@ def miss_facts(
         )
         for job_run_id, impacts in judged.items()
     ]
-    return [e.JobRunDepMissed(misses=tuple(facts), retry_at=deciding.backoff(1), cycles=cycles)]
+    return [e.JobRunDepMissed(misses=tuple(facts), retry_at=deciding.backoff(1 + n_damaged), cycles=cycles)]
 
 
 def _judged(miss: c.RunMiss, outputs: Mapping[Ref, str | None], deciding: Deciding) -> list[e.ImpactFact]:
@@ -69,15 +71,11 @@ def _judged(miss: c.RunMiss, outputs: Mapping[Ref, str | None], deciding: Decidi
         if not missing:
             raise InvalidRequest(what="dep miss", value=ref, why="it names no missing ref")
     rows = deciding.view.refs(miss.impacted)
-    return [
-        _impact(ref, tuple(dict.fromkeys(missing)), rows[ref].misses if ref in rows else 0, outputs[ref], deciding)
-        for ref, missing in miss.impacted.items()
-    ]
+    return [_impact(ref, miss, rows[ref].misses if ref in rows else 0, outputs[ref], deciding) for ref in miss.impacted]
 
 
-def _impact(
-    ref: Ref, missing: tuple[Ref, ...], misses: int, code_version: str | None, deciding: Deciding
-) -> e.ImpactFact:
+def _impact(ref: Ref, miss: c.RunMiss, misses: int, code_version: str | None, deciding: Deciding) -> e.ImpactFact:
+    missing = tuple(dict.fromkeys(miss.impacted[ref]))
     registered = deciding.dataset_of(asset_of(ref))
     is_of_other_code = registered is None or registered.code_version != code_version
     known = deciding.view.refs(missing)
@@ -91,9 +89,10 @@ def _impact(
         reason = f"it needs {text!r}, which nothing can build: {mid_sentence(why)}"
         return e.ImpactFact(ref=ref, missing=missing, verdict="unbuildable", reason=reason, learned=learned)
     if misses >= MAX_MISSES:
-        reason = f"it missed inputs {misses + 1} times in a row, the last time {missing[0]}"
+        times = f"it missed inputs {misses + 1} times in a row, the last time"
+        reason = f"{times}: {miss.damage}" if miss.damage else f"{times} {missing[0]}"
         return e.ImpactFact(ref=ref, missing=missing, verdict="too_many_misses", reason=reason, learned=learned)
-    return e.ImpactFact(ref=ref, missing=missing)
+    return e.ImpactFact(ref=ref, missing=missing, reason=miss.damage)
 
 
 def _why_never(ref: Ref, deciding: Deciding, *, may_come: bool) -> str | None:

@@ -81,7 +81,7 @@ def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
                 ref.learned_id = instance.id
             learned = [missing[text] for text in _learned(impact)]
             if impact.verdict == "wait":
-                _wait(folding, instance, ref, learned, fact.retry_at)
+                _wait(folding, instance, learned, fact.retry_at, damage=impact.reason)
             else:
                 folding.remember(instance, learned)
                 instance.reason = impact.reason
@@ -100,10 +100,12 @@ def _cycles_before(impacts: list[e.ImpactFact]) -> dict[Ref, str]:
 
 def _describe(miss: e.RunMissFact) -> str:
     missing = sorted({ref for impact in miss.impacted for ref in impact.missing})
+    if damage := next((impact.reason for impact in miss.impacted if impact.verdict == "wait" and impact.reason), ""):
+        return damage
     return f"missing: {few_of(missing)}"
 
 
-def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
+def _wait(folding: Folding, instance: InstanceRow, missing: list[RefRow], retry_at: float, *, damage: str) -> None:
     failed = [row.ref for row in missing if row.state in FAILING]
     unmet = [row for row in missing if row.state is not InstanceState.LIVE]
     if failed:
@@ -111,6 +113,7 @@ def _wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[Re
         folding.wait_for(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED_FAILED)
     elif not unmet:
+        instance.reason = damage or None
         folding.remember(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED_BUT_LIVE, retry_at=retry_at)
     else:

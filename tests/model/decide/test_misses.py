@@ -6,7 +6,7 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_MISSES
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_MISSES
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
@@ -733,3 +733,41 @@ def test_of_several_outputs_that_missed_only_those_still_due_are_recorded(world)
 
     assert world.states("left", "right") == [_I.BUILDING, _I.UPSTREAM_BUILDING]
     assert world.canonical("right").job_run == run.job_run_id
+
+
+def damaged(world, ref, missing):
+    """The ref's job run finds a live input lost or damaged."""
+    miss = c.RunMiss(world.job_run(ref), {ref: (missing,)}, f"its input {missing} is damaged.")
+    world.handle(c.MissDeps(misses=(miss,)))
+
+
+def test_a_ref_whose_live_input_is_damaged_is_retried_with_a_growing_backoff(world):
+    """Rule 6.16: no attempt is counted, the want stays open, and the reason names the input."""
+    want = world.want("a")
+    world.live("b")
+
+    for seconds in (5.0, 10.0, 20.0):
+        damaged(world, "a", "b")
+
+        found = world.canonical("a")
+        assert (found.state, found.reason) == (_I.UP_FOR_RETRY, "its input b is damaged.")
+        assert found.retry_at == world.clock.now + seconds
+        assert world.queries.job_run(found.job_run).error == "its input b is damaged."
+        world.clock.turn(seconds)
+
+    assert (world.want_state(want), world.open_wants("b")) == ("Idle", [])
+    world.succeed("a")
+    assert world.want_state(want) == "Successful"
+
+
+def test_a_ref_with_a_damaged_input_fails_after_20_misses_and_names_it(world):
+    """Rules 6.7, 6.16"""
+    world.want("a")
+    world.live("b")
+
+    for _ in range(MAX_MISSES + 1):
+        damaged(world, "a", "b")
+        world.clock.turn(MAX_BACKOFF_SECONDS)
+
+    assert world.state("a") is _I.FAILED
+    assert world.canonical("a").reason == "it missed inputs 21 times in a row, the last time: its input b is damaged."
