@@ -194,7 +194,8 @@ class WarehouseRemains:
                 return None
             if missing_files(self._warehouse, manifest):
                 return None
-        except (ManifestMissing, StorageTrouble):
+        except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, DiskTrouble, StorageTrouble):
+            # Not finished: the launch is lost, and its folder stays for the clean-up.
             return None
         return OutputFact(
             ref=ref,

@@ -12,13 +12,14 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store import log, schema
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.codec import decode, unknown_fields
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.format import EVENTS
 from databuild_dagster.store.invariants import Violation, violations
-from databuild_dagster.store.rebuild import differences
+from databuild_dagster.store.rebuild import CANNOT_BE, differences
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import lacking
 
@@ -70,7 +71,7 @@ class _Asked(NamedTuple):
         try:
             with self.database.apart(self.connection):
                 return question(self.connection)
-        except self.database.errors as error:
+        except (*self.database.errors, *CANNOT_BE) as error:
             return [_unreadable(table, why) for table, why in self._torn()] or [_unreadable("database", error)]
 
     def _torn(self) -> Iterator[tuple[str, Exception]]:
@@ -82,7 +83,7 @@ class _Asked(NamedTuple):
                 with self.database.apart(self.connection):
                     for _ in self.connection.execute(f"SELECT * FROM {name} ORDER BY {key}"):
                         pass
-            except self.database.errors as error:
+            except (*self.database.errors, *CANNOT_BE) as error:
                 yield name, error
 
 
@@ -91,7 +92,7 @@ def _unreadable(entity: str, why: object) -> Violation:
         "copy the file away and run `databuild log rebuild`; if that fails too, take the log alone into a new file"
     )
     remedy = "restore the last copy of the database" if entity == EVENTS else rebuild
-    return Violation("rule 3.4", entity, f"cannot be read ({why}): {remedy}")
+    return Violation("rule 3.4", entity, f"cannot be read ({one_line(why)}): {remedy}")
 
 
 def _damage(database: Database, connection: Connection) -> list[Violation]:
@@ -134,7 +135,7 @@ def audit(connection: Connection) -> list[Violation]:
     """
     found: list[Violation] = []
     before: _Stored | None = None
-    for event in _stored(connection):
+    for event in _stored(connection, found):
         wrong = [*_misread(event), *_misplaced(event, before)]
         found += [Violation("rule 3.1", f"seq {event.seq}", f"{event.type}: {fault}") for fault in wrong]
         before = event
@@ -144,11 +145,16 @@ def audit(connection: Connection) -> list[Violation]:
     return found
 
 
-def _stored(connection: Connection) -> Iterator[_Stored]:
+def _stored(connection: Connection, found: list[Violation]) -> Iterator[_Stored]:
+    """The events up to the first row that the database cannot read, which is added to `found`."""
     seq = 0
-    while rows := connection.execute(f"{log.READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, PAGE)).fetchall():
-        yield from map(_Stored._make, rows)
-        seq = rows[-1][0]
+    try:
+        while rows := log.page_after(connection, seq, PAGE):
+            yield from map(_Stored._make, rows)
+            seq = rows[-1][0]
+    except IllegalMove as broken:
+        why = f"{broken.facts['why']}: restore the last copy of the database"
+        found.append(Violation("rule 3.1", f"seq {broken.facts['seq']}", why))
 
 
 def _misread(event: _Stored) -> Iterator[str]:

@@ -26,6 +26,15 @@ class StoreBusy(StoreUnusable):
     )
 
 
+class StoreDamaged(StoreUnusable):
+    """The build state in {url} is damaged: {why}."""
+
+    hint = (
+        "Copy the file away. `databuild log check --deep` names what is damaged, and `databuild log rebuild` computes the "
+        "tables again from the log. If the log itself is damaged, restore the last backup."
+    )
+
+
 class ForeignDatabase(StoreUnusable):
     """The build state in {url} cannot be used: {why}."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.events import Event
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.codec import decode, encode, escaped
 from databuild_dagster.store.format import META, PREFIX
@@ -97,10 +99,36 @@ def events_at(connection: Connection, seqs: Keys) -> list[Event]:
 def all_events(connection: Connection, page: int = 20) -> Iterator[Event]:
     """In small pages, decoded one by one: an event may have ten thousand refs."""
     seq = 0
-    while rows := connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, page)).fetchall():
+    while rows := page_after(connection, seq, page):
         for row in rows:
             yield _event(row)
         seq = rows[-1][0]
+
+
+def page_after(connection: Connection, seq: int, limit: int) -> list[Any]:
+    """The next rows of the log.
+
+    Raises `IllegalMove` with the seq of a row that the database cannot read, such as a text that is not UTF-8.
+    """
+    try:
+        return connection.execute(f"{READ} WHERE seq > ? ORDER BY seq LIMIT ?", (seq, limit)).fetchall()
+    except Exception as error:
+        unreadable = _first_unreadable(connection, seq, limit)
+        if unreadable is None:
+            raise
+        raise IllegalMove(seq=unreadable, on="event", why=f"its row cannot be read: {one_line(error)}") from error
+
+
+def _first_unreadable(connection: Connection, after_seq: int, limit: int) -> int | None:
+    """The seq of the first event whose row the database cannot read; None if it cannot be found."""
+    seq = None
+    with suppress(Exception):
+        for (seq,) in connection.execute(
+            f"SELECT seq FROM {PREFIX}events WHERE seq > ? ORDER BY seq LIMIT ?", (after_seq, limit)
+        ).fetchall():
+            connection.execute(f"{READ} WHERE seq = ?", (seq,)).fetchall()
+        seq = None
+    return seq
 
 
 def _read(connection: Connection, which: str, *parameters: Any) -> list[Event]:

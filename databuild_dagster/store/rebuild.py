@@ -25,7 +25,7 @@ from databuild_dagster.store.structure import guard_log
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Exceptions that the fold of a damaged event may raise; those of the disk are not among them.
-_CANNOT_BE = (
+CANNOT_BE: tuple[type[Exception], ...] = (
     LookupError,
     ValueError,
     TypeError,
@@ -51,11 +51,11 @@ def rebuild(store: Store) -> int:
     with scratch_store() as scratch, store.writing() as work:
         store.database.take_time(work.connection)
         try:
-            n_events = fold_all(log.all_events(work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
+            n_events = fold_all(_events_of(store, work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
         except IllegalMove:
             # A fault that showed when many events were written is traced to its event.
             with scratch_store() as slowly:
-                fold_all(log.all_events(work.connection), slowly, moves_at_once=0)
+                fold_all(_events_of(store, work.connection), slowly, moves_at_once=0)
             raise
         store.database.exclude_lookers(work.connection)
         # Dropped and not emptied: an older version's tables may have had other columns.
@@ -159,10 +159,18 @@ def _located(event: Event) -> Iterator[None]:
         yield
     except IllegalMove as broken:
         raise IllegalMove(**{**broken.facts, "seq": event.seq}) from broken
-    except _CANNOT_BE as error:
+    except CANNOT_BE as error:
         why = f"{type(error).__name__}: {error}"
         on = type(event.fact).__name__
         raise IllegalMove(seq=event.seq, on=on, why=why) from error
+
+
+def _events_of(store: Store, connection: Connection) -> Iterator[Event]:
+    """The log, of which an error names the store itself, and not the one that it is folded into."""
+    try:
+        yield from log.all_events(connection)
+    except Exception as error:
+        store.database.raise_trouble(error)
 
 
 def _copy(source: Connection, target: Connection, table: Table) -> None:

@@ -237,6 +237,17 @@ def test_what_has_lost_a_file_is_not_adopted(site: Any) -> None:
     assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
 
 
+@pytest.mark.parametrize("text", ["garbage", '{"schema_version": 99}'], ids=["damaged", "newer"])
+def test_a_launch_whose_manifest_cannot_be_read_is_lost_and_stops_no_tick(site: Any, text: str) -> None:
+    finished, _ = claimed_by_a_dead_process(site)
+    manifest = written(site, finished, REFS[0])
+    Path(Warehouse(warehouse_of(site.instance)).manifest_path("numbers", manifest.instance_uuid)).write_text(text)
+
+    site.build()
+
+    assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
+
+
 def test_of_what_a_dead_process_had_begun_nothing_is_left_once_it_is_lost(site: Any) -> None:
     finished, begun = claimed_by_a_dead_process(site)
     warehouse = Warehouse(warehouse_of(site.instance))

@@ -20,11 +20,12 @@ from typing import Any, NoReturn
 import msgspec
 
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import connected
-from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreUnusable
+from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreDamaged, StoreUnusable
 from databuild_dagster.store.format import EVENTS, META, PLACE
 
 #: What `make_room` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
@@ -204,6 +205,8 @@ class SqliteDatabase(Database):
         return self._aside.aside()
 
     def raise_trouble(self, error: BaseException) -> NoReturn:
+        if _is_damage(error):
+            raise StoreDamaged(url=self.url, why=one_line(error)) from error
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
@@ -269,6 +272,15 @@ class SqliteDatabase(Database):
         elif getattr(self._local, "pid", None) == os.getpid():
             self._local.connection.close()
             self._local.pid = None
+
+
+def _is_damage(error: BaseException) -> bool:
+    """The file has bytes that SQLite did not write. Python's module has no code for a text that is not UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return True
+    code = getattr(error, "sqlite_errorcode", None)
+    is_of_file = code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return is_of_file or (isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error))
 
 
 def _connect(path: str) -> sqlite3.Connection:
