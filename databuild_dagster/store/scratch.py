@@ -9,12 +9,16 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from databuild_dagster.store.store import Store
 
-SCRATCH_PREFIX = "databuild-scratch-"
+SCRATCH_PREFIX = "databuild-fold-"
+#: Of earlier versions, which do not lock their folders: one that was changed lately may be in use.
+FORMER_PREFIX = "databuild-scratch-"
+FORMER_SECONDS = 24 * 3600.0
 #: Folders that are made until one is locked. On a file system without locks no process removes the last one.
 MOST_TRIES = 10
 
@@ -50,12 +54,17 @@ def _locked_folder() -> Iterator[str]:
 def _remove_abandoned() -> None:
     """Remove the folders of processes that are gone."""
     with suppress(OSError):
-        names = [name for name in os.listdir(tempfile.gettempdir()) if name.startswith(SCRATCH_PREFIX)]
+        names = os.listdir(tempfile.gettempdir())
         for name in names:
             folder = os.path.join(tempfile.gettempdir(), name)
-            if (lock := _lock_of(folder)) is not None:
+            is_ours = name.startswith(SCRATCH_PREFIX) or (name.startswith(FORMER_PREFIX) and _is_old(folder))
+            if is_ours and (lock := _lock_of(folder)) is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
+
+
+def _is_old(folder: str) -> bool:
+    return time.time() - os.stat(folder).st_mtime > FORMER_SECONDS
 
 
 def _lock_of(folder: str) -> int | None:
