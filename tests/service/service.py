@@ -17,6 +17,7 @@ from typing import Any, Self
 import pandas as pd
 
 from tests.support.postgres import postgres_server
+from tests.support.processes import kill_processes_of
 
 from .client import STOP
 from .history import Call, Execution, Final, Instance, Troubles, calls_of, executions_of, faults
@@ -69,6 +70,8 @@ class Service:
                 self._troubles[f"{name} did not end within {MAX_END_SECONDS:.0f} s"] += 1
                 self._kill(name)
         self._ended = time.monotonic()
+        # A killed client leaves those that copy its output.
+        kill_processes_of(self.folder / "home")
 
     def _start(self, name: str) -> None:
         options = ["--ticks"] if name == ORCHESTRATOR else []
