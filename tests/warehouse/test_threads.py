@@ -63,12 +63,14 @@ def test_a_stop_while_a_result_is_delivered_keeps_the_result() -> None:
     one = DaemonThreads[str](1, "test")
     begins, is_delivering, goes_on = threading.Event(), threading.Event(), threading.Event()
     delivered: list[str] = []
+    threads: list[threading.Thread] = []
 
     def run() -> str:
         begins.wait(PATIENCE_SECONDS)
         return "whole"
 
     def deliver(call: Future[str]) -> None:
+        threads.append(threading.current_thread())
         is_delivering.set()
         goes_on.wait(PATIENCE_SECONDS)
         delivered.append(call.result())
@@ -80,9 +82,7 @@ def test_a_stop_while_a_result_is_delivered_keeps_the_result() -> None:
 
     one.stop(lambda: "it", 0.05)
     goes_on.set()
-    for thread in threading.enumerate():
-        if thread.name == "test 0":
-            thread.join(PATIENCE_SECONDS)
+    threads[0].join(PATIENCE_SECONDS)
 
     assert delivered == ["whole"]
 
