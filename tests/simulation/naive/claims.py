@@ -31,7 +31,7 @@ def answer(naive: Naive, ref: str, *, by_person: bool) -> str:
 def claim(
     naive: Naive, groups: list[tuple[str, ...]], launch_id: str, requester: str, *, by_person: bool
 ) -> dict[str, str]:
-    """The answer for each ref. A failed ref that a person builds is tainted first, and what is not live is wanted for a day."""
+    """The answer for each ref. A failed ref that a person builds is tainted first. What is built or joined is wanted for a day."""
     refs = [ref for group in groups for ref in group]
     answers = {ref: answer(naive, ref, by_person=by_person) for ref in refs}
     for ref, given in answers.items():
@@ -46,8 +46,10 @@ def claim(
     if opened := tuple(ref for ref in built if naive.refs[ref].state in FAILING):
         taints.taint(naive, opened, f"claim {launch_id}", downstream=False)
     for ref in refs:
-        if answers[ref] != "reused" and naive.refs[ref].state not in FAILING:
-            wants.want(naive, (ref,), ttl_seconds=WANT_SECONDS)
+        if answers[ref] in ("built", "joined") and not any(
+            want.requester == requester for want in naive.open_wants(ref)
+        ):
+            wants.want(naive, (ref,), ttl_seconds=WANT_SECONDS, requester=requester)
     for ref in built:
         naive.refs[ref].retry_at = 0.0
     for group in groups:

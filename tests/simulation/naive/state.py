@@ -59,6 +59,8 @@ class NaiveWant:
 
     refs: tuple[str, ...]
     is_derivative: bool = False
+    #: The Dagster run whose claim recorded it.
+    requester: str = ""
     fail_fast: bool = False
     priority: int = 0
     created_at: float = 0.0

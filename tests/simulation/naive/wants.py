@@ -19,6 +19,7 @@ def want(
     ttl_seconds: float | None = None,
     sla_seconds: float | None = None,
     data_timestamp: float | None = None,
+    requester: str = "",
 ) -> NaiveWant | type[Refused]:
     """Rule 5.5: the TTL counts from now, the SLA from the timestamp of the data."""
     ttl, sla = (NEVER if seconds is None else seconds for seconds in (ttl_seconds, sla_seconds))
@@ -32,6 +33,7 @@ def want(
         created_at=naive.now,
         expires_at=naive.now + ttl,
         deadline=since + sla,
+        requester=requester,
     )
     naive.wants.append(recorded)
     settle(naive)
