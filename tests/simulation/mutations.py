@@ -175,9 +175,9 @@ def _with_lost_wake_ups() -> Iterator[None]:
     """A dep miss waits also for refs that became live before it was folded."""
     judged = job_runs_module._wait
 
-    def wait(folding: Folding, instance: InstanceRow, ref: RefRow, missing: list[RefRow], retry_at: float) -> None:
+    def wait(folding: Folding, instance: InstanceRow, missing: list[RefRow], retry_at: float, *, damage: str) -> None:
         if any(row.state in FAILING for row in missing):
-            judged(folding, instance, ref, missing, retry_at)
+            judged(folding, instance, missing, retry_at, damage=damage)
             return
         instance.n_unmet = len(missing)
         folding.wait_for(instance, missing)
