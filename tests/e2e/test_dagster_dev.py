@@ -260,7 +260,7 @@ def test_why_a_partition_has_failed_is_one_click_away(browser: Browser, runs: Ru
 def test_a_live_partition_shows_its_data_and_who_has_been_served_by_it(browser: Browser, runs: Runs) -> None:
     browser.open("/assets/orders?view=partitions&partition=2024-01-01")
 
-    browser.sees("databuild/instance", "databuild/manifest", "databuild/sample", "dagster/row_count")
+    browser.sees("databuild/instance", "databuild/manifest", "dagster/row_count")
     browser.sees("databuild/delegated", f"Observed in run {runs.delegated[:8]}")
     served_by = browser.page.get_by_text(runs.failed, exact=True).first
     assert served_by.get_attribute("href") == f"/runs/{runs.failed}"
