@@ -35,8 +35,12 @@ def claim(
     refs = [ref for group in groups for ref in group]
     answers = {ref: answer(naive, ref, by_person=by_person) for ref in refs}
     for ref, given in answers.items():
-        # The ledger does not record a refusal for a pause.
-        if given != "built" and not (given == "refused" and naive.is_paused(ref)):
+        # A run that waited for a build asks again when that is live: it has its answer (rule 8.3).
+        if given == "reused" and naive.delegations.get((requester, ref)) == ("joined", "live"):
+            continue
+        # The ledger does not record a refusal for a pause alone.
+        for_failure = naive.refs[ref].state in FAILING and not by_person
+        if given != "built" and (given != "refused" or for_failure):
             outcome = {"joined": "waiting", "reused": "live", "refused": "refused"}[given]
             naive.delegations[requester, ref] = (given, outcome)
     built = [ref for ref in refs if answers[ref] == "built"]
