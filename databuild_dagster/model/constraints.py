@@ -255,7 +255,7 @@ def why_senseless(constraint: AnyConstraint) -> str:
         case Range(low=None, high=None):
             return "both ends are open"
         case Range(low=low, high=high) if not (_is_finite(low) and _is_finite(high)):
-            return "an end is no number that can be compared"
+            return "an end is no finite number of 64 bits"
         case Range(low=low, high=high) if _is_number(low) and _is_number(high) and float(low or 0) > float(high or 0):
             return "its low end is above its high end"
         case AcceptedValues(values=()):

@@ -247,8 +247,6 @@ def _literal(bound: Bound, type_name: str, constraint: AnyConstraint) -> Any:
     if type_name in _TEXTS and not is_number:
         return bound
     if type_name in ("byte", "short", "integer", "long", "float", "double", "decimal") and is_number:
-        if isinstance(bound, int) and not -(2**63) <= bound < 2**63:
-            raise _bad(constraint, f"{bound} has more than 64 bits", "Leave that end open, or write an expression.")
         return bound
     raise _bad(constraint, f"{bound!r} cannot be compared with a column of {type_name}", "Give ends of the same type.")
 

@@ -331,6 +331,8 @@ def test_clean_up_works_on_the_disk_that_a_build_has_filled(project_on_a_disk_of
     filler = project.folder / "filler"
 
     build = project.call("build", "filling")
+    # With no byte free, Dagster's own files may end a build before its free space is compared.
+    os.truncate(filler, filler.stat().st_size - 6 * 2**20)
     another = project.call("build", "filling")
     with filler.open("ab", buffering=0) as file, suppress(OSError):
         while file.write(b"0" * 4096):
@@ -346,6 +348,7 @@ def test_clean_up_works_on_the_disk_that_a_build_has_filled(project_on_a_disk_of
     assert "MiB free, and a build begins with 16 MiB at least" in another.err
     assert free_bytes == 0
     assert leftovers.code == replaced.code == 0, replaced
-    assert not folder(project, old, "small").exists()
+    # Its manifest may stay, and says that the data was removed.
+    assert list(folder(project, old, "small").glob("*.parquet")) == []
     assert project.call("build", "small", "--rebuild").code == 0
     assert project.is_sound()
