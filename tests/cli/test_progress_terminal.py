@@ -66,9 +66,12 @@ class Terminal:
 
 @pytest.fixture
 def building(project: Project) -> Iterator[Terminal]:
-    """A build whose function has begun, and does not end."""
+    """A build whose function has begun, and does not end.
+
+    It flushes what it prints: Dagster copies that with another process, which has only a moment after the function.
+    """
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
-    project.define(DEFINITIONS.replace("    hold(context.", "    print('from an asset')\n    hold(context."))
+    project.define(DEFINITIONS.replace("    hold(context.", "    print('from an asset', flush=True)\n    hold(context."))
     project.hold("2024-01-30")
     terminal = Terminal(project, "build", DAY)
     try:
@@ -117,7 +120,7 @@ def test_the_output_of_an_asset_is_not_part_of_the_answer(project: Project) -> N
     """Rules 15"""
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
     project.define(
-        DEFINITIONS.replace("    hold(context.partition_key)\n", "    print('from an asset')\n")
+        DEFINITIONS.replace("    hold(context.partition_key)\n", "    print('from an asset', flush=True)\n")
         + "\nprint('from the definitions')\n"
     )
 
