@@ -672,8 +672,15 @@ def test_a_warehouse_that_disappears_is_one_sentence_and_no_ref_is_to_blame(depl
 
     site.build(*refs("robbed", DAYS[:2]))
 
-    assert {site.state(ref) for ref in refs("robbed", DAYS[:2])} == {FAILED}
-    assert "has no manifest at" in site.failure() or "is listed but not there" in site.failure()
+    robbed_refs = refs("robbed", DAYS[:2])
+    assert {site.state(ref) for ref in robbed_refs} == {InstanceState.UP_FOR_RETRY}
+    assert set(site.engine.queries.attempts(robbed_refs).values()) == {0}
+    canonicals = site.engine.queries.canonical(robbed_refs)
+    for day, canonical in zip(DAYS[:2], canonicals.values(), strict=True):
+        assert canonical.reason is not None
+        assert f"its input numbers@{day} is damaged. " in canonical.reason
+        assert str(warehouse / "numbers") in canonical.reason
+        assert len(canonical.reason.splitlines()) == 1
 
 
 def test_a_listed_file_that_is_gone_is_never_read_as_no_rows(deploy: Any) -> None:
@@ -686,6 +693,8 @@ def test_a_listed_file_that_is_gone_is_never_read_as_no_rows(deploy: Any) -> Non
 
     site.build(*refs("doubled", DAYS[:2]))
 
-    assert site.state("doubled@2013-01-01") is FAILED
+    lost = site.engine.queries.canonical(["doubled@2013-01-01"])["doubled@2013-01-01"]
+    assert lost.state is InstanceState.UP_FOR_RETRY
     assert site.state("doubled@2013-01-02") is LIVE
-    assert str(part) in site.failure()
+    assert lost.reason is not None
+    assert str(part) in lost.reason
