@@ -492,7 +492,8 @@ def test_an_unreachable_store_is_logged_and_the_run_starts(
         run = deployment.submit("numbers")
 
     assert goes_on(deployment, run)
-    assert "StoreUnusable" in deployment.log(run.run_id)
+    damage = f"The build state in sqlite:///{tmp_path}/garbage.db is damaged: file is not a database."
+    assert damage in deployment.log(run.run_id)
 
 
 def test_a_re_execution_does_not_inherit_the_hold(deployment: Deployment) -> None:
