@@ -18,6 +18,9 @@ from databuild_dagster.store import schema
 
 HERE = Path(__file__).parent.parent / "golden"
 
+#: What is recorded of the meta table. The id and the place of a store belong to one file, and a restored one has none.
+VERSIONS = ("log_version", "projection_version")
+
 ENVELOPE = ("seq", "at", "type", "version", "command_id", "actor", "payload")
 
 Row = dict[str, Any]
@@ -64,7 +67,7 @@ def record(database: Path, version: str, root: Path = HERE) -> Path:
         "version": version,
         "events": len(log),
         "event_types": sorted({event["type"] for event in log}),
-        **{key: int(value) for key, value in sorted(meta.items())},
+        **{key: int(meta[key]) for key in VERSIONS},
     }
     folder = root / version
     folder.mkdir(parents=True)
@@ -79,8 +82,7 @@ def restore(golden: Golden, database: Path) -> None:
     """The database as that version left it."""
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executescript(golden.ddl)
-        keys = ("log_version", "projection_version")
-        _insert(connection, schema.meta.name, [{"key": key, "value": str(golden.about[key])} for key in keys])
+        _insert(connection, schema.meta.name, [{"key": key, "value": str(golden.about[key])} for key in VERSIONS])
         _insert(connection, schema.events.name, golden.log)
         for table, rows in golden.tables.items():
             _insert(connection, table, rows)
