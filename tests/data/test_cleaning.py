@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
@@ -204,7 +205,7 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
     """Each time from the same beginning, so that no step is passed over."""
     there, before = tmp_path / "there", tmp_path / "before"
     there.mkdir()
-    url = f"sqlite:///{there}/build.db"
+    url = f"sqlite:///{there}/{DATABASE_NAME}"
     home = a_home(there, url)
     live = {asset: [home.live(asset), home.live_again(asset), home.live_again(asset)][-1] for asset in ASSETS}
     home.world.taint("b")
