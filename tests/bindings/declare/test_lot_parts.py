@@ -18,8 +18,9 @@ from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DepMiss, Inval
 from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.bindings.building.provenance import code_digest
-from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains, attempts_before
+from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine import launch_heartbeat as heartbeat
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
@@ -62,7 +63,9 @@ def given(spark_home: str) -> Iterator[str]:
 
 @pytest.fixture
 def instance(given: str) -> Iterator[dg.DagsterInstance]:
+    """A copy, which owns the warehouses that it builds into (rule 3.11)."""
     with fresh_instance(given) as instance:
+        take_over(engine_for(instance).store, ())
         yield instance
 
 
