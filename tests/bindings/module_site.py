@@ -16,8 +16,8 @@ from .conftest import Site, deployed
 def module_site(spark_home: str, *assets: Any, **options: Any) -> Iterator[Site]:
     """As `deploy` makes it, on an instance of its own.
 
-    `fresh_instance(site.instance.root_directory)` copies it. What is live in a copy is read where it was written, so a
-    test removes or changes only storage of what it has built itself.
+    `fresh_instance(site.instance.root_directory)` copies it, with the data in its home (rule 3.10). A copy builds into no
+    warehouse outside its home until it takes over (rule 3.11).
     """
     tune_dagster_writes()
     with fresh_instance(set_dagster_home=False) as instance:

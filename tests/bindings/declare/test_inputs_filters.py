@@ -82,9 +82,9 @@ def indexed(spark_home: str) -> Iterator[Site]:
 
 @pytest.fixture
 def site(indexed: Site, spark_home: str) -> Iterator[Site]:
-    """A copy of its home that uses the same warehouse, where the index is."""
+    """A copy of its home, with the data and the index."""
     with fresh_instance(indexed.instance.root_directory) as instance:
-        yield deployed(instance, spark_home, numbers, warehouse=warehouse_of(indexed.instance))
+        yield deployed(instance, spark_home, numbers)
 
 
 def refs(asset: str) -> list[str]:
@@ -109,8 +109,7 @@ def files_read(site: Site, asset: str, key: str | None = None) -> Any:
 def again(site: Site, *assets: Any) -> Site:
     """The same instance, with other assets beside the numbers."""
     assert isinstance(site.deployment.spark, DatabuildSpark)
-    home, warehouse = str(site.deployment.spark.home), site.deployment.warehouse
-    return deployed(site.instance, home, numbers, *assets, warehouse=warehouse)
+    return deployed(site.instance, str(site.deployment.spark.home), numbers, *assets)
 
 
 # The rows, and the files
@@ -138,7 +137,7 @@ def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
     def planned() -> list[PlannedRead]:
         datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
         graph = plan(["some@mon", "some@tue"], datasets, engine.catalog)
-        return list(planned_reads(engine.queries, Warehouse(str(site.deployment.warehouse)), annotate(engine, graph)))
+        return list(planned_reads(engine.queries, Warehouse(warehouse_of(site.instance)), annotate(engine, graph)))
 
     assert planned() == [PlannedRead("some", "numbers", "n between 40 and 49", 1, 2, FilesRead(1, 4))]
     site.build("some@mon", "some@tue")
