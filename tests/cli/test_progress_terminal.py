@@ -71,7 +71,9 @@ def building(project: Project) -> Iterator[Terminal]:
     It flushes what it prints: Dagster copies that with another process, which has only a moment after the function.
     """
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
-    project.define(DEFINITIONS.replace("    hold(context.", "    print('from an asset', flush=True)\n    hold(context."))
+    project.define(
+        DEFINITIONS.replace("    hold(context.", "    print('from an asset', flush=True)\n    hold(context.")
+    )
     project.hold("2024-01-30")
     terminal = Terminal(project, "build", DAY)
     try:
