@@ -45,8 +45,20 @@ _NAMES = (
     r"|(?:access|auth|bearer|session|security|sas)[_.-]?token)"
 )
 #: One of them is in every name.
-_WORDS_OF_NAMES = tuple(
-    "passw passf passp secret credential authorization cookie key token signature sig pwd sas".split()  # noqa: SIM905
+_WORDS_OF_NAMES = (
+    "passw",
+    "passf",
+    "passp",
+    "secret",
+    "credential",
+    "authorization",
+    "cookie",
+    "key",
+    "token",
+    "signature",
+    "sig",
+    "pwd",
+    "sas",
 )
 #: Words that are names of secrets only if they are the end of a name.
 _LAST_WORDS = r"(?:token|signature|(?<![A-Za-z0-9])(?:sig|pwd|sas))"

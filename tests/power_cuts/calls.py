@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,10 +37,12 @@ class Unknown(Exception):
     """A system call that this module cannot repeat."""
 
 
-def traced(arguments: Sequence[str], trace: Path, **environment: object) -> subprocess.CompletedProcess[str]:
+def traced(
+    arguments: Sequence[str], trace: Path, *, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
     """Run a command and its children under strace (Debian's package)."""
     options = ["-f", "-y", "-s", "100000000", "-e", f"trace={TRACED}", "-e", "signal=none", "-o", str(trace)]
-    return subprocess.run(["strace", *options, *arguments], text=True, capture_output=True, **environment)  # type: ignore[call-overload, no-any-return]
+    return subprocess.run(["strace", *options, *arguments], cwd=cwd, env=env, text=True, capture_output=True)
 
 
 def changes(trace: Path, folder: Path) -> Iterator[Change]:
@@ -166,5 +168,5 @@ def _data(args: str) -> bytes:
 
 def _bytes(text: str) -> bytes:
     """What strace escaped as C does."""
-    found: bytes = codecs.escape_decode(text.encode(errors="surrogateescape"))[0]  # type: ignore[attr-defined]
+    found: bytes = codecs.escape_decode(text.encode(errors="surrogateescape"))[0]
     return found

@@ -11,6 +11,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -69,7 +70,7 @@ def _open_want() -> str:
     return str(_ask("want", "list", "--ref", LAST)[0]["id"])
 
 
-def _ask(*arguments: str):  # type: ignore[no-untyped-def]
+def _ask(*arguments: str) -> Any:
     out = io.StringIO()
     with redirect_stdout(out):
         code = run([*arguments, "--json"])

@@ -26,8 +26,6 @@ CONNECTION_DEFAULTS: Mapping[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-#: Where libpq finds a default that wins over ours.
-_FROM_ENVIRONMENT = {PATIENCE: "PGCONNECT_TIMEOUT"}
 
 #: The server ends a transaction that is idle for longer, because it blocks every other writer.
 STANDSTILL_SECONDS = 60
@@ -96,7 +94,9 @@ def _connected(parameters: Mapping[str, Any]) -> PatientConnection:
         raw = PatientConnection.connect(**parameters, autocommit=True)
     except psycopg.errors.ConnectionTimeout:
         raise NoAnswer(f"it accepted no connection for {parameters[PATIENCE]} s") from None
-    raw.patience_seconds = float(parameters[PATIENCE])
+    # Zero or less means no bound to libpq.
+    if (seconds := float(parameters[PATIENCE])) > 0:
+        raw.patience_seconds = seconds
     return raw
 
 
@@ -113,8 +113,7 @@ def _ask(parameters: Mapping[str, Any]) -> None:
 
 def bounded(query: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a url, and the defaults for what it leaves out."""
-    defaults = {
-        name: os.environ.get(_FROM_ENVIRONMENT.get(name, ""), value) for name, value in CONNECTION_DEFAULTS.items()
-    }
+    # libpq's own variable wins over our default.
+    defaults = {**CONNECTION_DEFAULTS, PATIENCE: os.environ.get("PGCONNECT_TIMEOUT", CONNECTION_DEFAULTS[PATIENCE])}
     options = " ".join(f"-c {name}={value}" for name, value in SERVER_DEFAULTS.items())
     return {**defaults, **query, "options": f"{options} {query.get('options', '')}".strip()}

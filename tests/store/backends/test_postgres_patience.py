@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
@@ -9,6 +10,7 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.store.backends.postgres_patience import CONNECTION_DEFAULTS, PATIENCE, bounded
@@ -177,6 +179,16 @@ def test_the_environment_of_libpq_wins_over_the_default(monkeypatch):
 
     assert bounded({})[PATIENCE] == "3"
     assert bounded({PATIENCE: "4"})[PATIENCE] == "4"
+
+
+@pytest.mark.parametrize(("given", "patience"), [("0", math.inf), ("-1", math.inf), ("3", 3.0)])
+def test_zero_means_that_no_silence_is_too_long(given, patience):
+    """As libpq reads it: a server would be asked at each look otherwise."""
+    url = sa.make_url(postgres_server().fresh_url()).update_query_dict({PATIENCE: given})
+    with closing(open_store(url.render_as_string(hide_password=False))) as store:
+        connection = store.database.connection()
+
+        assert connection.raw.patience_seconds == patience
 
 
 def test_a_refused_connection_is_no_silence():
