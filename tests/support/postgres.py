@@ -56,7 +56,7 @@ class PostgresServer:
             "SELECT count(*) FROM pg_trigger WHERE tgrelid = to_regclass(%s) AND NOT tgisinternal",
             (f"{schema}.databuild_events",),
         ).fetchone()
-        if (len(tables), guards) != (N_TABLES, (N_GUARDS,)):
+        if (len(tables), guards) != (N_TABLES, (N_GUARDS,)) or not self._was_made_here(schema):
             self._admin.execute(f"DROP SCHEMA {schema} CASCADE")
             return
         log = f"{schema}.databuild_events"
@@ -70,6 +70,11 @@ class PostgresServer:
             )
         )
         self._free.append(url)
+
+    def _was_made_here(self, schema: str) -> bool:
+        """Whether its store was opened over the socket: one that was made through a proxy names the proxy as its place."""
+        place = self._admin.execute(f"SELECT value FROM {schema}.databuild_meta WHERE key = 'place'").fetchone()
+        return place is not None and self.folder in place[0]
 
     def stop(self) -> None:
         self._admin.close()
