@@ -10,6 +10,7 @@ import pytest
 from hypothesis import is_hypothesis_test
 
 from tests.support import reporting
+from tests.support.examples import choose_examples
 from tests.support.object_store import bucket, running_s3, s3
 from tests.support.spark_server import spark_home, stop_spark_server
 
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """A shell lets its background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts."""
+    choose_examples()
     config.pluginmanager.register(reporting)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -5,12 +5,10 @@ Every world that a test made is checked when the test is over: no story may end 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from databuild_dagster.model.datasets import DatasetSpec
 
@@ -18,16 +16,6 @@ from .catalog import dataset
 from .model_world import ModelWorld
 from .postgres import postgres_server
 from .world import World, worlds
-
-_quiet = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much]
-# The same examples in every run, so that a run fails for a change and not by chance; DATABUILD_LONG explores.
-settings.register_profile(
-    "ci", max_examples=40, stateful_step_count=25, deadline=None, derandomize=True, suppress_health_check=_quiet
-)
-settings.register_profile(
-    "long", max_examples=1500, stateful_step_count=60, deadline=None, suppress_health_check=_quiet
-)
-settings.load_profile("long" if os.environ.get("DATABUILD_LONG") else "ci")
 
 TESTS = Path(__file__).parent.parent
 
