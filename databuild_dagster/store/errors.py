@@ -31,7 +31,16 @@ class StoreDamaged(StoreUnusable):
 
     hint = (
         "Copy the file away. `databuild log check --deep` names what is damaged, and `databuild log rebuild` computes the "
-        "tables again from the log. If the log itself is damaged, restore the last backup."
+        "tables again from the log. If they end with this message too, restore the last backup: `{restore}`."
+    )
+
+
+class NoDatabase(StoreDamaged):
+    """The build state in {url} cannot be opened: {path} is not a database."""
+
+    hint = (
+        "If DATABUILD_DB_URL names the wrong file, correct it. If this was the build state, its first bytes are lost: copy "
+        "the file away, and restore the last backup: `{restore}`."
     )
 
 

@@ -7,17 +7,21 @@ name.
 from __future__ import annotations
 
 import random
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from databuild_dagster.model.errors import DatabuildError, IllegalMove
 from databuild_dagster.store.check import check
-from databuild_dagster.store.errors import StoreDamaged
+from databuild_dagster.store.errors import NoDatabase, StoreDamaged
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.store.test_check_corruption import EVENTS, damage, path, story_file
+from tests.support.catalog import dataset
+from tests.support.world import World
 
 __all__ = ["path", "story_file"]
 
@@ -59,7 +63,7 @@ def test_a_word_of_an_event_that_is_not_utf8_is_named_by_its_seq(path: Path, col
 
 
 def test_a_damaged_file_is_named_with_the_commands_that_help(path: Path) -> None:
-    path.write_bytes(b"SQLite format 3\x00" + bytes(100) + path.read_bytes()[116:])
+    path.write_bytes(path.read_bytes()[:100] + bytes(100) + path.read_bytes()[200:])
 
     with pytest.raises(StoreDamaged) as refused:
         open_store(url_of(path))
@@ -67,6 +71,50 @@ def test_a_damaged_file_is_named_with_the_commands_that_help(path: Path) -> None
     assert str(path) in refused.value.message
     assert "permissions" not in refused.value.advice
     assert "log rebuild" in refused.value.advice
+
+
+def test_a_file_without_its_first_bytes_is_named_with_a_command_that_restores(path: Path, tmp_path: Path) -> None:
+    """Rule 3.4: no command on the store helps, because none can open it."""
+    store = open_store(url_of(path))
+    n_events = store.database.backup(str(tmp_path / "backup.db"))
+    store.close()
+    path.write_bytes(bytes(100) + path.read_bytes()[100:])
+
+    with pytest.raises(NoDatabase, match="is not a database") as refused:
+        open_store(url_of(path))
+    _, command, _ = refused.value.advice.split("`")
+    subprocess.run(["sh", "-c", command.replace("BACKUP", str(tmp_path / "backup.db"))], check=True)
+
+    assert "DATABUILD_DB_URL" in refused.value.advice
+    restored = open_store(url_of(path))
+    assert Queries(restored).head().seq == n_events
+    restored.close()
+
+
+@pytest.mark.parametrize("part", [0.2, 0.5, 0.8])
+def test_the_log_ends_before_a_damaged_byte_of_the_write_ahead_log(tmp_path: Path, part: float) -> None:
+    """SQLite takes the byte for the end of an unfinished write, so no command can name the loss (docs/reliability.md)."""
+    path = tmp_path / "build.db"
+    datasets = [dataset(name) for name in "abcde"]
+    World(datasets, url=url_of(path)).close()
+    world = World(datasets, url=url_of(path))
+    before = world.seq
+    world.live(*"abcde")
+    events = world.queries.events(0, 10_000)
+    # The files of a process that was killed now.
+    killed, wal = tmp_path / "killed.db", bytearray(Path(f"{path}-wal").read_bytes())
+    shutil.copy(path, killed)
+    world.close()
+    wal[int(part * len(wal))] ^= 1
+    Path(f"{killed}-wal").write_bytes(wal)
+
+    store = open_store(url_of(killed))
+
+    left = Queries(store).events(0, 10_000)
+    assert before <= len(left) < len(events)
+    assert left == events[: len(left)]
+    assert check(store, deep=True) == []
+    store.close()
 
 
 def test_bytes_damaged_anywhere_lead_to_typed_errors_alone(story_file: Path, tmp_path: Path) -> None:

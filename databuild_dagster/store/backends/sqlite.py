@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import socket
 import sqlite3
 import threading
@@ -25,7 +26,14 @@ from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import connected
-from databuild_dagster.store.errors import BackupRefused, NetworkFileSystem, NotOneFile, StoreDamaged, StoreUnusable
+from databuild_dagster.store.errors import (
+    BackupRefused,
+    NetworkFileSystem,
+    NoDatabase,
+    NotOneFile,
+    StoreDamaged,
+    StoreUnusable,
+)
 from databuild_dagster.store.format import EVENTS, META, PLACE
 
 #: What `make_room` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
@@ -206,7 +214,10 @@ class SqliteDatabase(Database):
 
     def raise_trouble(self, error: BaseException) -> NoReturn:
         if _is_damage(error):
-            raise StoreDamaged(url=self.url, why=one_line(error)) from error
+            file = shlex.quote(self.path or "")
+            restore = f"rm -f {file}-wal {file}-shm; cp BACKUP {file}"
+            kind = NoDatabase if _code_of(error) == sqlite3.SQLITE_NOTADB else StoreDamaged
+            raise kind(url=self.url, path=self.path, restore=restore, why=one_line(error)) from error
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
             raise StoreUnusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
@@ -278,9 +289,13 @@ def _is_damage(error: BaseException) -> bool:
     """The file has bytes that SQLite did not write. Python's module has no code for a text that is not UTF-8."""
     if isinstance(error, UnicodeDecodeError):
         return True
-    code = getattr(error, "sqlite_errorcode", None)
-    is_of_file = code is not None and code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    is_of_file = _code_of(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     return is_of_file or (isinstance(error, sqlite3.OperationalError) and "Could not decode to UTF-8" in str(error))
+
+
+def _code_of(error: BaseException) -> int:
+    """SQLite's primary code of an error; 0 without one."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
 
 def _connect(path: str) -> sqlite3.Connection:

@@ -492,7 +492,7 @@ def test_an_unreachable_store_is_logged_and_the_run_starts(
         run = deployment.submit("numbers")
 
     assert goes_on(deployment, run)
-    damage = f"The build state in sqlite:///{tmp_path}/garbage.db is damaged: file is not a database."
+    damage = f"The build state in sqlite:///{tmp_path}/garbage.db cannot be opened: "
     assert damage in deployment.log(run.run_id)
 
 
