@@ -48,6 +48,8 @@ MAX_LOTS_PER_QUERY = 5_000
 MAX_SHOWN_PER_LOOK = 500
 #: A lot that could not be recorded is retried when its files change, or after this time.
 HELD_SECONDS = 300.0
+#: A modification time further ahead of the clock than this was set by a program after it wrote; clocks differ by less.
+MAX_CLOCK_AHEAD_SECONDS = 300.0
 #: Files and lots named in one message.
 MAX_NAMED = 3
 
@@ -168,7 +170,8 @@ class Watcher:
         """An object in an object store is complete; a file on a disk may still grow."""
         if self._pattern.is_object_store:
             return True
-        return all(file.modified + self._boundary.settle_seconds <= now for file in files)
+        ages = [now - file.modified for file in files]
+        return all(age >= self._boundary.settle_seconds or age < -MAX_CLOCK_AHEAD_SECONDS for age in ages)
 
     def _is_held(self, ref: Ref, mark: str, now: float) -> bool:
         held = self._held.get(ref)

@@ -275,6 +275,16 @@ def test_a_file_that_was_written_to_a_moment_ago_holds_its_lot_and_no_other(plac
     assert len(place.lots()["05"]) == 2
 
 
+def test_a_modification_time_of_another_year_does_not_hold_a_lot(place):
+    place.drop("flights_20130101T0500.parquet", 1.0, modified=NOW + 2_000_000_000)
+    place.drop("flights_20130101T0600.parquet", 2.0, modified=NOW + 60)
+    watcher = place.watcher(settle_seconds=10)
+
+    look = watcher.look(NOW)
+
+    assert (look.unsettled, list(place.lots())) == (["flights@2013-01-01-06:00"], ["05"])
+
+
 def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(place):
     """Rule 10.3: empty is live, and has columns."""
     place.drop("flights_20130101T0100.parquet", 1.0)
