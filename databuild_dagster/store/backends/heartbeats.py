@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.base import Connection, Database, Keys
-from databuild_dagster.store.backends.sqlite_file import connected
+from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS, TRIES, TRY_COLUMNS
 
@@ -183,6 +183,7 @@ class FileAside:
         # Another process may have put a new file in the place of a damaged one.
         if getattr(self._local, "opened_as", None) != (os.getpid(), _file_number(self.path)):
             self._local.connection = self._sound(self.path)
+            self._local.at_end = AtEnd(self._local.connection.close)
             self._local.opened_as = os.getpid(), _file_number(self.path)
         found: sqlite3.Connection = self._local.connection
         return found

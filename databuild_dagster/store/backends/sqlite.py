@@ -14,6 +14,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +26,7 @@ from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
-from databuild_dagster.store.backends.sqlite_file import connected
+from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
 from databuild_dagster.store.errors import (
     BackupRefused,
     NetworkFileSystem,
@@ -61,8 +62,8 @@ class WriteLock:
     """One writer at a time, in order of arrival: the kernel's lock on a file beside the database.
 
     SQLite's own busy handler sleeps and retries, so that under load one writer waits for seconds while another gets in again and
-    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new one after a fork. A `path` of
-    None is a database of this process alone.
+    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new one after a fork. It is closed
+    when its thread ends. A `path` of None is a database of this process alone.
     """
 
     def __init__(self, path: str | None) -> None:
@@ -88,6 +89,7 @@ class WriteLock:
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._local.pid = os.getpid()
+            self._local.at_end = AtEnd(partial(os.close, self._local.descriptor))
             _keep_reserve(self._local.descriptor)
         return int(self._local.descriptor)
 
@@ -142,6 +144,7 @@ class SqliteDatabase(Database):
             return self._shared
         if getattr(self._local, "pid", None) != os.getpid():
             self._local.connection = _connect(self.path)
+            self._local.at_end = AtEnd(self._local.connection.close)
             self._local.pid = os.getpid()
         connection: sqlite3.Connection = self._local.connection
         return connection

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
 
 #: Seconds for which a statement waits for a writer without our lock, such as a backup.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -32,3 +34,19 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
             threading.Event().wait(_PAUSE_SECONDS)
         else:
             return connection
+
+
+class AtEnd:
+    """In a `threading.local`: closes what a thread has opened when the thread ends, or opens another.
+
+    A connection is part of a cycle, and would stay open until the next garbage collection. A forked child closes nothing of
+    its parent's.
+    """
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        self._close = close
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() == self._pid:
+            self._close()

@@ -33,6 +33,7 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.support.catalog import dataset
+from tests.support.held import held
 from tests.support.world import World
 
 DATABASES = ("sqlite",)
@@ -270,6 +271,19 @@ def test_threads_of_one_process_take_turns(on_disk):
 
     assert errors == []
     assert on_disk.log().count("WantCreated") == 90
+
+
+def test_a_thread_that_has_ended_leaves_no_open_file(on_disk):
+    """Rule 3.3: a server records the wants of each request in a thread of its own."""
+
+    def held_after(n_threads):
+        for _ in range(n_threads):
+            thread = threading.Thread(target=on_disk.want, args=("a",))
+            thread.start()
+            thread.join()
+        return held()
+
+    assert held_after(2) == held_after(20), "the first leaves a descriptor that SQLite uses again"
 
 
 def test_threads_share_a_store_in_memory(world):
