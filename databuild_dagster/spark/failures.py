@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 MAX_SENTENCE_LENGTH = 400
@@ -23,6 +24,7 @@ _OF_THE_MACHINE = (
     TooManyServers,
     DiskTrouble,
     StorageTrouble,
+    StoreUnusable,
 )
 #: Conditions and phrases of a lost session.
 _LOST = (

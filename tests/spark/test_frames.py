@@ -15,6 +15,8 @@ from databuild_dagster.spark.errors import NoSchema, NotAFrame, SchemasDiffer, U
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import read_instances, read_pandas
 from databuild_dagster.spark.staging import files_wanted
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.errors import DiskTrouble
 from databuild_dagster.warehouse.files import describe_files
 from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
@@ -236,6 +238,14 @@ def test_an_error_in_a_python_function_keeps_its_own_words(spark):
 def test_an_error_that_is_not_sparks_is_shown_by_its_first_line():
     assert explain_failure(ValueError("no such day\nmore")) == "ValueError: no such day"
     assert not is_transient(ConnectionRefusedError("Connection refused"))
+
+
+def test_a_call_that_cannot_reach_the_build_state_is_retried(tmp_path):
+    """Rule 6.8"""
+    with pytest.raises(StoreUnusable) as caught:
+        open_store(f"postgresql+psycopg://postgres@/postgres?host={tmp_path}")
+
+    assert is_transient(caught.value)
 
 
 def test_little_input_asks_for_one_file_and_much_leaves_it_to_spark(spark, write):
