@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import events as e
 from databuild_dagster.model.commands import Command
-from databuild_dagster.model.datasets import Catalog
+from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
+from databuild_dagster.model.decide.catalog_answers import CatalogAnswers, answered
 from databuild_dagster.model.decide.context import Claim
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
@@ -32,6 +34,8 @@ from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: Longest chain of derivative wants after one command.
 MAX_FOLLOW_UPS = 10_000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Engine:
         self.heartbeats = heartbeats or Heartbeats(store.database)
         self.memory = ProcessMemory()
         self._log_time = LogTime(self.heartbeats, store.url)
+        #: Registrations of earlier decisions, which may have changed since.
+        self._registered: dict[str, DatasetSpec | None] = {}
 
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
         """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
@@ -138,11 +144,16 @@ class Engine:
             )
         if "\0" in actor:
             raise InvalidRequest(what="actor", value=actor, why="it must be a text without NUL")
-        actor, command_id = utf8(actor), None if command_id is None else utf8(command_id)
-        with self.store.writing() as work:
-            if command_id is not None and (before := log.events_of_command(work.connection, command_id)):
-                return Outcome(tuple(before), repeated=True)
-            return self._handled(work, command, command_id or self.new_id(), actor)
+        actor, named = utf8(actor), None if command_id is None else utf8(command_id)
+        recorded_id = named or self.new_id()
+
+        def attempt(answers: CatalogAnswers) -> Outcome:
+            with self.store.writing() as work:
+                if named is not None and (before := log.events_of_command(work.connection, named)):
+                    return Outcome(tuple(before), repeated=True)
+                return self._handled(work, command, recorded_id, actor, answers)
+
+        return self._with_answers(command, attempt)
 
     def preview(self, command: Command, *, actor: str = "databuild") -> Preview:
         """Handle a command and roll it back. Raises what `handle` raises.
@@ -150,22 +161,35 @@ class Engine:
         Holds the write lock as long as the command takes, and leaves no trace.
         """
         found: list[Preview] = []
-        with suppress(_TakenBack), self.store.writing() as work:
-            outcome = self._handled(work, command, self.new_id(), actor)
-            moves = work.moves
-            work.flush()
-            tainted = self.queries.tainted_by(outcome.taint_id) if outcome.taint_id is not None else ()
-            found.append(Preview(outcome, self.queries.named_changes(moves), tainted))
-            raise _TakenBack
+
+        def attempt(answers: CatalogAnswers) -> None:
+            with suppress(_TakenBack), self.store.writing() as work:
+                outcome = self._handled(work, command, self.new_id(), actor, answers)
+                moves = work.moves
+                work.flush()
+                tainted = self.queries.tainted_by(outcome.taint_id) if outcome.taint_id is not None else ()
+                found.append(Preview(outcome, self.queries.named_changes(moves), tainted))
+                raise _TakenBack
+
+        self._with_answers(command, attempt)
         return found[0]
 
-    def _handled(self, work: UnitOfWork, command: Command, command_id: str, actor: str) -> Outcome:
+    def _with_answers(self, command: Command, attempt: Callable[[CatalogAnswers], T]) -> T:
+        """An attempt after the catalog was asked: no transaction waits for Dagster."""
+        answers = CatalogAnswers()
+        answers.ask_ahead(self.catalog, command, self._registered)
+        return answered(self.catalog, answers, attempt)
+
+    def _handled(
+        self, work: UnitOfWork, command: Command, command_id: str, actor: str, answers: CatalogAnswers
+    ) -> Outcome:
         head = work.head
         now = self._now(head)
         work.seq = head.seq
-        deciding = Deciding(work, now, self.new_id, self.catalog)
+        deciding = Deciding(work, now, self.new_id, answers)
         recording = _Recording(work, self.store.places, now, command_id, actor)
         facts = decide(command, deciding)
+        self._registered.update(deciding.registered)
         for _ in range(MAX_FOLLOW_UPS):
             for fact in facts:
                 recording.record(fact)

@@ -68,7 +68,7 @@ def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Cata
         raise InvalidRequest(what="the request", value=[], why="it names no ref")
     no_duplicates(refs)
     for ref in refs:
-        check_wantable(ref, datasets.get, datasets.keys, catalog)
+        check_wantable(ref, datasets.get, datasets.keys, catalog.why_not)
     inputs, unbuildable = _inputs(refs, datasets, catalog)
     levels = _levels(inputs)
     return JobGraph(
@@ -120,7 +120,7 @@ def _inputs(
             raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_REFS, what="refs")
         for ref in following:
             try:
-                check_wantable(ref, datasets.get, datasets.keys, catalog)
+                check_wantable(ref, datasets.get, datasets.keys, catalog.why_not)
             except Refused as refused:
                 unbuildable[ref] = refused.message
         level = list(following)

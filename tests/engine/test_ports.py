@@ -23,8 +23,6 @@ KEYS = ("1", "2")
 GONE = "gone"
 #: The methods that only other callers than a tick use: the reader of frames.
 NOT_OF_THE_TICK = {"follows_key"}
-#: The commands decide within a transaction whether a missing input exists, so no other process can write meanwhile.
-IN_A_TRANSACTION = {"why_not"}
 CALLS = sorted(
     {name for port in (Launcher, Foreign, Remains, Catalog) for name in vars(port) if not name.startswith("_")}
     - NOT_OF_THE_TICK
@@ -130,7 +128,7 @@ def test_no_port_that_raises_ends_a_tick(make_world, method):
     assert world.broken() == []
 
 
-@pytest.mark.parametrize("method", [name for name in CALLS if name not in IN_A_TRANSACTION])
+@pytest.mark.parametrize("method", CALLS)
 def test_the_next_tick_runs_beside_one_whose_port_hangs(make_world, method):
     """Rules 11.1, 11.5: no port is called within a transaction, so the tick that hangs holds no lock."""
     world = busy_world(make_world)

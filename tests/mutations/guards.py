@@ -373,6 +373,22 @@ GUARDS = (
         (WANTS,),
     ),
     Guard(
+        "a decision is recorded on the assumption that a partition exists",
+        "5.7",
+        "model/decide/__init__.py",
+        "    deciding.catalog.require()\n    return facts\n",
+        "    return facts\n",
+        (MISSES,),
+    ),
+    Guard(
+        "an answer of Dagster about an earlier registration counts",
+        "3.3",
+        "model/decide/catalog_answers.py",
+        'if known is not None and known[0] == dataset:\n            return cast("str | None", known[1])',
+        'if known is not None:\n            return cast("str | None", known[1])',
+        ("tests/model/decide/test_catalog_answers.py",),
+    ),
+    Guard(
         "a dep miss of an asset that a deploy removed fails its ref",
         "6.3",
         "model/decide/misses.py",

@@ -301,6 +301,10 @@ class Turns:
             raise
         assert self._holder is me
 
+    def is_mine(self) -> bool:
+        """Held by the process that runs now."""
+        return self._holder is not None and self._holder is self._scheduler._current
+
     def release(self) -> None:
         """Of what the thread has not, nothing."""
         me = self._scheduler._current

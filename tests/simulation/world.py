@@ -158,6 +158,8 @@ class World:
     def port(self, what: str) -> None:
         """A call of a port that a process of the storm makes."""
         process, mishaps = self.scheduler.current, self.scenario.mishaps
+        if self.lock.is_mine():
+            raise Broken("rule 3.3", f"{what} is asked for by the holder of the write lock")
         if process is None or self.scheduler.is_calm:
             return
         if mishaps.port_raises and self.scheduler.happens(f"{what} raises", mishaps.port_raises):

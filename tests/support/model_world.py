@@ -15,6 +15,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
+from databuild_dagster.model.decide.catalog_answers import CatalogAnswers, answered
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.fold.standing import follow_ups
@@ -51,9 +52,13 @@ class ModelWorld(World):
         if command_id in self._outcomes:
             return Outcome(self._outcomes[command_id].events, repeated=True)
         command_id = command_id or self.ids()
-        deciding = Deciding(self.view, self._now(), self.ids, self.catalog)
+
+        def attempt(answers: CatalogAnswers) -> tuple[list[e.Fact], Deciding]:
+            deciding = Deciding(self.view, self._now(), self.ids, answers)
+            return decide(command, deciding), deciding
+
         try:
-            facts = decide(command, deciding)
+            facts, deciding = answered(self.catalog, CatalogAnswers(), attempt)
         except Refused:
             self.view = self.folded()
             raise

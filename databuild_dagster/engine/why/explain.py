@@ -147,7 +147,7 @@ def _check_wantable(engine: Engine, ref: Ref) -> None:
     def names() -> list[str]:
         return [spec.asset for spec in engine.queries.datasets().values()]
 
-    check_wantable(ref, engine.queries.dataset, names, engine.catalog)
+    check_wantable(ref, engine.queries.dataset, names, engine.catalog.why_not)
 
 
 def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _Following) -> Explanation:

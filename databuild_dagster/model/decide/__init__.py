@@ -23,6 +23,7 @@ from databuild_dagster.model.decide.retries import retry_refs
 from databuild_dagster.model.decide.set_aside import change_set_aside
 from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
 from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import Fact
 
 __all__ = ["Deciding", "decide"]
@@ -61,5 +62,12 @@ _DECISIONS: dict[type[c.Command], Callable[[Any, Deciding], list[Fact]]] = {
 
 
 def decide(command: c.Command, deciding: Deciding) -> list[Fact]:
-    """The events that a command becomes, perhaps none. Raises a subclass of `Refused`."""
-    return _DECISIONS[type(command)](command, deciding)
+    """The events that a command becomes, perhaps none. Raises a subclass of `Refused`; `Unanswered` before any of these."""
+    try:
+        facts = _DECISIONS[type(command)](command, deciding)
+    except Refused:
+        # An assumed answer may have led here.
+        deciding.catalog.require()
+        raise
+    deciding.catalog.require()
+    return facts

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from databuild_dagster.model.datasets import Catalog, DatasetSpec, dataset_from
+from databuild_dagster.model.datasets import DatasetSpec, dataset_from
+from databuild_dagster.model.decide.catalog_answers import CatalogAnswers
 from databuild_dagster.model.errors import (
     DuplicateRef,
     InstanceExists,
@@ -87,22 +88,22 @@ class Deciding:
     view: View
     now: float
     new_id: Callable[[], str]
-    catalog: Catalog
+    catalog: CatalogAnswers
     #: Filled by the decision about `ClaimRefs`.
     claim: Claim | None = None
     #: Registrations that were read before; no decision changes one and reads it again.
-    _datasets: dict[str, DatasetSpec | None] = field(default_factory=dict)
+    registered: dict[str, DatasetSpec | None] = field(default_factory=dict)
 
     def dataset_of(self, asset: str) -> DatasetSpec | None:
         """The present registration of an asset."""
-        if asset not in self._datasets:
+        if asset not in self.registered:
             row = self.view.datasets([asset]).get(asset)
-            self._datasets[asset] = None if row is None or row.removed else spec_of(row)
-        return self._datasets[asset]
+            self.registered[asset] = None if row is None or row.removed else spec_of(row)
+        return self.registered[asset]
 
     def check_wantable(self, ref: Ref) -> None:
         """Raises `InvalidRef`, `UnknownAsset` or `UnknownPartition` (rule 5.7)."""
-        check_wantable(ref, self.dataset_of, self.view.asset_names, self.catalog)
+        check_wantable(ref, self.dataset_of, self.view.asset_names, self.catalog.why_not)
 
     def existing_refs(self, refs: Iterable[Ref]) -> dict[Ref, RefRow | None]:
         """Rows of refs that must be well formed and wantable; None for a ref without any event."""
@@ -112,6 +113,7 @@ class Deciding:
         for ref in checked:
             if ref not in rows:
                 self.check_wantable(ref)
+        self.catalog.require()
         return {ref: rows.get(ref) for ref in checked}
 
     def paused(self, refs: Collection[Ref]) -> dict[Ref, PauseInForce]:
@@ -191,7 +193,7 @@ def check_wantable(
     ref: Ref,
     dataset_of: Callable[[str], DatasetSpec | None],
     asset_names: Callable[[], Iterable[str]],
-    catalog: Catalog,
+    why_not: Callable[[DatasetSpec, str | None], str | None],
 ) -> None:
     """A ref is wantable if something can build it, or it is a source's (rule 5.7).
 
@@ -202,7 +204,7 @@ def check_wantable(
     spec = dataset_of(asset)
     if spec is None:
         raise UnknownAsset(asset=asset, names=asset_names())
-    if why := catalog.why_not(spec, partition_key_of(ref)):
+    if why := why_not(spec, partition_key_of(ref)):
         raise UnknownPartition(ref=ref, why=why, asset=asset)
 
 

@@ -31,6 +31,7 @@ def create_wants(command: c.CreateWants, deciding: Deciding) -> list[e.Fact]:
     no_duplicates(texts)
     for text in texts:
         deciding.check_wantable(text)
+    deciding.catalog.require()
     request_id = command.request_id or deciding.new_id()
     answers = _answers(command, texts, deciding)
     return [
