@@ -81,7 +81,7 @@ class LogAlert:
 
 @dataclass(frozen=True, slots=True)
 class WebhookAlert:
-    """POSTs JSON to a url: the late want, and a sentence as `text`, which chat services show."""
+    """POSTs JSON to a url: the late want, and a sentence as `text`, which chat services show. Follows no redirect."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -98,8 +98,15 @@ class WebhookAlert:
     def send(self, late: LateWant) -> None:
         body = json.dumps({"text": late.sentence, **asdict(late)}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json", **self.headers})
-        with urllib.request.urlopen(request, timeout=ALERT_SECONDS):
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=ALERT_SECONDS):
             return
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """urllib would send the headers to the other host, and a GET without the body."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import pandas as pd
 import pytest
@@ -29,6 +30,7 @@ class Chat:
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
         self.is_down = False
+        self.moved_to = ""
         chat = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,7 +38,13 @@ class Chat:
                 message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if not chat.is_down:
                     chat.messages.append(message)
-                self.send_response(503 if chat.is_down else 200)
+                self.send_response(503 if chat.is_down else 302 if chat.moved_to else 200)
+                self.send_header("Location", chat.moved_to)
+                self.end_headers()
+
+            def do_GET(self) -> None:
+                chat.messages.append(dict(self.headers))
+                self.send_response(200)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
@@ -141,6 +149,18 @@ def test_a_working_alert_is_sent_once_per_want_while_another_fails(deploy: Any, 
     turn(site)
     assert sorted(message["want_id"] for message in chat.messages) == sorted(wants)
     assert sorted(phone.sent) == sorted(wants)
+
+
+def test_a_webhook_that_redirects_gets_no_header_to_another_host(chat: Chat) -> None:
+    """Rules 3.9, 5.5"""
+    chat.moved_to = chat.url.replace("127.0.0.1", "localhost")
+    moved = WebhookAlert(chat.url, {"Authorization": "Bearer of-the-chat"})
+    late = alerts.LateWant("want", "request", ("report",), "Building", "cli", "", None, None)
+
+    with pytest.raises(HTTPError, match="302"):
+        moved.send(late)
+
+    assert [message["want_id"] for message in chat.messages] == ["want"]
 
 
 def test_a_killed_tick_repeats_no_alert(deploy: Any) -> None:
