@@ -28,7 +28,7 @@ from databuild_dagster.cli.process import (
 )
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import is_utf8, one_line
+from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
 #: that imports no command; a test compares them.
@@ -202,7 +202,9 @@ def _run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        _tell(type(error).__name__, one_line(error.format_message(), most=None), _usage_hint(error), as_json=as_json)
+        _tell(
+            type(error).__name__, one_line(error.format_message(), most=MAX_VALUE), _usage_hint(error), as_json=as_json
+        )
         return REFUSED
     except OutputLost:
         raise

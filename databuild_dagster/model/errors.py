@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import MAX_VALUE, few_of, shortened
 
 # The commands that hints name. The model knows the command line by these lines only.
 _BUILD = "`databuild build`"
@@ -58,12 +58,19 @@ class DatabuildError(Exception):
     def __init__(self, **facts: Any) -> None:
         self.facts = facts
         template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
-        self.message = without_secrets(template.format(**facts))
-        self.advice = without_secrets(type(self).hint.format(**facts))
+        shown = {name: _shown(fact) for name, fact in facts.items()}
+        self.message = without_secrets(template.format(**shown))
+        self.advice = without_secrets(type(self).hint.format(**shown))
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), **self.facts), ()
+
+
+def _shown(fact: Any) -> Any:
+    """A value as a message quotes it. Half of a secret would have no form, so secrets are hidden before it is shortened."""
+    is_long = isinstance(fact, str) and len(fact) > MAX_VALUE
+    return shortened(without_secrets(fact), MAX_VALUE) if is_long else fact
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

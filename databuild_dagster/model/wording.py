@@ -10,6 +10,8 @@ from databuild_dagster.model.redaction import without_secrets
 SHORT_ID = 8
 #: Letters of another program's text, such as an exception's, that a message quotes.
 MAX_QUOTED = 300
+#: Letters of one value that a message quotes, such as an argument of the command line. A ref has fewer.
+MAX_VALUE = 1_200
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
 FIRST_TIME = -62_135_596_800.0
 LAST_TIME = 253_402_300_799.0
@@ -28,7 +30,16 @@ def mid_sentence(sentence: str) -> str:
 
 def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
     """A text of several lines, such as an exception's, as part of a sentence without secrets; None for all of it."""
-    return " ".join(without_secrets(str(text)).split())[:most]
+    line = " ".join(without_secrets(str(text)).split())
+    return line if most is None else shortened(line, most)
+
+
+def shortened(text: str, most: int) -> str:
+    """The text, or its first sentences, or its first letters if its sentences are long; `most` letters and an ellipsis."""
+    if len(text) <= most:
+        return text
+    end = text.rfind(". ", most // 2, most) + 1
+    return text[:end] if end else f"{text[:most]}…"
 
 
 def utf8(text: str) -> str:

@@ -792,8 +792,8 @@ GUARDS = (
         "an error shows the secrets of its facts",
         "3.9",
         "model/errors.py",
-        "self.message = without_secrets(template.format(**facts))",
-        "self.message = template.format(**facts)",
+        "self.message = without_secrets(template.format(**shown))",
+        "self.message = template.format(**shown)",
         (REDACTION,),
     ),
     Guard(
