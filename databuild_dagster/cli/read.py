@@ -15,7 +15,8 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.partitions import why_not
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.data.repairs import damage_named
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
@@ -44,7 +45,9 @@ def read(
         ref: readable_ref(queries, ref, then, why_not, allow_tainted=allow_tainted) for ref in selection.refs(queries)
     }
     for ref in one_by_one(list(readable), as_json=as_json, titled=True):
-        _print(ref, readable[ref], where, limit, as_json=as_json)
+        one = readable[ref]
+        with damage_named(queries.dataset(asset_of(ref)), {one.manifest.instance_uuid: ref}):
+            _print(ref, one, where, limit, as_json=as_json)
 
 
 def _print(ref: Ref, one: Readable, where: str | None, limit: int | None, *, as_json: bool) -> None:

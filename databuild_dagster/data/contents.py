@@ -23,13 +23,7 @@ from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import explained
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    ListedFileLost,
-    ManifestDamaged,
-    ManifestMissing,
-    UnreadableFile,
-)
+from databuild_dagster.warehouse.errors import DAMAGE
 from databuild_dagster.warehouse.formats import READABLE, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
@@ -44,8 +38,6 @@ MAX_AGE_SECONDS = 24 * 3600.0
 MAX_AHEAD = 64
 #: Inputs that are looked at after an error that names none of them.
 MAX_INPUTS = 1000
-#: Errors of a file itself. Others are of the way to it, or of this version.
-_DAMAGE = (EscapingFile, ListedFileLost, ManifestDamaged, ManifestMissing, UnreadableFile)
 
 
 class Fault(NamedTuple):
@@ -281,7 +273,7 @@ def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:
     ref = live.canonical.ref
     repair, is_damage = repair_of(live.spec, ref), True
     if isinstance(why, DatabuildError):
-        is_damage = isinstance(why, _DAMAGE)
+        is_damage = isinstance(why, DAMAGE)
         if not is_damage:
             repair = why.advice
         why = f"cannot be read: {one_line(why.facts.get('why') or why.message).rstrip('.')}"

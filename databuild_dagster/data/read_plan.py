@@ -5,10 +5,11 @@ warehouse, neither Dagster nor Spark.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from databuild_dagster.data.repairs import damage_named
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownPartition, near_names
@@ -196,7 +197,7 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
 def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *, allow_tainted: bool) -> Readable:
     """The instance that readers of a ref see.
 
-    Raises `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`.
+    Raises `UnknownAsset`, `UnknownPartition`, `NotLive`, `TaintedRef`, `NotOurs`, `DataRemoved`, `DamagedData`.
     """
     asset = asset_of(ref)
     spec = queries.dataset(asset)
@@ -214,7 +215,7 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
 def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readable]:
     """Every live partition of a dataset, ordered by ref; only those without a key where it has no partitions.
 
-    Raises `InvalidRef`, `UnknownAsset`, `NothingLive`, `NotOurs`, `DataRemoved`.
+    Raises `InvalidRef`, `UnknownAsset`, `NothingLive`, `NotOurs`, `DataRemoved`, `DamagedData`.
     """
     asset = PartitionRef(asset).asset
     found = (
@@ -319,10 +320,12 @@ def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) ->
             raise DataTakenAway(ref=canonical.ref, uuid=canonical.uuid)
 
 
-def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None = None) -> list[Readable]:
-    """The instances with their manifests. Raises `NotOurs`, `DataRemoved`, and `FilesGone` for a boundary."""
+def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None) -> list[Readable]:
+    """The instances with their manifests. Raises `NotOurs`, `DataRemoved`, `DamagedData`, and `FilesGone` for a boundary."""
+    refs = {canonical.uuid: canonical.ref for canonical in found if canonical.uuid is not None}
     try:
-        return _with_manifests(asset, found)
+        with damage_named(spec, refs):
+            return _with_manifests(asset, found, refs)
     except DataTakenAway:
         raise
     except DataRemoved as gone:
@@ -332,9 +335,8 @@ def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None =
         raise FilesGone(**gone.facts, asset=asset, key=shlex.quote(key or "")) from gone
 
 
-def _with_manifests(asset: str, found: Sequence[Canonical]) -> list[Readable]:
+def _with_manifests(asset: str, found: Sequence[Canonical], ref_of: Mapping[str, Ref]) -> list[Readable]:
     """Raises `NotOurs`, `DataRemoved`."""
-    ref_of = {canonical.uuid: canonical.ref for canonical in found}
     by_warehouse: dict[Warehouse, list[str]] = {}
     for canonical in found:
         assert canonical.uuid is not None
@@ -357,8 +359,8 @@ def _with_manifests(asset: str, found: Sequence[Canonical]) -> list[Readable]:
     return sorted(readable, key=lambda found: found.ref)
 
 
-def check_data_of(instance: Instance) -> None:
-    """Check that the files of an instance exist. Raises `NotOurs`, `DataRemoved`."""
+def check_data_of(instance: Instance, spec: DatasetSpec | None) -> None:
+    """Check that the files of an instance exist. Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
     facts = Canonical(
@@ -367,7 +369,7 @@ def check_data_of(instance: Instance) -> None:
         manifest_state=instance.manifest_state,
         manifest_uri=instance.manifest_uri,
     )
-    _readable(asset_of(instance.ref), [facts])
+    _readable(asset_of(instance.ref), [facts], spec)
 
 
 def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:

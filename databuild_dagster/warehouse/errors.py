@@ -133,3 +133,7 @@ class UnreadableFile(DatabuildError):
 
 class NotParquet(UnreadableFile):
     """{path} is no readable Parquet file: {why}."""
+
+
+#: Errors of a manifest or a file itself. Others are of the way to it, or of this version.
+DAMAGE = (EscapingFile, ListedFileLost, ManifestDamaged, ManifestMissing, UnreadableFile)

@@ -35,8 +35,10 @@ def test_a_build_names_the_damaged_input_and_continues_after_its_repair(project:
     file = Path(project.ask("show", "orders")["canonical"]["files"][0])
     DAMAGES[damage](file)
 
+    refused = project.call("read", "orders", "--json").json["error"]
     stopped = project.call("build", "report", "--json")
 
+    assert (refused["message"].split()[0], "orders`" in refused["hint"]) == ("orders", True)
     named = "revenue: its input orders is damaged. `databuild build --rebuild orders` builds it again. "
     assert (stopped.code, stopped.json["job_runs"]["failed"]) == (1, 0)
     assert stopped.json["hints"][0].startswith(named + str(file.parent))

@@ -144,13 +144,13 @@ class OperationContext(JobContext):
     def manifest(self) -> Manifest:
         """The manifest of the instance that the partition had when the operation began, also if it was rebuilt since.
 
-        Raises `NotOurs` for data outside of our warehouse, and `DataRemoved`.
+        Raises `NotOurs` for data outside of our warehouse, `DataRemoved` and `DamagedData`.
         """
         ref = parse_ref(self.ref)
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)
-        check_data_of(instance)
+        check_data_of(instance, self.engine.queries.dataset(asset_of(ref)))
         found = Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
         try:
             (manifest,) = manifests_in(self.warehouse, asset_of(ref), [found])
