@@ -1,16 +1,33 @@
 """`databuild log check --deep --contents` names each damaged file and the command that repairs it (rule 10.2)."""
 
+import os
 import shlex
+import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from databuild_dagster.data.contents import JOURNAL_NAME
 from tests.cli.conftest import Project
 from tests.support.damage import DAMAGES
 
 DAYS = ("orders@2024-01-29", "orders@2024-01-30")
 #: A build compares its columns with those of the instance that was made last.
 NEWEST = DAYS[-1]
+
+#: A hook of the interpreter that kills the process.
+DIES = """
+import os, pathlib, signal, sys, threading
+
+def hook(event, arguments):
+    if event == "open" and str(arguments[0]) == {last!r}:
+        while b"manifest" not in pathlib.Path({journal!r}).read_bytes():
+            threading.Event().wait(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(hook)
+"""
 
 
 def file_of(project: Project, ref: str) -> Path:
@@ -54,6 +71,30 @@ def test_a_swapped_file_of_the_same_size_is_found_and_the_sentence_counts_files(
     assert fault.endswith(f"`databuild build --rebuild {DAYS[0]}` builds it again.")
     n_bytes = 2 * first.stat().st_size
     assert summary == f"Compared the contents of 2 files of 2 instances, {n_bytes:,} bytes."
+
+
+@pytest.mark.long
+def test_a_check_that_is_killed_continues_and_leaves_nothing_behind(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a process can be killed: it kills itself at the last file, once it has recorded the first instance."""
+    journal, temporary, hook = project.home / JOURNAL_NAME, tmp_path / "temporary", tmp_path / "hook"
+    days = ("orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31")
+    project.build(*days)
+    temporary.mkdir()
+    hook.mkdir()
+    (hook / "sitecustomize.py").write_text(DIES.format(journal=str(journal), last=str(file_of(project, days[-1]))))
+    path = os.pathsep.join([str(hook), *filter(None, [project.environment.get("PYTHONPATH")])])
+
+    killed = project.run("log", "check", "--deep", "--contents", TMPDIR=str(temporary), PYTHONPATH=path)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    found = project.ask("log", "check", "--deep", "--contents")
+
+    assert killed.code == -signal.SIGKILL
+    assert (found["ok"], found["contents"]["files"], found["contents"]["instances"]) == (True, 3, 3)
+    assert found["contents"]["earlier"] >= 1
+    assert not journal.exists()
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(
