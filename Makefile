@@ -19,7 +19,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ fuzz: $(READY) ## odd arguments, YAML, manifests, logs and requests (SECONDS=300
 
 power-cuts: $(READY) ## ten thousand disks that a power cut may leave, from recorded system calls (needs strace)
 	$(BIN)/python -m tests.power_cuts $(ARGS)
+
+disk-errors: $(READY) ## let every call that changes a file fail in turn, with EIO and ENOSPC (ARGS="--stride 10" for some)
+	$(BIN)/python -m tests.power_cuts.failing $(ARGS)
 
 mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)

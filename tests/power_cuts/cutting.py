@@ -24,8 +24,8 @@ from .disks import Machine
 from .scenario import ACKNOWLEDGED, MOST_DAYS
 
 ROOT = Path(__file__).parent.parent.parent
-#: Files of Dagster, and those that a power cut leaves without meaning: processes map them into memory.
-_LEFT_OUT = ("home/storage", "home/history", "home/schedules", "home/logs", "home/.telemetry", "home/.logs_queue")
+OF_DAGSTER = ("home/storage", "home/history", "home/schedules", "home/logs", "home/.telemetry", "home/.logs_queue")
+#: A power cut leaves such files without meaning: processes map them into memory.
 _MAPPED = "-shm"
 
 
@@ -55,7 +55,7 @@ def cut_power(recorded: Sequence[Change], n_disks: int, seed: int, *, is_durable
                     machine.make(change)
             disk = Path(scratch) / "disk"
             machine.cut(random.Random(f"{seed} {number}"), disk)
-            lost, found = _judged(disk, seq)
+            lost, found = judged(disk, seq)
             n_lost += lost
             if lost and is_durable:
                 found.append(f"it lacks the event {seq} that a command was acknowledged with")
@@ -68,12 +68,9 @@ def cut_power(recorded: Sequence[Change], n_disks: int, seed: int, *, is_durable
 def recorded(scratch: Path, *, is_durable: bool, days: int = MOST_DAYS) -> Iterator[Change]:
     """The changes of files that the scenario makes, with ten commands for each day."""
     folder, trace = scratch / "project", scratch / "trace"
-    home = folder / "home"
-    home.mkdir(parents=True)
-    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
-    (folder / "workspace.yaml").write_text("load_from:\n  - python_module: tests.power_cuts.scenario\n")
+    new_project(folder)
     environment = os.environ | {
-        "DAGSTER_HOME": str(home),
+        "DAGSTER_HOME": str(folder / "home"),
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "DATABUILD_SQLITE_SYNCHRONOUS": "FULL" if is_durable else "NORMAL",
     }
@@ -83,12 +80,19 @@ def recorded(scratch: Path, *, is_durable: bool, days: int = MOST_DAYS) -> Itera
     yield Change("mkdir", "home")
     yield Change("sync", "")
     for change in changes(trace, folder):
-        if not change.path.startswith(_LEFT_OUT) and not change.path.endswith(_MAPPED):
+        if not change.path.startswith(OF_DAGSTER) and not change.path.endswith(_MAPPED):
             yield change
 
 
-def _judged(disk: Path, seq: int) -> tuple[bool, list[str]]:
-    """Whether acknowledged commands are lost, and the faults."""
+def new_project(folder: Path) -> None:
+    """Make the folder that the scenario runs in."""
+    (folder / "home").mkdir(parents=True)
+    (folder / "home" / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    (folder / "workspace.yaml").write_text("load_from:\n  - python_module: tests.power_cuts.scenario\n")
+
+
+def judged(disk: Path, seq: int) -> tuple[bool, list[str]]:
+    """Whether a store with this end of its log lost some of it, and the other faults of a disk."""
     home = disk / "home"
     if not (home / "databuild.db").exists():
         return seq > 0, []

@@ -63,14 +63,14 @@ def commands(n_days: int) -> Iterator[list[str]]:
 
 
 def _first(ref: str) -> str:
-    return str(_ask("history", ref)[0]["uuid"])
+    return str(ask("history", ref)[0]["uuid"])
 
 
 def _open_want() -> str:
-    return str(_ask("want", "list", "--ref", LAST)[0]["id"])
+    return str(ask("want", "list", "--ref", LAST)[0]["id"])
 
 
-def _ask(*arguments: str) -> Any:
+def ask(*arguments: str) -> Any:
     out = io.StringIO()
     with redirect_stdout(out):
         code = run([*arguments, "--json"])
@@ -80,7 +80,7 @@ def _ask(*arguments: str) -> Any:
 
 def main() -> None:
     for n, command in enumerate(commands(int(sys.argv[1]))):
-        _ask(*command)
+        ask(*command)
         with open(ACKNOWLEDGED, "a") as acknowledged:
             acknowledged.write(json.dumps({"n": n, "command": command, "seq": the_queries().head().seq}) + "\n")
 
