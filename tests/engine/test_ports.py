@@ -1,7 +1,8 @@
 """A tick survives each call of each port, whether it raises or hangs (rule 11.5).
 
 The walk reads the protocols, so that a new method of a port is in it. A port that never answers has no bound in the engine:
-Dagster stops waiting for a sensor after a minute, and the next tick runs beside the one that hangs.
+Dagster stops waiting for a sensor after a minute, and the next tick runs beside the one that hangs. `test_engine_catalog`
+walks over the commands.
 """
 
 from __future__ import annotations
