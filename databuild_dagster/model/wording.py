@@ -44,7 +44,7 @@ def shortened(text: str, most: int) -> str:
 
 def utf8(text: str) -> str:
     """The text with what UTF-8 cannot hold escaped: half of a surrogate pair, as Python has it for a file name in Latin-1."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def is_utf8(text: str) -> bool:

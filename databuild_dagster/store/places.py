@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-import msgspec
+from msgspec.structs import replace
 
 from databuild_dagster.model.events import Arrival, Fact, JobRunSucceeded, LotArrived, OutputFact
 
@@ -50,19 +50,17 @@ class Places:
         """A fact as the log keeps it: two types have manifests."""
         match fact:
             case JobRunSucceeded(runs=runs):
-                kept = tuple(
-                    msgspec.structs.replace(run, outputs=tuple(self._output(output) for output in run.outputs))
-                    for run in runs
-                )
-                return msgspec.structs.replace(fact, runs=kept)
+                kept = [replace(run, outputs=self._outputs(run.outputs)) for run in runs]
+                return replace(fact, runs=tuple(kept))
             case LotArrived(arrivals=arrivals):
-                return msgspec.structs.replace(fact, arrivals=tuple(self._output(arrival) for arrival in arrivals))
+                return replace(fact, arrivals=self._outputs(arrivals))
         return fact
+
+    def _outputs(self, outputs: tuple[Output, ...]) -> tuple[Output, ...]:
+        return tuple([self._output(output) for output in outputs])
 
     def _output(self, output: Output) -> Output:
         manifest = output.manifest
         if manifest is None or not self.holds(manifest.uri):
             return output
-        return msgspec.structs.replace(
-            output, manifest=msgspec.structs.replace(manifest, uri=self.recorded(manifest.uri))
-        )
+        return replace(output, manifest=replace(manifest, uri=self.recorded(manifest.uri)))

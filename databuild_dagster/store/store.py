@@ -18,7 +18,7 @@ from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
 #: The versions of this code, as the database has them.
-_KNOWN = [str(LOG_VERSION), str(PROJECTION_VERSION)]
+_KNOWN = (str(LOG_VERSION), str(PROJECTION_VERSION))
 _DESCRIBE = f"INSERT INTO {META} (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 
 
@@ -177,10 +177,10 @@ class Store:
         if found is None:
             self._check_versions(self.versions())
             return log.BEFORE_ALL
-        seq, at, *versions = found
+        versions = found[2:]
         if versions != _KNOWN:
             self._check_versions(self._read_versions(*versions))
-        return log.Head(seq, at)
+        return log.Head(found[0], found[1])
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

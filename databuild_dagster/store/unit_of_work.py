@@ -6,24 +6,13 @@ which is five to fifteen times slower. Each subject has a module in `work`.
 
 from __future__ import annotations
 
-from databuild_dagster.model.rows import (
-    ArcRow,
-    AsideRow,
-    DatasetRow,
-    InstanceRow,
-    JobRunRow,
-    LaunchRow,
-    RefRow,
-    TaintRow,
-    WantRow,
-)
+from databuild_dagster.model.rows import WantRow
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.log import BEFORE_ALL, Head
 from databuild_dagster.store.work import builds, delegations, pauses, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
 from databuild_dagster.store.work.pauses import PauseWork
-from databuild_dagster.store.work.row_sets import RowSet
 from databuild_dagster.store.work.taints import TaintWork
 from databuild_dagster.store.work.wants import WantWork
 
@@ -42,23 +31,8 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
         self.connection = connection
         self.seq = 0
         self._numbered, self._number, self._place = -1, -1, (0, 0)
-        self._datasets, self._arcs = RowSet(builds.DATASETS, connection), RowSet(builds.ARCS, connection)
-        self._asides = RowSet(builds.ASIDES, connection)
-        self._refs, self._instances = RowSet(builds.REFS, connection), RowSet(builds.INSTANCES, connection)
-        self._job_runs, self._launches = RowSet(builds.JOB_RUNS, connection), RowSet(builds.LAUNCHES, connection)
-        self._wants, self._taints = RowSet(wants.WANTS, connection), RowSet(taints.TAINTS, connection)
-        self._rows = {
-            DatasetRow: self._datasets,
-            ArcRow: self._arcs,
-            AsideRow: self._asides,
-            RefRow: self._refs,
-            InstanceRow: self._instances,
-            JobRunRow: self._job_runs,
-            LaunchRow: self._launches,
-            TaintRow: self._taints,
-            WantRow: self._wants,
-        }
         self.unsettled, self.failed_upstream = set(), []
+        self._row_sets = []
         self._links, self._moves, self._turned, self._changes = {}, [], [], []
         self._outputs, self._seen_links, self._outcomes = {}, {}, {}
         self._entries, self._entries_written = {}, {}
@@ -67,7 +41,7 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
         """Write the changed rows. `due` is computed here, so that no transition can forget it."""
         for ref in self._refs.by_id.values():
             ref.due = 1 if ref.n_open_wants and ref.schedulable else 0
-        for rows in self._rows.values():
+        for rows in self._row_sets:
             if rows.stored:
                 rows.flush()
         if self._links:

@@ -12,8 +12,8 @@ from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow, InstanceR
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.format import PREFIX, end_of_event
 from databuild_dagster.store.work.missing_rows import missing_row
-from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
-from databuild_dagster.store.work.tables import Tables
+from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.tables import Rows, Tables
 
 DATASETS = Shape(DatasetRow, "asset")
 ARCS = Shape(ArcRow, "asset")
@@ -44,9 +44,9 @@ LINKS = (_ADD_MISSING, _END_WAITING, _ADD_FIRING)
 class DatasetWork(Tables):
     """`model.view.Registered`."""
 
-    _datasets: RowSet[DatasetRow]
-    _arcs: RowSet[ArcRow]
-    _asides: RowSet[AsideRow]
+    _datasets = Rows(DATASETS)
+    _arcs = Rows(ARCS)
+    _set_aside = Rows(ASIDES)
 
     def datasets(self, assets: Iterable[str]) -> dict[str, DatasetRow]:
         return self._datasets.keys(assets)
@@ -66,7 +66,7 @@ class DatasetWork(Tables):
         return self._arcs.fetch("removed = 0 ORDER BY id")
 
     def asides(self, subjects: Iterable[str]) -> dict[str, AsideRow]:
-        return self._asides.keys(subjects)
+        return self._set_aside.keys(subjects)
 
     def add_firings(self, firings: Iterable[tuple[int, int, int]]) -> None:
         self._link(_ADD_FIRING, firings)
@@ -75,10 +75,10 @@ class DatasetWork(Tables):
 class BuildWork(DatasetWork):
     """`model.view.Built` and `model.view.Missed`."""
 
-    _refs: RowSet[RefRow]
-    _instances: RowSet[InstanceRow]
-    _job_runs: RowSet[JobRunRow]
-    _launches: RowSet[LaunchRow]
+    _refs = Rows(REFS)
+    _instances = Rows(INSTANCES)
+    _job_runs = Rows(JOB_RUNS)
+    _launches = Rows(LAUNCHES)
     #: The instances of the job runs that were loaded.
     _outputs: dict[int, list[InstanceRow]]
 

@@ -8,15 +8,35 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic
 
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import BITS, PREFIX, first_id
-from databuild_dagster.store.work.row_sets import Lookup, RowSet
+from databuild_dagster.store.work.row_sets import Lookup, R, RowSet, Shape
 
 _ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class Rows(Generic[R]):
+    """The set of rows of a unit of work, made at its first use: a command uses three or four of the nine.
+
+    Its attribute is the name of the table with an underscore in front.
+    """
+
+    def __init__(self, shape: Shape[R]) -> None:
+        self.shape = shape
+
+    def __set_name__(self, _: type[Tables], name: str) -> None:
+        self.name = name
+
+    def __get__(self, work: Tables, _: type[Tables]) -> RowSet[R]:
+        rows = RowSet(self.shape, work.connection)
+        # From now on the attribute is found before this descriptor.
+        setattr(work, self.name, rows)
+        work._row_sets.append(rows)
+        return rows
 
 
 class Tables(ABC):
@@ -29,7 +49,8 @@ class Tables(ABC):
     seq: int
     _numbered: int
     _number: int
-    _rows: dict[type, RowSet[Any]]
+    #: The sets of rows that were used.
+    _row_sets: list[RowSet[Any]]
     #: Links to write, by statement.
     _links: dict[str, list[tuple[Any, ...]]]
     _moves: list[tuple[str, int, int, int, str | None, str]]
@@ -49,10 +70,14 @@ class Tables(ABC):
         return first_id(self.seq) | self._number
 
     def add(self, row: Row) -> None:
-        self._rows[type(row)].add(row)
+        self._rows_of(type(row)).add(row)
+
+    def _rows_of(self, row_type: type[Row]) -> RowSet[Any]:
+        rows: RowSet[Any] = getattr(self, f"_{row_type.TABLE}")
+        return rows
 
     def newest_names(self, row_type: type[Row], most: int) -> list[str]:
-        shape = self._rows[row_type].shape
+        shape = self._rows_of(row_type).shape
         found = self.connection.execute(f"SELECT {shape.key} FROM {shape.table} ORDER BY id DESC LIMIT ?", (most,))
         return [name for (name,) in found]
 

@@ -9,8 +9,8 @@ from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
-from databuild_dagster.store.work.tables import Tables
+from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.tables import Rows, Tables
 
 TAINTS = Shape(TaintRow, "taint_id")
 _INSTANCES_OF_TAINT = Lookup(
@@ -59,7 +59,7 @@ LINKS = (_ADD_TAINT, _CANCEL_TAINT, _ADD_REVERT, _ADD_INPUT)
 class TaintWork(Tables):
     """`model.view.Tainted`."""
 
-    _taints: RowSet[TaintRow]
+    _taints = Rows(TAINTS)
 
     def taints(self, taint_ids: Iterable[str]) -> dict[str, TaintRow]:
         return self._taints.keys(taint_ids)

@@ -10,8 +10,8 @@ from databuild_dagster.model.rows import WantRow
 from databuild_dagster.model.states import WantState
 from databuild_dagster.model.view import Openness
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, RowSet, Shape
-from databuild_dagster.store.work.tables import Tables
+from databuild_dagster.store.work.row_sets import Lookup, Shape
+from databuild_dagster.store.work.tables import Rows, Tables
 
 WANTS = Shape(WantRow, "want_id", WantState)
 _WANTS_OF_REQUESTS = Lookup(WANTS.select, "request_id")
@@ -48,7 +48,7 @@ LINKS = (_LINK_WANT, _ADD_HOLD, _KEEP_FOR)
 class WantWork(Tables):
     """`model.view.Wanted`."""
 
-    _wants: RowSet[WantRow]
+    _wants = Rows(WANTS)
     #: Wants whose holds changed, in order.
     _turned: list[tuple[int, Openness]]
     #: The refs of wants that were loaded.
