@@ -400,7 +400,7 @@ GUARDS = (
         "a dep miss of a partition that a deploy removed fails its ref",
         "6.3",
         "model/decide/misses.py",
-        "return None if may_come else unknown.message",
+        "return None if may_come(ref) else unknown.message",
         "return unknown.message",
         (MISSES,),
     ),

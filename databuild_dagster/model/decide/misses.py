@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 
 import msgspec
@@ -42,8 +42,8 @@ def miss_facts(
     # A row that is missing stops the command (rule 3.5).
     deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
     judged = {miss.job_run_id: _judged(miss, outputs[miss.job_run_id], deciding) for miss in misses}
-    damaged = deciding.view.refs(ref for miss in misses if miss.damage for ref in miss.impacted)
-    n_damaged = max((row.misses for row in damaged.values()), default=0)
+    damaged = [ref for miss in misses if miss.damage for ref in miss.impacted]
+    n_damaged = max((row.misses for row in deciding.view.refs(damaged).values()), default=0)
     waits = {i.ref: i.missing for impacts in judged.values() for i in impacts if i.verdict == "wait"}
     cycles = _cycles(waits, deciding)
     facts = [
@@ -76,14 +76,15 @@ def _judged(miss: c.RunMiss, outputs: Mapping[Ref, str | None], deciding: Decidi
 
 def _impact(ref: Ref, miss: c.RunMiss, misses: int, code_version: str | None, deciding: Deciding) -> e.ImpactFact:
     missing = tuple(dict.fromkeys(miss.impacted[ref]))
-    registered = deciding.dataset_of(asset_of(ref))
-    is_of_other_code = registered is None or registered.code_version != code_version
-    known = deciding.view.refs(missing)
-    unbuildable = {
-        text: why
-        for text in missing
-        if (why := _why_never(text, deciding, may_come=is_of_other_code or text in known)) is not None
-    }
+
+    def may_come(missed: Ref) -> bool:
+        """Its partition was wanted before, or the code that misses it is not the code that is registered."""
+        registered = deciding.dataset_of(asset_of(ref))
+        is_of_other_code = registered is None or registered.code_version != code_version
+        return is_of_other_code or bool(deciding.view.refs([missed]))
+
+    found = {text: _why_never(text, deciding, may_come) for text in missing}
+    unbuildable = {text: why for text, why in found.items() if why is not None}
     learned = tuple(text for text in missing if text not in unbuildable)
     for text, why in unbuildable.items():
         reason = f"it needs {text!r}, which nothing can build: {mid_sentence(why)}"
@@ -95,17 +96,14 @@ def _impact(ref: Ref, miss: c.RunMiss, misses: int, code_version: str | None, de
     return e.ImpactFact(ref=ref, missing=missing, reason=miss.damage)
 
 
-def _why_never(ref: Ref, deciding: Deciding, *, may_come: bool) -> str | None:
-    """Why nothing can ever build a missing ref. None if something can, or if a deploy may have removed it for a while.
-
-    `may_come`: its partition was wanted before, or the code that misses it is not the code that is registered.
-    """
+def _why_never(ref: Ref, deciding: Deciding, may_come: Callable[[Ref], bool]) -> str | None:
+    """Why nothing can ever build a missing ref. None if something can, or if a deploy may have removed it for a while."""
     try:
         deciding.check_wantable(ref)
     except UnknownAsset as unknown:
         return None if deciding.view.datasets([asset_of(ref)]) else unknown.message
     except UnknownPartition as unknown:
-        return None if may_come else unknown.message
+        return None if may_come(ref) else unknown.message
     except Refused as refused:
         return refused.message
     return None

@@ -108,9 +108,10 @@ def cancel_wants(command: c.CancelWants, deciding: Deciding) -> list[e.Fact]:
 
 def _kept_for(wants: list[WantRow], view: View) -> tuple[list[WantRow], list[WantRow]]:
     """(failed wants for which others are kept, and of these the ones that no other want has kept)."""
-    pairs = view.keepings_for(
-        want.id for want in wants if want.state is WantState.UPSTREAM_FAILED and not want.withdrawn
-    )
+    failed = [want.id for want in wants if want.state is WantState.UPSTREAM_FAILED and not want.withdrawn]
+    pairs = view.keepings_for(failed)
+    if not pairs:
+        return [], []
     kept = [want for want in view.wants_kept({keeping for keeping, _ in pairs}) if want.state in OPEN_WANTS]
     keepings = {want.keeping for want in kept if want.keeping is not None}
     withdrawn = {want_id for keeping, want_id in pairs if keeping in keepings}

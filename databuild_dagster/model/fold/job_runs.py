@@ -86,7 +86,8 @@ def job_run_dep_missed(folding: Folding, fact: e.JobRunDepMissed) -> None:
                 folding.remember(instance, learned)
                 instance.reason = impact.reason
                 folding.move_instance(instance, _VERDICTS[impact.verdict])
-    _fail_on_cycles(folding, _cycles_before(impacts) if fact.cycles is None else fact.cycles)
+    if cycles := _cycles_before(impacts) if fact.cycles is None else fact.cycles:
+        _fail_on_cycles(folding, cycles)
 
 
 def _learned(impact: e.ImpactFact) -> tuple[Ref, ...]:
