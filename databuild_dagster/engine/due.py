@@ -7,8 +7,8 @@ part of the same asset at the next tick. The places are in the memory of the pro
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
@@ -16,8 +16,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.planning import DueRef, urgency
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """One look at due refs."""
 
     #: The most urgent first.

@@ -131,6 +131,12 @@ def _need_of_due(kind: DatasetKind, inputs: Inputs) -> Need:
     return need_of(Facts(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs))
 
 
+@cache
+def _need_within(room: Room) -> Need:
+    """The row of a due ref that is ready, by the limits."""
+    return need_of(Facts(Data.OPEN, room=room))
+
+
 def decide_level(
     engine: Engine,
     datasets: Mapping[int, DatasetSpec],
@@ -159,8 +165,10 @@ def decide_level(
     for at in ready.values():
         spec = datasets[due[next(iter(at.values()))].dataset_id]
         of_job: list[dict[str | None, tuple[Ref, ...]]] = []
-        with aside.guard(*at):
+        try:
             of_job = launch_sets(engine.catalog, spec, at)
+        except Exception as error:
+            aside.because_of(error, *at)
         if not of_job:
             needs |= dict.fromkeys(at, need_of(Facts(Data.OPEN, Maker.NOTHING)))
         for by_key in of_job:
@@ -168,7 +176,7 @@ def decide_level(
     launches: list[LaunchSet] = []
     chosen: list[str] = []
     for launch_set in sorted(sets, key=lambda launch_set: launch_set.places[0]):
-        need = need_of(Facts(Data.OPEN, room=room.for_one_more(launch_set.spec, chosen)))
+        need = _need_within(room.for_one_more(launch_set.spec, chosen))
         if need.action is Action.BUILD:
             chosen.append(launch_set.spec.job)
             launches.append(launch_set)

@@ -132,11 +132,15 @@ def plannable(engine: Engine, datasets: Mapping[int, DatasetSpec], due: list[Due
     for ref in due:
         by_dataset.setdefault(ref.dataset_id, []).append(ref)
     for dataset_id, refs in by_dataset.items():
-        with aside.guard(*(ref.ref for ref in refs)):
+        # No guard, here and below: it costs more than most answers, which are remembered.
+        try:
             absent = engine.catalog.absent(datasets[dataset_id], [keys[ref.ref] for ref in refs])
+        except Exception as error:
+            aside.because_of(error, *(ref.ref for ref in refs))
+        else:
             if absent:
                 aside.update({ref.ref: absent[keys[ref.ref]] for ref in refs if keys[ref.ref] in absent})
-    inputs = _inputs_of(engine, datasets, (ref for ref in due if ref.ref not in aside), keys, aside)
+    inputs = _inputs_of(engine, datasets, [ref for ref in due if ref.ref not in aside], keys, aside)
     return Plannable(due if len(inputs) == len(due) else [ref for ref in due if ref.ref in inputs], inputs)
 
 
@@ -149,7 +153,6 @@ def _inputs_of(
 ) -> dict[Ref, tuple[Ref, ...]]:
     inputs: dict[Ref, tuple[Ref, ...]] = {}
     for ref in due:
-        # No guard: it costs more than most answers, which are remembered.
         try:
             inputs[ref.ref] = engine.catalog.inputs(datasets[ref.dataset_id], keys[ref.ref])
         except Exception as error:
