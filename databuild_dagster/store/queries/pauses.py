@@ -11,6 +11,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import MAX_SEQ, Asking
 from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.work.pauses import ANY_PAUSE
 
 _PAUSE = Selection(PauseRow, "p")
 #: Recorded by a seq, and not ended by an event up to it.
@@ -21,7 +22,9 @@ class PauseQueries(Asking):
     """Pauses in force, now or at an earlier event."""
 
     def paused(self, refs: Collection[Ref], now: float, *, seq: int = MAX_SEQ) -> dict[Ref, PauseInForce]:
-        """Each of the refs that nothing may launch at a time, with its pause; in one query."""
+        """Each of the refs that nothing may launch at a time, with its pause."""
+        if seq == MAX_SEQ and not self._all(ANY_PAUSE):
+            return {}
         sql = f"{_OPEN} AND p.ref IN (SELECT value FROM json_each(?))"
         pauses = _PAUSE.rows(self._all(sql, seq, seq, Keys(names_of(refs))))
         return in_force({pause.ref: pause for pause in pauses}, refs, now)

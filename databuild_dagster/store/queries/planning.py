@@ -241,7 +241,7 @@ class PlanningQueries(PauseQueries):
         return grouped(self._all(sql, Keys(uuids)))
 
     def standings(self, refs: Iterable[Ref], now: float) -> dict[Ref, Standing]:
-        """The facts of every ref for a new request (rules 4.5, 5.4, 6.13); in two queries."""
+        """The facts of every ref for a new request (rules 4.5, 5.4, 6.13)."""
         asked = list(refs)
         sql = f"""
             SELECT {_STANDING.columns} FROM {PREFIX}refs r
