@@ -232,6 +232,10 @@ def _is_help(error: click.ClickException) -> bool:
     return isinstance(error, click.UsageError) and error.ctx is not None and error.message == error.ctx.get_help()
 
 
+_WHEN_LOCKED = "Another process has locked them. Nothing is lost: run the command again when that process has ended."
+_WHEN_AWAY = "Nothing is lost: check that the server runs and can be reached, then run the command again."
+
+
 def _report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, DatabuildError):
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
@@ -240,7 +244,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
         _tell(type(error).__name__, one_line(str(error), most=None), "", as_json=as_json)
         return REFUSED
     if trouble := _trouble_with_dagsters_files(error):
-        _tell("DagsterStorageUnusable", trouble, "Look at the rights there and at the free space.", as_json=as_json)
+        _tell("DagsterStorageUnusable", *trouble, as_json=as_json)
         return REFUSED
     if isinstance(error, OSError):
         _tell(
@@ -259,11 +263,16 @@ def _report(error: Exception, *, as_json: bool) -> int:
     return FAILED
 
 
-def _trouble_with_dagsters_files(error: BaseException | None) -> str | None:
-    """Dagster passes on what SQLite says, wrapped; ours is `StoreUnusable` long before."""
+def _trouble_with_dagsters_files(error: BaseException | None) -> tuple[str, str] | None:
+    """The sentence and the advice. Dagster passes on what its database says, wrapped; ours is `StoreUnusable` long before."""
     while error is not None:
         if isinstance(error, sqlite3.OperationalError):
-            return f"Dagster's own files in {os.environ.get('DAGSTER_HOME', 'DAGSTER_HOME')} cannot be used: {error}."
+            is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
+            advice = _WHEN_LOCKED if is_locked else "Look at the rights there and at the free space."
+            return f"Dagster's own files in {home} cannot be used: {error}.", advice
+        if type(error).__module__.startswith("psycopg2") and type(error).__name__ == "OperationalError":
+            return f"Dagster's own database cannot be used: {one_line(error).rstrip('.')}.", _WHEN_AWAY
         error = error.__cause__ or error.__context__
     return None
 
