@@ -80,8 +80,7 @@ class Judgment:
             if not failed:
                 break
             retried.update(failed)
-            for ref in failed:
-                self.soak.command("retry", ref)
+            self.soak.command("retry", *failed)
         return len(retried)
 
     def _explained(self, ref: str) -> str:
