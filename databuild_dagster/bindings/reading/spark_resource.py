@@ -72,7 +72,7 @@ class DatabuildSpark(LazyPySparkResource):
         if context.run is not None and (text := context.run.tags.get(SPARK_CONFIG_TAG)) is not None:
             self._run_config = _config_of_tag(text)
         # Wrong settings fail the Dagster run here, before it has claimed refs.
-        self.settings().check()
+        self._given_settings().check()
 
     def teardown_after_execution(self, context: InitResourceContext) -> None:
         if self._use is not None:
@@ -93,9 +93,12 @@ class DatabuildSpark(LazyPySparkResource):
             abandon(lost)
 
     def settings(self) -> SparkSettings:
-        """The settings of the session."""
-        settings = replace(self.settings_at(self._instance_home), run_config=self._run_config)
+        """The settings of the session. Those of a temporary server make its folder, so only a session asks for them."""
+        settings = self._given_settings()
         return temporary(settings) if self._is_temporary else settings
+
+    def _given_settings(self) -> SparkSettings:
+        return replace(self.settings_at(self._instance_home), run_config=self._run_config)
 
     def settings_at(self, home: str | None) -> SparkSettings:
         """The settings of sessions of all Dagster runs of the instance at `home`."""
