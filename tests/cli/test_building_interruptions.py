@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     err = "".join(lines) + rest
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "Stopping orders@2024-01-29, orders@2024-01-30, orders@2024-01-31, for at most 10 s" in err
+    # Its neighbors may be live by then.
+    assert re.search("Stopping .*orders@2024-01-30.*, for at most 10 s", err)
     assert f"To continue: databuild build {JANUARY}" in out
     assert "1 job run canceled." in out or "3 job runs canceled." in out
     assert open_job_runs(project) == []

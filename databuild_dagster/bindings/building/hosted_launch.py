@@ -136,9 +136,6 @@ class HostedLaunch:
                 yield from self._report([result for attempt in attempts for result in attempt.results])
         except BaseException:
             self._stop("the step was interrupted")
-            threads.stop(
-                lambda: few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
-            )
             raise
         threads.close()
 
@@ -213,11 +210,15 @@ class HostedLaunch:
     # The end of job runs that this step cannot finish
 
     def _stop(self, why: str) -> None:
-        """Stop all job runs here; results that threads still return are rejected."""
+        """Stop all job runs here, and wait for their threads; results that these still return are rejected."""
         for job_run_id in list(self._unfinished):
             self.builder.stops.stop(job_run_id, why)
-        if self._threads is not None:
-            self._threads.close()
+        # Once only: Dagster may close the generator after the launch was abandoned, and Ctrl-C ends the wait.
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.stop(
+                lambda: few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
+            )
 
     def _end(self, why: str, *, as_failure: bool) -> None:
         """End the unfinished job runs, so that others need not wait for their leases to lapse."""
@@ -247,9 +248,11 @@ class HostedLaunch:
                 self.context.log.warning(sentence)
 
     def _abandon(self) -> None:
-        self._stop("the Dagster run was interrupted")
-        self._end("interrupted", as_failure=False)
-        self._heartbeat.stop()
+        try:
+            self._stop("the Dagster run was interrupted")
+        finally:
+            self._end("interrupted", as_failure=False)
+            self._heartbeat.stop()
 
     def _was_terminated(self) -> bool:
         """Whether a person terminated the run in Dagster. Ctrl-C is a pause: a later run continues."""

@@ -1,14 +1,15 @@
-"""A Dagster run that a person terminates leaves its partitions to those that still want them (rule 6.10)."""
+"""A launch whose Dagster run is terminated or interrupted (rules 6.9, 6.10)."""
 
 import os
 import signal
+import threading
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import databuild_asset
+from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import DagsterExecutionInterruptedError
 from databuild_dagster.bindings.claims.launcher import OrderCollector, selected_keys
 from databuild_dagster.bindings.orchestration.inprocess import create_run, execute
@@ -49,3 +50,37 @@ def test_the_log_of_a_terminated_run_names_what_is_built_again_and_what_prevents
         f"day is built again, because month waits for it; `databuild want cancel {want.id[-8:]}` prevents that." in log
     )
     assert (site.state("day"), want.state) == (InstanceState.UP_FOR_RETRY, WantState.UPSTREAM_BUILDING)
+
+
+def test_an_interrupt_while_dagster_records_a_result_waits_for_the_other_calls(
+    deploy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rule 6.9: Dagster drops the generator of the step without closing it."""
+    slow_runs, was_waited_for = threading.Event(), threading.Event()
+
+    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["fast", "slow"]))
+    def day(context: BuildContext) -> pd.DataFrame:
+        if context.partition_key == "fast":
+            slow_runs.wait(120)
+        else:
+            slow_runs.set()
+            wait_until(lambda: "Stopping day@slow" in caplog.text, "the step logs the interrupt", 120)
+            was_waited_for.set()
+        return pd.DataFrame({"n": [1]})
+
+    site = deploy(day)
+    site.want("day@fast", "day@slow")
+    launcher = OrderCollector(site.instance)
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+    run = create_run(site.instance, site.repository, order)
+    events = execute(site.instance, site.repository, run, selected_keys(order))
+    while next(events).event_type is not dg.DagsterEventType.ASSET_MATERIALIZATION:
+        pass
+
+    with pytest.raises(KeyboardInterrupt):
+        events.throw(KeyboardInterrupt())
+
+    assert was_waited_for.is_set()
+    assert site.state("day@fast") is InstanceState.LIVE
+    assert site.state("day@slow") is InstanceState.UP_FOR_RETRY
