@@ -20,9 +20,11 @@ NEWEST = DAYS[-1]
 DIES = """
 import os, pathlib, signal, sys, threading
 
+journal = pathlib.Path({journal!r})
+
 def hook(event, arguments):
     if event == "open" and str(arguments[0]) == {last!r}:
-        while b"manifest" not in pathlib.Path({journal!r}).read_bytes():
+        while not (journal.exists() and b"manifest" in journal.read_bytes()):
             threading.Event().wait(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 

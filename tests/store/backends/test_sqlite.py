@@ -283,7 +283,11 @@ def test_a_thread_that_has_ended_leaves_no_open_file(on_disk):
             thread.join()
         return held()
 
-    assert held_after(2) == held_after(20), "the first leaves a descriptor that SQLite uses again"
+    before = held_after(2)
+    more = held_after(20) - before
+
+    # SQLite uses descriptors of ended threads again, and the process has other threads.
+    assert {kind: n for kind, n in more.items() if n > 5} == {}
 
 
 def test_threads_share_a_store_in_memory(world):
