@@ -52,6 +52,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
+from tests.support.materialize_button import LAUNCH, launch_params
 
 PARTS = ("check", "guard", "answer", "at-once", "year")
 #: Refs of one check.
@@ -128,8 +129,6 @@ assets = [ours, wanted_at_once, year, plain_single_run, plain_multi_run]
 defs = build_definitions(assets, location="bench")
 """
 
-_LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
 _BACKFILL = """mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
     __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
 _RUN = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status stats { ... on RunStatsSnapshot { launchTime } } } } }"""
@@ -425,19 +424,7 @@ class Server:
 
     def materialize(self, asset: str, days: Sequence[str]) -> str:
         """As the button does it; returns the Dagster run."""
-        tags = {"dagster/partition": days[0]}
-        if len(days) > 1:
-            tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[-1]}
-        selector = {
-            "repositoryLocationName": "definitions.py",
-            "repositoryName": "__repository__",
-            "pipelineName": "__ASSET_JOB",
-            "assetSelection": [{"path": [asset]}],
-            "assetCheckSelection": [],
-        }
-        metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        params = {"selector": selector, "mode": "default", "executionMetadata": metadata, "runConfigData": "{}"}
-        answer = self.graphql(_LAUNCH, params=params)["launchPipelineExecution"]
+        answer = self.graphql(LAUNCH, params=launch_params(asset, days))["launchPipelineExecution"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
         return str(answer["run"]["runId"])
 

@@ -29,12 +29,11 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.store import Store, open_store
 from tests.support.free_port import free_port
+from tests.support.materialize_button import LAUNCH, launch_params
 from tests.support.processes import kill_processes_of, processes_of, start_server
 
 SETTINGS = "telemetry: {enabled: false}\n"
 COORDINATOR = f"{SETTINGS}run_coordinator: {{module: databuild_dagster, class: DatabuildRunCoordinator}}\n"
-
-_LAUNCH = """mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) { __typename } }"""
 
 #: The most wanted refs that are open at once: more would only queue.
 MAX_OPEN = 15
@@ -317,17 +316,7 @@ class Soak:
 
     def press_materialize(self, ref: Ref) -> None:
         """What the button sends; whether it got through is for Dagster to say."""
-        asset, key = asset_of(ref), partition_key_of(ref)
-        selector = {
-            "repositoryLocationName": "definitions.py",
-            "repositoryName": "__repository__",
-            "pipelineName": "__ASSET_JOB",
-            "assetSelection": [{"path": [asset]}],
-            "assetCheckSelection": [],
-        }
-        metadata = {"tags": [{"key": "dagster/partition", "value": key}]}
-        params = {"selector": selector, "mode": "default", "executionMetadata": metadata, "runConfigData": "{}"}
-        answer = self.graphql(_LAUNCH, params=params)
+        answer = self.graphql(LAUNCH, params=launch_params(asset_of(ref), [partition_key_of(ref)]))
         pressed = answer is not None and answer["launchPipelineExecution"]["__typename"] == "LaunchRunSuccess"
         self.commands["Materialize" if pressed else "Materialize, unanswered"] += 1
 

@@ -267,7 +267,7 @@ def _trouble_with_dagsters_files(error: BaseException | None) -> tuple[str, str]
     """The sentence and the advice. Dagster passes on what its database says, wrapped; ours is `StoreUnusable` long before."""
     while error is not None:
         if isinstance(error, sqlite3.OperationalError):
-            is_locked = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+            is_locked = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
             advice = _WHEN_LOCKED if is_locked else "Look at the rights there and at the free space."
             return f"Dagster's own files in {home} cannot be used: {error}.", advice

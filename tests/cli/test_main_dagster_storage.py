@@ -48,3 +48,12 @@ def test_a_server_of_dagsters_database_that_is_away_is_named_without_its_passwor
     assert error["message"].startswith("Dagster's own database cannot be used: connection to server at")
     assert error["hint"].startswith("Nothing is lost: check that the server runs")
     assert "of-the-server" not in str(error)
+
+
+def test_an_error_of_dagsters_files_without_a_code_is_named_too(project: Project, monkeypatch, capsys) -> None:
+    """Python's module gives no code to some errors, nor does a wrapper that raises its own."""
+    monkeypatch.setenv("DAGSTER_HOME", str(project.home))
+
+    code = _report(sqlite3.OperationalError("could not decode"), as_json=True)
+
+    assert (code, json.loads(capsys.readouterr().out)["error"]["type"]) == (2, "DagsterStorageUnusable")

@@ -15,6 +15,7 @@ import pytest
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.ledger import Ledger
 from tests.support import command
+from tests.support.materialize_button import LAUNCH, launch_params
 from tests.support.postgres import postgres_server
 
 from .conftest import Dagster, on_postgres
@@ -89,10 +90,6 @@ defs = dg.Definitions.merge(
 DAYS = ["2024-01-29", "2024-01-30", "2024-01-31"]
 MONTH = "revenue@2024-01-01"
 
-LAUNCH = """
-mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
-
 BACKFILL = """
 mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
     __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
@@ -145,19 +142,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DagsterOnPostg
 
 
 def materialize(dagster: Dagster, asset: str, *days: str) -> str:
-    tags = {"dagster/partition": days[0]} if days else {}
-    if len(days) > 1:
-        tags = {"dagster/asset_partition_range_start": days[0], "dagster/asset_partition_range_end": days[-1]}
-    selector = {
-        "repositoryLocationName": "definitions.py",
-        "repositoryName": "__repository__",
-        "pipelineName": "__ASSET_JOB",
-        "assetSelection": [{"path": [asset]}],
-        "assetCheckSelection": [],
-    }
-    metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-    params = {"selector": selector, "mode": "default", "executionMetadata": metadata, "runConfigData": "{}"}
-    answer = dagster.graphql(LAUNCH, params=params)["launchPipelineExecution"]
+    answer = dagster.graphql(LAUNCH, params=launch_params(asset, days))["launchPipelineExecution"]
     assert answer["__typename"] == "LaunchRunSuccess", answer
     return str(answer["run"]["runId"])
 

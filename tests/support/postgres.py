@@ -79,11 +79,6 @@ class PostgresServer:
         )
         self._free.append(url)
 
-    def n_sessions(self) -> int:
-        """The open connections of clients, ours included."""
-        found = self._admin.execute("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'")
-        return int(found.fetchall()[0][0])
-
     def _was_made_here(self, schema: str) -> bool:
         """Whether its store was opened over the socket: one that was made through a proxy names the proxy as its place."""
         place = self._admin.execute(f"SELECT value FROM {schema}.databuild_meta WHERE key = 'place'").fetchone()
