@@ -12,9 +12,10 @@ from hypothesis import is_hypothesis_test
 from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.object_store import bucket, running_s3, s3
+from tests.support.spark_elsewhere import running_sail, sail
 from tests.support.spark_server import spark_home, stop_spark_server
 
-__all__ = ["bucket", "running_s3", "s3", "spark_home"]
+__all__ = ["bucket", "running_s3", "running_sail", "s3", "sail", "spark_home"]
 
 HERE = Path(__file__).parent
 

@@ -30,6 +30,15 @@ class RemoteUnreachable(SparkUnreachable):
     hint = "Start it, or correct the url of DatabuildSpark(mode='remote', url=…)."
 
 
+class WarehouseOutOfReach(NoSession, Refused):
+    """The warehouse {root} cannot be {done} by the Spark of {spark}: {why}."""
+
+    hint = (
+        "Give that Spark the file system and the credentials of the url, or set a warehouse that it and this process "
+        "both see: build_definitions(…, warehouse='s3://bucket/prefix')."
+    )
+
+
 class BadSparkUrl(NoSession, Refused):
     """{url!r} is no address of a Spark: {why}."""
 

@@ -137,7 +137,14 @@ class _Gateway(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        self._answered({"OPEN": self._open, "LISTSTATUS": self._list, "GETFILESTATUS": self._stat})
+        self._answered(
+            {
+                "OPEN": self._open,
+                "LISTSTATUS": self._list,
+                "GETFILESTATUS": self._stat,
+                "GETFILEBLOCKLOCATIONS": lambda: self._json({"BlockLocations": {"BlockLocation": []}}),
+            }
+        )
 
     def do_PUT(self) -> None:
         self._answered({"CREATE": self._create, "MKDIRS": self._mkdirs, "RENAME": self._rename})

@@ -10,12 +10,13 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.declare.asset_spec import body_of
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead, open_now
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark.reach import check_disk_is_shared
 from databuild_dagster.spark.session import check_startable
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -31,8 +32,8 @@ def prepare_machine(
     """Check that this machine can build these refs and their inputs, and open Spark while wants are recorded.
 
     `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
-    Raises `JavaMissing`, `SparkUnreachable`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble` or
-    `RootOfAnother`.
+    Raises `JavaMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
+    or `RootOfAnother`.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
@@ -52,7 +53,10 @@ def prepare_machine(
             warehouse.check_usable()
             Ownership(engine_for(instance).store).claim(warehouse)
         if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
-            check_startable(spark.settings_at(instance.root_directory))
+            settings = spark.settings_at(instance.root_directory)
+            check_startable(settings)
+            if settings.remote is not None:
+                check_disk_is_shared(open_now(spark, instance.root_directory), warehouse, settings.remote.shown)
             to_open.append(spark)
     for spark in to_open:
         open_ahead(spark, instance.root_directory)

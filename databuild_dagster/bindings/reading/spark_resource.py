@@ -136,6 +136,11 @@ def _session_for(settings: SparkSettings) -> Any:
         return _sessions[_key(settings)]
 
 
+def open_now(spark: DatabuildSpark, home: str | None) -> Any:
+    """The session of an instance's Dagster runs. Raises errors of opening."""
+    return _session_for(spark.settings_at(home))
+
+
 def open_ahead(spark: DatabuildSpark, home: str | None) -> None:
     """Open the session of an instance's Dagster runs in a thread. The runs wait for it, or get the error themselves."""
 

@@ -1,0 +1,228 @@
+"""Where a session and this process meet: Spark writes one row, this process lists it, and Spark reads it back.
+
+A Spark elsewhere shares no disk with this process, and its engine may differ from Spark on a JVM. The files of the probe say
+so before anything is recorded (rule 16.25 of the specification)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import logger
+from databuild_dagster.spark.errors import WarehouseOutOfReach
+from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.frames import without_wildcards
+from databuild_dagster.warehouse.disk import is_data
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
+from databuild_dagster.warehouse.threads import T
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logger(__name__)
+
+#: How the folder of a probe begins; each probe removes its own.
+PROBE = ".probe"
+#: A probe takes one second where Spark sees the place; a Spark that does not may retry for minutes.
+MAX_PROBE_SECONDS = 8.0
+
+#: A probe has six jobs and two listings; a job of one row tells how busy the Spark is.
+SLOWER = 20.0
+
+#: A session that takes `%41` for `A` writes to a folder of another name.
+_NAME = "%41"
+_DECODED = "A"
+#: Names of one store: fsspec and Hadoop's file systems differ.
+_ALIASES = {"s3": ("s3", "s3a"), "s3a": ("s3a", "s3"), "gcs": ("gs",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a session writes and reads below a root. Every field is an answer of the probe, and none names an engine."""
+
+    #: As this process names it.
+    root: str
+    #: As the session names it.
+    spark_root: str
+    #: In its urls `%41` is `A`.
+    decodes_urls: bool
+    #: A finished write leaves `_SUCCESS`.
+    leaves_mark: bool
+    #: A row has `_metadata.file_path`.
+    names_files: bool
+    #: `observe` counts the rows that it writes.
+    counts_rows: bool
+
+    def to_write(self, path: str) -> str:
+        """The session's name for a folder below the root."""
+        return self._named(path)
+
+    def to_read(self, path: str) -> str:
+        """The session's name for a file below the root, which is no pattern."""
+        return self._named(path) if self.decodes_urls else without_wildcards(self._named(path))
+
+    def _named(self, path: str) -> str:
+        assert path.startswith(f"{self.root}/"), (path, self.root)
+        name = path.removeprefix(self.root)
+        return self.spark_root + (quote(name) if self.decodes_urls else name)
+
+
+def reach_of(spark: SparkSession, root: str, shown: str, *, seconds: float | None = None) -> Reach | None:
+    """How this session reaches a root, a folder or a url; found once per session. `shown` names the Spark in messages.
+
+    None if the session has run no job within `seconds`, as a cluster without workers. Raises `WarehouseOutOfReach`, or what
+    opening the root raises.
+    """
+    key = (os.getpid(), id(spark), root)
+    with _lock:
+        if key not in _found:
+            reach = _bounded_probe(spark, root, shown, MAX_PROBE_SECONDS if seconds is None else seconds)
+            if reach is None:
+                return None
+            # With the session, whose id Python may give to another object.
+            _found[key] = (spark, reach)
+        return _found[key][1]
+
+
+def check_disk_is_shared(spark: SparkSession, warehouse: Warehouse, shown: str) -> None:
+    """Check that the session writes where a build stages its files. Raises `WarehouseOutOfReach`, `DiskTrouble`."""
+    place = warehouse.storage.staging_parent(warehouse.root)
+    try:
+        if reach_of(spark, place, shown) is None:
+            _log.warning("databuild: the Spark of %s runs no job yet, so nothing checks that it sees %s", shown, place)
+    except WarehouseOutOfReach as error:
+        raise WarehouseOutOfReach(**{**error.facts, "root": warehouse.root}) from error
+
+
+def _bounded_probe(spark: SparkSession, root: str, shown: str, seconds: float) -> Reach | None:
+    began = time.monotonic()
+    if _within(lambda: spark.range(1).collect(), seconds) is None:
+        return None
+    # On a busy machine everything takes longer.
+    seconds = max(seconds, SLOWER * (time.monotonic() - began))
+    reach = _within(lambda: _probe(spark, root, shown), seconds)
+    if reach is None:
+        why = f"a file of one row is not back after {seconds:.0f} s"
+        raise WarehouseOutOfReach(spark=shown, done="used", root=root, why=why)
+    return reach
+
+
+def _probe(spark: SparkSession, root: str, shown: str) -> Reach:
+    storage = storage_at(root)
+    folder = f"{root}/{PROBE}-{secrets.token_hex(4)}"
+    failures = []
+    try:
+        for spark_root in _names_of(root):
+            try:
+                spark.range(1).write.format("parquet").save(f"{spark_root}{folder.removeprefix(root)}/{_NAME}")
+            except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+                if is_lost(error):
+                    raise
+                failures.append(_why(error))
+                continue
+            return _judged(spark, storage, folder, root, spark_root, shown)
+    finally:
+        with suppress(DatabuildError, OSError):
+            storage.remove_tree(folder)
+    raise WarehouseOutOfReach(spark=shown, done="written", root=root, why=failures[0])
+
+
+def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark_root: str, shown: str) -> Reach:
+    """The answers of the files of a finished write, and of a read of them."""
+    names = _names_below(storage, folder)
+    data = [name for name in names if is_data(name.rpartition("/")[2])]
+    if not data:
+        why = f"Spark wrote a file into {root}, and this process does not see it"
+        raise WarehouseOutOfReach(spark=shown, done="shared with this process", root=root, why=why)
+    leaves_mark = any(name.endswith("/_SUCCESS") for name in names)
+    plain = Reach(
+        root, spark_root, data[0].startswith(f"{_DECODED}/"), leaves_mark, names_files=False, counts_rows=False
+    )
+    paths = [plain.to_read(f"{folder}/{name}") for name in data]
+
+    def read(*columns: str) -> int:
+        return len(spark.read.format("parquet").schema("id long").load(paths).select("id", *columns).collect())
+
+    try:
+        found = read()
+    except Exception as error:
+        raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=_why(error)) from error
+    if found != 1:
+        why = "Spark finds no row in a file that it has just written"
+        raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why)
+    return replace(
+        plain,
+        names_files=_answers(lambda: read("_metadata.file_path") == 1),
+        counts_rows=_answers(lambda: _counted(spark)),
+    )
+
+
+def _counted(spark: SparkSession) -> bool:
+    import pyspark.sql.functions as F
+    from pyspark.sql import Observation
+
+    counted = Observation()
+    spark.range(3).observe(counted, F.count(F.lit(1)).alias("rows")).collect()
+    return bool(counted.get["rows"] == 3)
+
+
+def _why(error: Exception) -> str:
+    """The failure without the page of XML that a store answers with."""
+    return explain_failure(error).partition(": <?xml")[0].rstrip(".")
+
+
+def _names_of(root: str) -> Iterator[str]:
+    """The names that a session may have for a root, the given one first."""
+    protocol = protocol_of(root)
+    for alias in _ALIASES.get(protocol or "", (protocol,)):
+        yield root if alias is None else f"{alias}://{root.partition('://')[2]}"
+
+
+def _names_below(storage: Storage, folder: str) -> list[str]:
+    try:
+        found = storage.list_files(folder, deep=True)
+    except FileNotFoundError:
+        return []
+    return [file.path.removeprefix(f"{folder}/") for file in found]
+
+
+def _answers(ask: Callable[[], bool]) -> bool:
+    """False where the engine refuses the question, too."""
+    try:
+        return ask()
+    except Exception as error:
+        if is_lost(error):
+            raise
+        return False
+
+
+def _within(do: Callable[[], T], seconds: float) -> T | None:
+    """The result of a call in a thread, None if it takes longer. Raises what the call raises."""
+    done: list[T] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(do())
+        except BaseException as error:  # Raised below, in the thread that waits.
+            failed.append(error)
+
+    thread = Thread(target=run, name="databuild probe", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    return done[0] if done else None
+
+
+_found: dict[tuple[int, int, str], tuple[Any, Reach]] = {}
+_lock = Lock()

@@ -1,0 +1,69 @@
+"""What a session and this process both see, and what each engine answers (rule 16.25 of the specification)."""
+
+import os
+
+import pytest
+
+from databuild_dagster.spark.errors import WarehouseOutOfReach
+from databuild_dagster.spark.reach import Reach, reach_of
+
+pytestmark = pytest.mark.long
+
+
+def test_a_spark_without_our_disk_reaches_a_bucket(sail, s3, bucket):
+    root = f"s3://{bucket}/warehouse"
+
+    reach = reach_of(sail, root, "sc://elsewhere")
+
+    assert reach == Reach(root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False)
+    assert s3.keys(bucket) == []
+
+
+def test_a_spark_without_our_disk_does_not_reach_a_folder(sail, tmp_path):
+    with pytest.raises(WarehouseOutOfReach) as refused:
+        reach_of(sail, str(tmp_path), "sc://elsewhere")
+
+    assert refused.value.message == (
+        f"The warehouse {tmp_path} cannot be shared with this process by the Spark of sc://elsewhere: "
+        f"Spark wrote a file into {tmp_path}, and this process does not see it."
+    )
+
+
+def test_a_bucket_that_is_not_there_is_named_with_the_reason(sail, s3):
+    with pytest.raises(
+        WarehouseOutOfReach, match=r"s3://nowhere/warehouse cannot be written by .*404 Not Found\. Give"
+    ):
+        reach_of(sail, "s3://nowhere/warehouse", "sc://elsewhere")
+
+
+def test_a_spark_that_runs_no_job_in_time_is_not_judged(sail, s3, bucket):
+    assert reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere", seconds=0) is None
+
+
+def test_a_session_is_probed_once_per_root(sail, s3, bucket):
+    first = reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere")
+    s3.requests.clear()
+
+    again = reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere")
+
+    assert (again, s3.requests) == (first, [])
+
+
+def test_a_file_is_found_under_the_name_that_the_session_has_for_it(sail, s3, bucket):
+    reach = reach_of(sail, f"s3://{bucket}/ware house", "sc://elsewhere")
+    folder = f"{reach.root}/caf%C3%A9 [old]/partition_key=05:00%25"
+
+    sail.range(3).write.parquet(reach.to_write(folder))
+
+    (key,) = s3.keys(bucket)
+    assert f"s3://{bucket}/{key}".startswith(f"{folder}/")
+    assert sail.read.schema("id long").parquet(reach.to_read(f"s3://{bucket}/{key}")).count() == 3
+
+
+def test_a_local_spark_reaches_a_folder(spark, tmp_path):
+    root = str(tmp_path / "ware [house]* {x}")
+
+    reach = reach_of(spark, root, "local")
+
+    assert reach == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
+    assert os.listdir(root) == []

@@ -1,0 +1,94 @@
+"""A Spark that shares no disk with the tests: Sail, which speaks Spark Connect, with mounts of its own.
+
+Sail writes Parquet to S3 by itself. In its mount namespace the folders of the tests are empty, so a path that a test and
+Sail both name is two places."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
+
+from .free_port import LOOPBACK, free_port
+from .object_store import ENVIRONMENT, S3Server
+
+START_SECONDS = 60.0
+_SAIL = Path(__file__).with_name("sail_process.py")
+
+
+@dataclass
+class Elsewhere:
+    """The server and its address."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+
+    def settings(self, **more: Any) -> SparkSettings:
+        return SparkSettings(mode="remote", url=self.url, **more)
+
+
+@pytest.fixture(scope="session")
+def running_sail(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """One for all tests of a worker: it starts in two seconds."""
+    base = tmp_path_factory.getbasetemp()
+    log = base / "sail.log"
+    server = start_sail(running_s3, [base], log)
+    yield server
+    server.process.kill()
+    server.process.wait()
+
+
+@pytest.fixture
+def sail(running_sail: Elsewhere, s3: S3Server) -> Iterator[Any]:
+    """A session of its own on the server, and this process's access to the same store."""
+    session = open_session(running_sail.settings())
+    yield session
+    session.stop()
+
+
+def start_sail(s3: S3Server, hidden: list[Path], log: Path) -> Elsewhere:
+    """Start a server for which the folders `hidden` are empty."""
+    port = free_port()
+    mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)
+    command = f"{mounts}exec '{sys.executable}' '{_SAIL}' spark server --ip {LOOPBACK} --port {port}"
+    # Without the rights of root, as root of a namespace of users.
+    unshare = ["unshare", "--mount", *([] if os.getuid() == 0 else ["--map-root-user"])]
+    environment = {
+        **os.environ,
+        **ENVIRONMENT,
+        "AWS_ENDPOINT": s3.url,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+        "RUST_LOG": "warn",
+    }
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*unshare, "sh", "-c", command], env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+    _wait_for(port, process, log)
+    return Elsewhere(f"sc://{LOOPBACK}:{port}", process)
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=1):
+            return
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
+    process.kill()
+    raise AssertionError(f"Sail does not listen: {log.read_text()}")
