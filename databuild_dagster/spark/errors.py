@@ -39,6 +39,12 @@ class WarehouseOutOfReach(NoSession, Refused):
     )
 
 
+class AttemptIncomplete(DatabuildError):
+    """What Spark wrote into {folder} is not what it reports: {why}."""
+
+    hint = "The ref is retried, and the next attempt has a folder of its own."
+
+
 class BadSparkUrl(NoSession, Refused):
     """{url!r} is no address of a Spark: {why}."""
 

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.spark.errors import JavaMissing, ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
+from databuild_dagster.spark.errors import (
+    AttemptIncomplete,
+    JavaMissing,
+    ServerFailed,
+    SparkUnreachable,
+    StrangeFolder,
+    TooManyServers,
+)
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
@@ -74,7 +81,7 @@ _MEMORY_EXIT = re.compile(r"(?:exited with code |exit code |exit status:? )(?:52
 def is_transient(exception: BaseException) -> bool:
     """Whether a retry may succeed: the server or an executor was lost, the job was interrupted, or the machine lacks
     something."""
-    if is_of_the_machine(exception):
+    if is_of_the_machine(exception) or isinstance(exception, AttemptIncomplete):
         return True
     text = _all_text(exception)
     if _from_spark(exception) and _executor_out_of_memory(text):

@@ -10,12 +10,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.reach import in_place, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths
+from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -95,10 +97,26 @@ def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[M
     protocols = {uuid: protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
     setting = None if _S3.isdisjoint(protocols.values()) else spark.conf.get(S3A_SETTING, None)
     direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
+    if (reach := in_place(spark, warehouse)) is not None:
+        _check_there(warehouse, manifests)
+        return {
+            uuid: [reach.url_of(path) if path.startswith(f"{reach.root}/") else path for path in paths]
+            for uuid, paths in paths_of.items()
+        }
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
     return paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
+
+
+def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:
+    """Raises `ListedFileLost`: a Spark may read a file that is gone as one without rows."""
+    for manifest, lost in zip(
+        manifests, warehouse.storage.for_each(lambda found: missing_files(warehouse, found), manifests), strict=True
+    ):
+        if lost:
+            paths = dict(zip((file.uri for file in manifest.files), file_paths(warehouse, manifest), strict=True))
+            raise ListedFileLost(path=paths[lost[0]], why="it is not there, or has another size")
 
 
 def reads_s3a(protocol: str | None, s3a_setting: str | None) -> bool:
@@ -158,11 +176,6 @@ def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any
     for frame in others:
         first = first.unionByName(frame, allowMissingColumns=allow_missing_columns)
     return first
-
-
-def without_wildcards(path: str) -> str:
-    """A path escaped for Spark, which takes paths for patterns; a folder may be named `[old]`."""
-    return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
 def frame_type() -> type:

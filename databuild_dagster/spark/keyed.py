@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
+from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import folder_of
 from databuild_dagster.warehouse import disk
@@ -23,7 +24,7 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import Filter, matching_rows
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, UriType
+from databuild_dagster.warehouse.manifest import Manifest, UriType, is_in_attempt
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +60,8 @@ def read_keyed(
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):
-        return _joined(spark, keyed, paths_of, schema)
+        reach = in_place(spark, warehouse)
+        return _joined(spark, keyed, paths_of, schema, by_path=reach is None or reach.names_files)
     links: dict[str, list[str]] = {}
     for key, found in keyed.items():
         of_key = os.path.join(folder, folder_of(key, column))
@@ -129,22 +131,25 @@ def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
     return links
 
 
-def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType) -> DataFrame:
+def _joined(
+    spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType, *, by_path: bool
+) -> DataFrame:
     """The frame without links, as for an object store that Spark itself reads: by a small broadcast join.
 
-    The path of a built file names its instance; adopted files are read key by key.
+    The path of a built file names its instance, if the session tells it (`by_path`). Files that were adopted, or that
+    Spark wrote into the warehouse itself, are read key by key.
     """
     import pyspark.sql.functions as F
     from pyspark.sql.types import StringType, StructField, StructType
 
     columns, column = StructType(schema.fields[:-1]), schema.fields[-1]
-    adopted = {key: [m for m in found if m.uri_type is UriType.IDENTIFIER] for key, found in keyed.items()}
+    adopted = {key: [m for m in found if not (by_path and _is_named_by_path(m))] for key, found in keyed.items()}
     frames = [
         load_files(spark, columns, paths).withColumn(column.name, F.lit(key))
         for key, found in adopted.items()
         if (paths := by_format(found, paths_of))
     ]
-    own = {m.instance_uuid: m for found in keyed.values() for m in found if m.uri_type is not UriType.IDENTIFIER}
+    own = {m.instance_uuid: m for found in keyed.values() for m in found if by_path and _is_named_by_path(m)}
     if paths := by_format(list(own.values()), paths_of):
         instance = "__databuild_instance"
         rows = load_files(spark, columns, paths).withColumn(
@@ -157,6 +162,10 @@ def _joined(spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[s
         frames.append(rows.join(F.broadcast(keys), instance).drop(instance))
     frame: DataFrame = united(frames)
     return frame
+
+
+def _is_named_by_path(manifest: Manifest) -> bool:
+    return manifest.uri_type is not UriType.IDENTIFIER and not any(is_in_attempt(file.uri) for file in manifest.files)
 
 
 def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:

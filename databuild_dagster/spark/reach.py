@@ -19,7 +19,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.spark.errors import WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
-from databuild_dagster.spark.frames import without_wildcards
+from databuild_dagster.spark.session import remote_name
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
@@ -62,18 +62,19 @@ class Reach:
     #: `observe` counts the rows that it writes.
     counts_rows: bool
 
-    def to_write(self, path: str) -> str:
-        """The session's name for a folder below the root."""
-        return self._named(path)
-
-    def to_read(self, path: str) -> str:
-        """The session's name for a file below the root, which is no pattern."""
-        return self._named(path) if self.decodes_urls else without_wildcards(self._named(path))
-
-    def _named(self, path: str) -> str:
+    def url_of(self, path: str) -> str:
+        """The session's name for a file or folder below the root."""
         assert path.startswith(f"{self.root}/"), (path, self.root)
-        name = path.removeprefix(self.root)
-        return self.spark_root + (quote(name) if self.decodes_urls else name)
+        name = f"{self.spark_root}{path.removeprefix(self.root)}"
+        if not self.decodes_urls:
+            return name
+        protocol, separator, rest = name.rpartition("://")
+        return f"{protocol}{separator}{quote(rest)}"
+
+
+def without_wildcards(path: str) -> str:
+    """A path escaped for Spark, which takes paths for patterns; a folder may be named `[old]`."""
+    return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
 def reach_of(spark: SparkSession, root: str, shown: str, *, seconds: float | None = None) -> Reach | None:
@@ -85,21 +86,45 @@ def reach_of(spark: SparkSession, root: str, shown: str, *, seconds: float | Non
     key = (os.getpid(), id(spark), root)
     with _lock:
         if key not in _found:
-            reach = _bounded_probe(spark, root, shown, MAX_PROBE_SECONDS if seconds is None else seconds)
-            if reach is None:
+            found: Reach | WarehouseOutOfReach | None
+            try:
+                found = _bounded_probe(spark, root, shown, MAX_PROBE_SECONDS if seconds is None else seconds)
+            except WarehouseOutOfReach as error:
+                found = error
+            if found is None:
                 return None
             # With the session, whose id Python may give to another object.
-            _found[key] = (spark, reach)
-        return _found[key][1]
+            _found[key] = (spark, found)
+        reach = _found[key][1]
+    if isinstance(reach, WarehouseOutOfReach):
+        raise reach
+    return reach
 
 
-def check_disk_is_shared(spark: SparkSession, warehouse: Warehouse, shown: str) -> None:
-    """Check that the session writes where a build stages its files. Raises `WarehouseOutOfReach`, `DiskTrouble`."""
+def in_place(spark: SparkSession, warehouse: Warehouse) -> Reach | None:
+    """How the session writes and reads a warehouse itself; None where this process does it, on a disk that both see."""
+    shown = remote_name(spark)
+    if shown is None or protocol_of(warehouse.root) is None:
+        return None
+    try:
+        return reach_of(spark, warehouse.root, shown)
+    except WarehouseOutOfReach:
+        return None
+
+
+def check_reach(spark: SparkSession, warehouse: Warehouse) -> None:
+    """Check that a session and this process meet, if it is a remote one. Raises `WarehouseOutOfReach`, `DiskTrouble`."""
+    shown = remote_name(spark)
+    if shown is None or in_place(spark, warehouse) is not None:
+        return
     place = warehouse.storage.staging_parent(warehouse.root)
     try:
         if reach_of(spark, place, shown) is None:
             _log.warning("databuild: the Spark of %s runs no job yet, so nothing checks that it sees %s", shown, place)
     except WarehouseOutOfReach as error:
+        if protocol_of(warehouse.root) is not None:
+            # Why it does not reach the bucket, which is where it should.
+            reach_of(spark, warehouse.root, shown)
         raise WarehouseOutOfReach(**{**error.facts, "root": warehouse.root}) from error
 
 
@@ -147,7 +172,7 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
     plain = Reach(
         root, spark_root, data[0].startswith(f"{_DECODED}/"), leaves_mark, names_files=False, counts_rows=False
     )
-    paths = [plain.to_read(f"{folder}/{name}") for name in data]
+    paths = [without_wildcards(plain.url_of(f"{folder}/{name}")) for name in data]
 
     def read(*columns: str) -> int:
         return len(spark.read.format("parquet").schema("id long").load(paths).select("id", *columns).collect())
@@ -224,5 +249,5 @@ def _within(do: Callable[[], T], seconds: float) -> T | None:
     return done[0] if done else None
 
 
-_found: dict[tuple[int, int, str], tuple[Any, Reach]] = {}
+_found: dict[tuple[int, int, str], tuple[Any, Reach | WarehouseOutOfReach]] = {}
 _lock = Lock()

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 _WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
 
 
+def as_written(schema: StructType, *, without: str | None = None) -> TableSchema:
+    """The columns of a frame as its files have them: Spark writes each as nullable."""
+    fields = [field for field in schema.jsonValue()["fields"] if field["name"] != without]
+    return schema_from_spark(json.dumps({"type": "struct", "fields": _nullable(fields)}, separators=(",", ":")))
+
+
 def united_schema(manifests: Sequence[Manifest]) -> StructType:
     """The columns of all instances, in the order in which they first appear; the widest type of each.
 

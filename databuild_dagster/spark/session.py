@@ -44,6 +44,9 @@ _FIXED = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG")
 #: The UI of the server behind a client's session, by session id: a client cannot ask for it.
 _ui_urls: dict[str, str] = {}
 
+#: The urls of Connect servers that others run, by session id.
+_remote_names: dict[str, str] = {}
+
 
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session for these settings: a new one on a server, or the process's own with a JVM here.
@@ -83,6 +86,14 @@ def check_startable(settings: SparkSettings) -> None:
 def is_client(spark: SparkSession) -> bool:
     """Whether the session is a client of a server, and not a JVM of this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def remote_name(spark: SparkSession) -> str | None:
+    """The Spark that others run, for messages; None for one that this package started on this machine."""
+    if is_client(spark):
+        return _remote_names.get(cast("ConnectSession", spark).session_id)
+    master = str(spark.sparkContext.master)
+    return None if master.startswith("local") else master
 
 
 def spark_ui_url(spark: SparkSession) -> str | None:
@@ -195,7 +206,9 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
     if remote.is_connect:
         _refuse_beside_a_jvm("remote")
         _check_answers(remote)
-        return _client(remote.url, settings)
+        spark = _client(remote.url, settings)
+        _remote_names[cast("ConnectSession", spark).session_id] = remote.shown
+        return spark
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
     _check_answers(remote)

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.attempt import write_attempt
 from databuild_dagster.spark.errors import (
     BadPartitionKeyColumn,
     KeyTooLong,
@@ -23,7 +24,8 @@ from databuild_dagster.spark.errors import (
     StrayPartitionKeys,
     UnsupportedColumn,
 )
-from databuild_dagster.spark.frames import without_wildcards
+from databuild_dagster.spark.frames import load_files, united
+from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, spark_schema
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
@@ -31,6 +33,7 @@ from databuild_dagster.warehouse.files import describe_files, publish_files, sch
 from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
+from databuild_dagster.warehouse.storage import storage_at
 from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
@@ -60,6 +63,8 @@ class Staged:
     files: tuple[FileEntry, ...]
     schema: TableSchema
     file_format: FileFormat = WRITTEN
+    #: Of the session that wrote them into the warehouse itself; None for files on this machine's disk.
+    reach: Reach | None = None
 
     @property
     def paths(self) -> list[str]:
@@ -80,11 +85,23 @@ def staging(warehouse: Warehouse, name: str) -> Iterator[str]:
 
 
 def stage_instance(
-    frame: Any, folder: str, *, ref: Ref, coalesce: int | None = None, file_format: FileFormat = WRITTEN
+    frame: Any,
+    folder: str,
+    *,
+    ref: Ref,
+    coalesce: int | None = None,
+    file_format: FileFormat = WRITTEN,
+    reach: Reach | None = None,
 ) -> Staged:
-    """Write the frame of one instance. Raises `NotAFrame`, `UnsupportedColumn`, `DiskTrouble`, or what Spark raises."""
+    """Write the frame of one instance; with `reach`, `folder` is an attempt's, where Spark writes itself.
+
+    Raises `NotAFrame`, `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
+    """
     if _is_spark_frame(frame, ref):
         whole = frame if coalesce is None else frame.coalesce(coalesce)
+        if reach is not None:
+            found, schema = write_attempt(whole, folder, reach, file_format)
+            return Staged(folder, _with_rows(found.get("", ())), schema, file_format, reach)
         whole.write.format(file_format.name).options(**file_format.spark_options).save(folder)
     else:
         _write_arrow(frame, folder, ref, file_format)
@@ -99,6 +116,7 @@ def stage_batch(
     keys: Collection[str],
     is_large: bool = False,
     file_format: FileFormat = WRITTEN,
+    reach: Reach | None = None,
 ) -> dict[str, Staged]:
     """Write the frame of a batch in one Spark job; returns the files of each of `keys`, which may have no rows.
 
@@ -107,19 +125,31 @@ def stage_batch(
     """
     for key in keys:
         folder_of(key)
-    if _is_spark_frame(frame, asset):
+    found: Mapping[str, Sequence[FileEntry]] = {}
+    if not _is_spark_frame(frame, asset):
+        schema = _write_arrow_by_key(frame, folder, asset, file_format)
+    elif reach is None:
         schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
     else:
-        schema = _write_arrow_by_key(frame, folder, asset, file_format)
-    with disk.explained(folder, "listed"):
-        names = sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
+        spread = _spread_by_key(frame, asset, is_large)
+        found, schema = write_attempt(spread, folder, reach, file_format, by_key=True)
+    if reach is None:
+        with disk.explained(folder, "listed"):
+            names = sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
+    else:
+        names = sorted(found)
     folders = {_key_of(name): os.path.join(folder, name) for name in names}
     if stray := [key for key in folders if key not in keys]:
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
         raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
-    found = in_threads(lambda of_key: _described(of_key, file_format), list(folders.values()))
-    staged = dict(zip(folders, found, strict=True))
-    without_rows = Staged(folder, (), found[0].schema if found else schema, file_format)
+    if reach is None:
+        described = in_threads(lambda of_key: _described(of_key, file_format), list(folders.values()))
+    else:
+        described = [
+            Staged(folders[_key_of(name)], _with_rows(found[name]), schema, file_format, reach) for name in names
+        ]
+    staged = dict(zip(folders, described, strict=True))
+    without_rows = Staged(folder, (), described[0].schema if described else schema, file_format, reach)
     return {key: staged.get(key, without_rows) for key in keys}
 
 
@@ -136,11 +166,25 @@ def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged],
         schema = StructType([*schema, StructField(PARTITION_KEY, StringType())])
     if not paths:
         return spark.createDataFrame([], schema)
+    if first.reach is not None:
+        return united(
+            [_in_place(spark, of_key, key if by_key else None) for key, of_key in staged.items() if of_key.files]
+        )
     reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
     if by_key:
         paths = [of_key.folder for of_key in staged.values() if of_key.files]
         reader = reader.option("basePath", os.path.dirname(paths[0]))
     return reader.load([without_wildcards(path) for path in paths])
+
+
+def _in_place(spark: SparkSession, staged: Staged, key: str | None) -> DataFrame:
+    """The rows of one key, with it beside them; not every engine tells the file of a row."""
+    import pyspark.sql.functions as F
+
+    assert staged.reach is not None
+    paths = {staged.file_format.name: [staged.reach.url_of(path) for path in staged.paths]}
+    frame: DataFrame = load_files(spark, spark_schema(staged.schema), paths)
+    return frame if key is None else frame.withColumn(PARTITION_KEY, F.lit(key))
 
 
 def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
@@ -151,7 +195,11 @@ def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *
     if by_key:
         frames[0][PARTITION_KEY] = pd.Series(dtype="object")
     for key, of_key in staged.items():
-        found = [of_key.file_format.read(path).to_pandas() for path in of_key.paths]
+        paths = of_key.paths
+        if paths and of_key.reach is not None:
+            listed = zip(paths, of_key.files, strict=True)
+            paths = storage_at(paths[0]).local_copies([(path, file.bytes) for path, file in listed])
+        found = [of_key.file_format.read(path).to_pandas() for path in paths]
         frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
     return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
 
@@ -174,9 +222,9 @@ def publish(
 
     With `children`, of a lot in parts, the files are there already. Raises `DiskTrouble`, `ManifestConflict`.
     """
-    asset = asset_of(ref)
+    asset, files = asset_of(ref), staged.files
     if not children:
-        publish_files(staged.folder, warehouse.instance_dir(asset, uuid), staged.files)
+        files = publish_files(staged.folder, warehouse.instance_dir(asset, uuid), files)
     manifest = Manifest(
         dataset=asset,
         ref=ref,
@@ -185,7 +233,7 @@ def publish(
         job_run=job_run,
         attempt=attempt,
         state=state or (ManifestState.COMPLETE if staged.files else ManifestState.EMPTY),
-        files=staged.files,
+        files=files,
         created_at=datetime.now(UTC),
         schema=staged.schema,
         inputs=dict(inputs),
@@ -214,23 +262,31 @@ def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
 def _described(folder: str, file_format: FileFormat) -> Staged:
     files, schema = describe_files(folder, file_format, columns_of)
     # Files without rows are dropped: the manifest has their columns.
-    return Staged(folder, tuple(file for file in files if file.rows), schema, file_format)
+    return Staged(folder, _with_rows(files), schema, file_format)
+
+
+def _with_rows(files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
+    return tuple(file for file in files if file.rows)
 
 
 def _write_spark_by_key(
     frame: DataFrame, folder: str, asset: str, is_large: bool, file_format: FileFormat
 ) -> TableSchema:
-    from pyspark.sql.types import StringType
-
     schema = frame.schema
-    columns = [field.name for field in schema]
-    text = any(isinstance(field.dataType, StringType) for field in schema if field.name == PARTITION_KEY)
-    _check_columns(columns, asset, is_text=text)
-    # By key, so that each has one file and not one per task; only large keys have several.
-    spread = frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
+    spread = _spread_by_key(frame, asset, is_large)
     writer = spread.write.format(file_format.name).options(**file_format.spark_options)
     writer.partitionBy(PARTITION_KEY).save(folder)
     return schema_from_spark(type(schema)([field for field in schema if field.name != PARTITION_KEY]).json())
+
+
+def _spread_by_key(frame: DataFrame, asset: str, is_large: bool) -> DataFrame:
+    """By key, so that each has one file and not one per task; only large keys have several."""
+    from pyspark.sql.types import StringType
+
+    schema = frame.schema
+    text = any(isinstance(field.dataType, StringType) for field in schema if field.name == PARTITION_KEY)
+    _check_columns([field.name for field in schema], asset, is_text=text)
+    return frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
 
 
 def _write_arrow_by_key(

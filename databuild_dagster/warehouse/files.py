@@ -5,7 +5,7 @@ Row counts and columns come from the files' own footers; no rows are scanned."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -105,9 +105,16 @@ def describe_files(
     return tuple(entries), schema
 
 
-def publish_files(staging: str, instance_dir: str, files: Iterable[FileEntry]) -> None:
-    """Move or upload described files from the staging folder to the instance's own, where they stay unchanged."""
-    storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
+def publish_files(staging: str, instance_dir: str, files: Sequence[FileEntry]) -> tuple[FileEntry, ...]:
+    """Move or upload described files from the staging folder to the instance's own, where they stay unchanged.
+
+    Files of an attempt stay where they are. Returns the entries for the instance's manifest.
+    """
+    if protocol_of(staging) is None:
+        storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
+        return tuple(files)
+    attempt = staging.removeprefix(instance_dir.rpartition("/")[0])
+    return tuple(msgspec.structs.replace(file, uri=f"..{attempt}/{file.uri}") for file in files)
 
 
 def read_table(warehouse: Warehouse, manifests: Sequence[Manifest], *, limit: int | None = None) -> pa.Table:

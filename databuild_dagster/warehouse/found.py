@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.disk import Listed
-from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 
 _IN_A_FOLDER = re.compile(r"(?P<folder>.*/data/instance=(?P<uuid>[^/]+))/.+", re.DOTALL)
 
@@ -57,7 +57,7 @@ def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
         if within := _IN_A_FOLDER.fullmatch(file.path, len(warehouse.root)):
             path = file.path[: within.end("folder")]
             folders.setdefault(path, Folder(path, within["uuid"], [])).files.append(file)
-        elif file.path.startswith(data):
+        elif file.path.startswith(data) and f"/data/{ATTEMPT}" not in file.path:
             strays.append(file)
     return Found(list(folders.values()), strays)
 

@@ -25,6 +25,9 @@ from databuild_dagster.warehouse.storage import Storage, normal_root, storage_at
 
 MANIFEST_NAME = "manifest.json"
 
+#: How the name of an attempt's folder begins, beside the folders of instances.
+ATTEMPT = "attempt="
+
 #: A build needs this much free space to begin.
 MIN_FREE_BYTES = 16 * 1024 * 1024
 #: Most file systems stop at 255 bytes per name.
@@ -84,6 +87,10 @@ class Warehouse:
         `StorageLibraryMissing`), before anything is computed.
         """
         return os.path.join(self.storage.staging_parent(self.root), f"{encode_segment(name)}-{secrets.token_hex(4)}")
+
+    def new_attempt_dir(self, asset: str, name: str) -> str:
+        """A new folder below the asset's, for a Spark that writes there itself; other attempts never use it."""
+        return os.path.join(self.dataset_dir(asset), "data", f"{ATTEMPT}{encode_segment(name)}-{secrets.token_hex(4)}")
 
     def staging_dirs(self) -> dict[str, str]:
         """The staging folders of this machine, of running and of killed processes: given name to path.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -27,8 +28,11 @@ from databuild_dagster.warehouse.errors import (
     NewerManifest,
 )
 from databuild_dagster.warehouse.formats import format_named
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
 from databuild_dagster.warehouse.storage import is_whole, protocol_of, storage_at
+
+#: A file of an attempt, relative to the folder of an instance.
+_IN_AN_ATTEMPT = re.compile(rf"\.\./{ATTEMPT}[^/]+/(?:[^/]+/)*[^/]+", re.DOTALL)
 
 SCHEMA_VERSION = 1
 #: The schema's file in the package and among the reference pages.
@@ -53,7 +57,7 @@ class UriType(StrEnum):
 
     #: A whole path or url of a file anywhere, which databuild never moves or removes.
     IDENTIFIER = "identifier"
-    #: A file, relative to the instance's folder.
+    #: A file, relative to the instance's folder: a name in it, or `../attempt=…/…` where Spark wrote it itself.
     PATH = "path"
     #: The beginning of several names.
     PREFIX = "prefix"
@@ -214,7 +218,15 @@ def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
     if manifest.uri_type is UriType.IDENTIFIER:
         return [file.uri for file in manifest.files]
     folder = warehouse.instance_dir(manifest.dataset, manifest.instance_uuid)
-    return [os.path.join(folder, file.uri) for file in manifest.files]
+    return [
+        folder.rpartition("/")[0] + file.uri[2:] if is_in_attempt(file.uri) else os.path.join(folder, file.uri)
+        for file in manifest.files
+    ]
+
+
+def is_in_attempt(uri: str) -> bool:
+    """Whether a uri names a file of an attempt, beside the instance's folder, which other instances share."""
+    return _IN_AN_ATTEMPT.fullmatch(uri) is not None and ".." not in uri[2:].split("/")
 
 
 def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
@@ -253,6 +265,10 @@ def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
     uris = [file.uri for file in manifest.files]
     if manifest.uri_type is UriType.IDENTIFIER:
         sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}
+    elif any(map(is_in_attempt, uris)):
+        paths = file_paths(warehouse, manifest)
+        found = warehouse.storage.file_sizes(paths)
+        sizes = {uri: found[path] for uri, path in zip(uris, paths, strict=True) if path in found}
     else:
         sizes = warehouse.storage.sizes(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid), uris)
     return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
@@ -276,6 +292,8 @@ def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
     if manifest.state is not ManifestState.REMOVED:
         storage.replace(path, manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)).encode())
     files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
+    listed = zip(manifest.files, file_paths(warehouse, manifest), strict=True)
+    files += [path for file, path in listed if is_in_attempt(file.uri)]
     storage.remove_files(files, within=folder)
     if protocol_of(warehouse.root) is not None:
         disk.remove_tree(local_copies.copies_of(folder))
@@ -328,6 +346,6 @@ def _check_uris(manifest: Manifest, path: str) -> None:
         if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):
             raise ManifestDamaged(path=path, why=f"it lists {uri!r}, which is no whole path or url")
         if manifest.uri_type is not UriType.IDENTIFIER and (
-            uri in ("", ".", "..") or "/" in uri or "\\" in uri or "\0" in uri
+            uri in ("", ".", "..") or ("/" in uri and not is_in_attempt(uri)) or "\\" in uri or "\0" in uri
         ):
             raise EscapingFile(path=path, uri=uri)

@@ -53,11 +53,11 @@ def test_a_file_is_found_under_the_name_that_the_session_has_for_it(sail, s3, bu
     reach = reach_of(sail, f"s3://{bucket}/ware house", "sc://elsewhere")
     folder = f"{reach.root}/caf%C3%A9 [old]/partition_key=05:00%25"
 
-    sail.range(3).write.parquet(reach.to_write(folder))
+    sail.range(3).write.parquet(reach.url_of(folder))
 
     (key,) = s3.keys(bucket)
     assert f"s3://{bucket}/{key}".startswith(f"{folder}/")
-    assert sail.read.schema("id long").parquet(reach.to_read(f"s3://{bucket}/{key}")).count() == 3
+    assert sail.read.schema("id long").parquet(reach.url_of(f"s3://{bucket}/{key}")).count() == 3
 
 
 def test_a_local_spark_reaches_a_folder(spark, tmp_path):

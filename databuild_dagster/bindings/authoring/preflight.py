@@ -16,7 +16,7 @@ from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.reach import check_disk_is_shared
+from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.spark.session import check_startable
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -56,7 +56,7 @@ def prepare_machine(
             settings = spark.settings_at(instance.root_directory)
             check_startable(settings)
             if settings.remote is not None:
-                check_disk_is_shared(open_now(spark, instance.root_directory), warehouse, settings.remote.shown)
+                check_reach(open_now(spark, instance.root_directory), warehouse)
             to_open.append(spark)
     for spark in to_open:
         open_ahead(spark, instance.root_directory)

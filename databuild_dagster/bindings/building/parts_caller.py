@@ -71,7 +71,9 @@ class PartsCaller:
                 result = self._outputs.checked(self._body.function(**arguments), asset)
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
-                staged = self._frames.writer.stage(frame, os.path.join(folder, f"part-{part.number}"), ref, used)
+                staged = self._frames.writer.stage(
+                    frame, os.path.join(folder, f"part-{part.number}"), ref, used, may_be_in_place=False
+                )
                 if staged.files:  # A part without rows fits any columns.
                     self._outputs.check_columns(ref, staged)
                 self._stops.raise_if_all(call)

@@ -1,5 +1,6 @@
 """Stages the frames of a step: how many files they become, and which columns an EMPTY result has, follows from the log."""
 
+import os
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -8,6 +9,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
+from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
 from databuild_dagster.warehouse.errors import ManifestMissing
@@ -25,11 +27,20 @@ class InstanceWriter:
         self._warehouse = warehouse
         self._instance = instance
 
-    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str]) -> Staged:
+    def stage(
+        self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str], *, may_be_in_place: bool = True
+    ) -> Staged:
         """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
-        return stage_instance(frame, folder, ref=ref, coalesce=files_wanted(self._input_manifests(inputs)))
+        reach = self._reach_of(frame) if may_be_in_place else None
+        return stage_instance(
+            frame,
+            self._place(asset_of(ref), folder, reach),
+            ref=ref,
+            coalesce=files_wanted(self._input_manifests(inputs)),
+            reach=reach,
+        )
 
     def stage_batch(
         self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
@@ -40,7 +51,20 @@ class InstanceWriter:
         everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
         of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
         by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
-        return stage_batch(frame, folder, asset=asset, keys=keys, is_large=is_large(by_key.values()))
+        reach = self._reach_of(frame)
+        place = self._place(asset, folder, reach)
+        return stage_batch(frame, place, asset=asset, keys=keys, is_large=is_large(by_key.values()), reach=reach)
+
+    def _reach_of(self, frame: Any) -> Reach | None:
+        """How the frame's Spark writes into the warehouse itself; None where it writes on a disk, or is no Spark."""
+        session = getattr(frame, "sparkSession", None)
+        return None if session is None else in_place(session, self._warehouse)
+
+    def _place(self, asset: str, folder: str, reach: Reach | None) -> str:
+        """The staging folder, or an attempt's, which carries the name of the call's staging folder."""
+        if reach is None:
+            return folder
+        return self._warehouse.new_attempt_dir(asset, os.path.basename(os.path.dirname(folder)))
 
     def columns_of(self, asset: str) -> Columns | None:
         """The columns of the newest live instance of an asset, None if there is none."""

@@ -1,0 +1,84 @@
+"""From a frame to the files of one attempt, where Spark writes them itself: no byte of them comes to this process.
+
+An attempt has a folder of its own in the warehouse. Its files stay there, and manifests list them; so a writer that comes
+late, or twice, has written beside what readers see (decision 0038)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from databuild_dagster.model.refs import PARTITION_KEY
+from databuild_dagster.spark.errors import AttemptIncomplete
+from databuild_dagster.spark.reach import Reach
+from databuild_dagster.spark.schemas import as_written
+from databuild_dagster.warehouse.disk import Listed, is_data
+from databuild_dagster.warehouse.formats import FileFormat
+from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
+from databuild_dagster.warehouse.storage import storage_at
+from databuild_dagster.warehouse.threads import in_threads
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: The file that Hadoop's committer leaves when all tasks are committed.
+_MARK = "_SUCCESS"
+
+
+def write_attempt(
+    frame: DataFrame, folder: str, reach: Reach, file_format: FileFormat, *, by_key: bool = False
+) -> tuple[dict[str, list[FileEntry]], TableSchema]:
+    """Let Spark write a frame into `folder`, which no other call has, and describe what it left.
+
+    Returns the files by the folder that they are in, relative to `folder` (an empty name for itself), and the columns
+    without the partition key. Raises `AttemptIncomplete`, `StorageTrouble`, `UnreadableFile`, or what Spark raises.
+    """
+    counted = None
+    schema = as_written(frame.schema, without=PARTITION_KEY if by_key else None)
+    if reach.counts_rows:
+        frame, counted = _counting(frame)
+    writer = frame.write.format(file_format.name).options(**file_format.spark_options)
+    (writer.partitionBy(PARTITION_KEY) if by_key else writer).save(reach.url_of(folder))
+    files = _described(folder, reach, file_format)
+    written = sum(file.rows for _, file in files)
+    if counted is not None and (reported := counted.get["rows"]) != written:
+        raise AttemptIncomplete(folder=folder, why=f"Spark reports {reported} rows, and its files have {written}")
+    found: dict[str, list[FileEntry]] = {}
+    for within, file in files:
+        found.setdefault(within, []).append(file)
+    return found, schema
+
+
+def _counting(frame: DataFrame) -> tuple[DataFrame, Any]:
+    """The frame with a count of the rows that reach its end, behind every shuffle."""
+    import pyspark.sql.functions as F
+    from pyspark.sql import Observation
+
+    counted = Observation()
+    return frame.observe(counted, F.count(F.lit(1)).alias("rows")), counted
+
+
+def _described(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple[str, FileEntry]]:
+    """Each data file with the name of its folder. One listing, and the footer of each file."""
+    storage = storage_at(folder)
+    try:
+        listed = storage.list_files(folder, deep=True)
+    except FileNotFoundError:
+        listed = []
+    if reach.leaves_mark and not any(file.path == f"{folder}/{_MARK}" for file in listed):
+        raise AttemptIncomplete(folder=folder, why=f"Spark has left no {_MARK} there")
+
+    def describe(file: Listed) -> tuple[str, FileEntry]:
+        with storage.open_binary(file.path) as opened:
+            rows = file_format.describe(opened, file.path).rows
+        within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
+        return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=f"etag:{file.version}")
+
+    data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
+    return in_threads(describe, sorted(data, key=lambda file: file.path))
+
+
+def _is_data(name: str, file_format: FileFormat) -> bool:
+    """No file of a task that has not committed: those are below `_temporary`."""
+    folders: Collection[str] = name.split("/")
+    return name.endswith(file_format.suffix) and all(is_data(folder) for folder in folders)

@@ -1,0 +1,117 @@
+"""What a Spark without our disk writes into a bucket, and what it reads there (rule 16.25 of the specification)."""
+
+import uuid
+from dataclasses import replace
+
+import pytest
+
+from databuild_dagster.model.refs import parse_ref
+from databuild_dagster.spark.attempt import write_attempt
+from databuild_dagster.spark.errors import AttemptIncomplete
+from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.keyed import read_keyed
+from databuild_dagster.spark.reach import in_place
+from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
+from databuild_dagster.warehouse.errors import ListedFileLost
+from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import ManifestState, file_paths, missing_files, read_manifest, take_away
+
+pytestmark = pytest.mark.long
+
+KEYS = ("2013-01-01", "2013-01-01-05:00", "a b/c=d%é", "nothing")
+
+
+@pytest.fixture
+def warehouse(bucket):
+    return Warehouse(f"s3://{bucket}/ware house")
+
+
+@pytest.fixture
+def reach(sail, warehouse):
+    return in_place(sail, warehouse)
+
+
+@pytest.fixture
+def write(sail, warehouse, reach):
+    def write(frame, ref="flights@2013-01-01"):
+        named = parse_ref(ref)
+        staged = stage_instance(frame, warehouse.new_attempt_dir("flights", "run"), ref=named, reach=reach)
+        return published(warehouse, staged, named)
+
+    return write
+
+
+def published(warehouse, staged, ref):
+    return publish(staged, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), inputs={})
+
+
+def rows(frame):
+    return sorted(tuple(row) for row in frame.collect())
+
+
+def test_a_frame_is_written_and_read_where_the_data_is(sail, s3, warehouse, write):
+    manifest = write(sail.sql("select 1L as n, 'x' as s union all select 2L, null"))
+    s3.requests.clear()
+
+    read = read_manifest(warehouse, "flights", manifest.instance_uuid)
+
+    assert (read, read.rows, missing_files(warehouse, read)) == (manifest, 2, ())
+    assert all(file.uri.startswith("../attempt=run-") and file.checksum.startswith("etag:") for file in read.files)
+    assert rows(read_instances(sail, warehouse, [read])) == [(1, "x"), (2, None)]
+    assert read_pandas(warehouse, [read]).sort_values("n")["n"].tolist() == [1, 2]
+
+
+def test_a_frame_without_rows_has_its_columns_and_no_files(sail, warehouse, write):
+    manifest = write(sail.range(0))
+
+    assert (manifest.state, manifest.files) == (ManifestState.EMPTY, ())
+    assert read_instances(sail, warehouse, [manifest]).columns == ["id"]
+
+
+def test_a_batch_is_split_by_key_and_read_with_its_keys(sail, warehouse, reach):
+    frame = sail.createDataFrame([(n, key) for n, key in enumerate(KEYS[:3])], "n int, partition_key string")
+    staged = stage_batch(frame, warehouse.new_attempt_dir("flights", "run"), asset="flights", keys=KEYS, reach=reach)
+
+    manifests = {key: published(warehouse, staged[key], parse_ref(f"flights@{key}")) for key in KEYS}
+
+    assert [manifests[key].rows for key in KEYS] == [1, 1, 1, 0]
+    expected = [(n, key) for n, key in enumerate(KEYS[:3])]
+    assert rows(read_staged(sail, staged, by_key=True)) == expected
+    assert rows(read_keyed(sail, warehouse, {key: [manifests[key]] for key in KEYS}, None)) == expected
+
+
+def test_a_listed_file_that_is_gone_is_no_frame_without_rows(sail, s3, bucket, warehouse, write):
+    """Sail reads such a file as one without rows."""
+    manifest = write(sail.range(3))
+    (path, *_) = file_paths(warehouse, manifest)
+    s3.client().delete_object(Bucket=bucket, Key=path.removeprefix(f"s3://{bucket}/"))
+
+    with pytest.raises(ListedFileLost, match="is listed in a manifest, but it is not there"):
+        read_instances(sail, warehouse, [manifest])
+
+
+def test_files_of_a_write_that_failed_are_in_no_manifest(sail, s3, bucket, warehouse, write):
+    with pytest.raises(Exception, match="bad day"):
+        write(sail.sql("select raise_error('bad day') as x"))
+
+    assert [key for key in s3.keys(bucket) if key.endswith("manifest.json")] == []
+
+
+def test_an_attempt_without_the_mark_of_its_engine_is_incomplete(sail, warehouse, reach):
+    with pytest.raises(AttemptIncomplete, match="Spark has left no _SUCCESS there"):
+        write_attempt(
+            sail.range(3), warehouse.new_attempt_dir("flights", "run"), replace(reach, leaves_mark=True), WRITTEN
+        )
+
+
+def test_what_is_taken_away_leaves_the_files_of_other_instances(sail, s3, bucket, warehouse, reach):
+    frame = sail.createDataFrame([(1, "a"), (2, "b")], "n int, partition_key string")
+    folder = warehouse.new_attempt_dir("flights", "run")
+    staged = stage_batch(frame, folder, asset="flights", keys=("a", "b"), reach=reach)
+    first, second = (published(warehouse, staged[key], parse_ref(f"flights@{key}")) for key in ("a", "b"))
+
+    take_away(warehouse, "flights", first.instance_uuid)
+
+    data = [f"s3://{bucket}/{key}" for key in s3.keys(bucket) if key.endswith(".parquet")]
+    assert data == file_paths(warehouse, second)
