@@ -9,9 +9,11 @@ from .conftest import Project
 pytestmark = pytest.mark.long
 
 DEFINITIONS = """
+import dagster as dg
+import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
 
 
 @databuild_asset
@@ -19,7 +21,26 @@ def numbers(spark: SparkSession) -> DataFrame:
     return spark.range(3)
 
 
-defs = build_definitions([numbers], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
+daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext, spark: SparkSession) -> DataFrame:
+    return spark.range(2).select(F.lit(context.partition_key).alias("day"), "id")
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def doubled(orders: DataFrame) -> DataFrame:
+    return orders.select("partition_key", (F.col("id") * 2).alias("id"))
+
+
+@databuild_asset(partitions_def=monthly)
+def total(doubled: DataFrame) -> DataFrame:
+    return doubled.agg(F.sum("id").alias("total"))
+
+
+defs = build_definitions([numbers, orders, doubled, total], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
 """
 
 
@@ -41,3 +62,15 @@ def test_a_spark_that_sees_no_disk_of_ours_is_refused_at_once(project: Project, 
     )
     assert "Traceback" not in done.err
     assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+
+
+def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(project: Project, running_sail, s3, bucket) -> None:
+    project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+
+    project.build("total@2024-01-01")
+
+    assert project.ask("read", "total@2024-01-01") == [{"total": 6}]
+    (file, *_) = project.ask("show", "doubled@2024-01-30")["canonical"]["files"]
+    assert file.startswith(f"s3://{bucket}/warehouse/doubled/data/attempt=")
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
+    assert not [key for key in s3.keys(bucket) if "/.probe" in key]
