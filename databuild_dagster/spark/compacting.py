@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.frames import read_instances
+from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import quoted
 from databuild_dagster.spark.staging import publish, read_staged, stage_instance
 from databuild_dagster.warehouse.layout import Warehouse
@@ -70,14 +71,15 @@ def compact_instance(
 ) -> Manifest:
     """A new instance with the rows of another one, in `files_after` files; readers see it only after its event.
 
-    It is written to `folder`, from which publishing is cheap. Raises `NotTheSame`, and what reading and writing raise,
-    before anything is published.
+    It is written to `folder`, from which publishing is cheap, or by Spark itself into the warehouse. Raises `NotTheSame`,
+    and what reading and writing raise, before anything is published.
     """
     frame = read_instances(spark, warehouse, [manifest])
     expected = contents_of(frame)
-    staged = stage_instance(
-        frame, os.path.join(folder, "data"), ref=manifest.ref, coalesce=files_after(manifest, target_bytes)
-    )
+    reach = in_place(spark, warehouse)
+    place = os.path.join(folder, "data") if reach is None else warehouse.new_attempt_dir(manifest.dataset, job_run)
+    coalesce = files_after(manifest, target_bytes)
+    staged = stage_instance(frame, place, ref=manifest.ref, coalesce=coalesce, reach=reach)
     found = contents_of(read_staged(spark, {None: staged}, by_key=False))
     if found != expected:
         raise NotTheSame(ref=manifest.ref, uuid=manifest.instance_uuid, found=found, expected=expected)

@@ -6,12 +6,13 @@ results of finished files are kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.spark.frames import by_format, load_files, spark_paths
+from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united
+from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.warehouse.file_index import FileIndex
 from databuild_dagster.warehouse.filters import ORDERED, ColumnFigures
@@ -69,8 +70,12 @@ def file_figures(
     if not with_files or not types:
         return found
     paths_of = spark_paths(spark, warehouse, with_files)
-    frame = load_files(spark, united_schema(with_files), by_format(with_files, paths_of))
-    rows = {_path_of(row[_FILE]): row for row in _figured(frame, types).collect()}
+    reach = in_place(spark, warehouse)
+    if reach is None or reach.names_files:
+        frame = load_files(spark, united_schema(with_files), by_format(with_files, paths_of))
+        rows = {_path_of(row[_FILE]): row for row in _figured(frame, "_metadata.file_path", types).collect()}
+    else:
+        rows = {row[_FILE]: row for row in _figured(_by_file(spark, with_files, paths_of), _FILE, types).collect()}
     for manifest in with_files:
         for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
             row = rows.get(path)
@@ -85,10 +90,22 @@ def _path_of(uri: str) -> str:
     return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
 
 
-def _figured(frame: DataFrame, types: dict[str, str]) -> DataFrame:
+def _by_file(spark: SparkSession, manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str]]) -> DataFrame:
+    """The rows of each file beside its path, where the engine does not tell the path of a row."""
     import pyspark.sql.functions as F
 
-    named = frame.select(F.col("_metadata.file_path").alias(_FILE), *(quoted(name) for name in types))
+    schema = united_schema(manifests)
+    files = [(manifest.format, path) for manifest in manifests for path in paths_of[manifest.instance_uuid]]
+    frame: DataFrame = united(
+        [load_files(spark, schema, {name: [path]}).withColumn(_FILE, F.lit(path)) for name, path in files]
+    )
+    return frame
+
+
+def _figured(frame: DataFrame, file: str, types: dict[str, str]) -> DataFrame:
+    import pyspark.sql.functions as F
+
+    named = frame.select(F.col(file).alias(_FILE), *(quoted(name) for name in types))
     figures: list[Column] = [F.count(F.lit(1)).alias("rows")]
     for place, (name, type_text) in enumerate(types.items()):
         column = F.col(quoted(name))

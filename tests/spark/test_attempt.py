@@ -7,8 +7,10 @@ import pytest
 
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.attempt import write_attempt
+from databuild_dagster.spark.compacting import compact_instance
 from databuild_dagster.spark.errors import AttemptIncomplete
 from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
@@ -115,3 +117,22 @@ def test_what_is_taken_away_leaves_the_files_of_other_instances(sail, s3, bucket
 
     data = [f"s3://{bucket}/{key}" for key in s3.keys(bucket) if key.endswith(".parquet")]
     assert data == file_paths(warehouse, second)
+
+
+def test_an_instance_is_compacted_where_it_is(sail, warehouse, write, tmp_path):
+    manifest = write(sail.range(10).repartition(2))
+
+    compacted = compact_instance(
+        sail, warehouse, manifest, str(tmp_path), uuid=str(uuid.uuid4()), job_run="run", target_bytes=1 << 20
+    )
+
+    assert rows(read_instances(sail, warehouse, [compacted])) == [(n,) for n in range(10)]
+    assert compacted.files[0].uri.startswith("../attempt=")
+
+
+def test_each_file_is_indexed_where_it_is(sail, warehouse, write):
+    manifest = write(sail.range(10).repartition(2))
+
+    figures = file_figures(sail, warehouse, [manifest], {"id": "long"})[manifest.instance_uuid]
+
+    assert {uri: index.rows for uri, index in figures.items()} == {file.uri: file.rows for file in manifest.files}
