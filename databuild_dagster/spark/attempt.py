@@ -15,7 +15,7 @@ from databuild_dagster.spark.schemas import as_written
 from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.formats import FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
-from databuild_dagster.warehouse.storage import storage_at
+from databuild_dagster.warehouse.storage import storage_at, store_checksum
 from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _described(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple
         with storage.open_binary(file.path) as opened:
             rows = file_format.describe(opened, file.path).rows
         within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
-        return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=f"etag:{file.version}")
+        return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=store_checksum(file))
 
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
     return in_threads(describe, sorted(data, key=lambda file: file.path))

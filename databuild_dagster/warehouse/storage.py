@@ -18,6 +18,8 @@ from databuild_dagster.warehouse.threads import R, T
 _A_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 #: `pathlib.Path` takes one slash away.
 _A_URL_THAT_WAS_A_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
+#: Kind of the checksums that an object store gives.
+STORE_CHECKSUM = "etag"
 _LOCAL = frozenset({"file", "local"})
 #: Begin a version, options, a fragment or a chain of file systems in a url.
 _NO_NAME = ("?", "#", "::", "\\")
@@ -94,6 +96,11 @@ def storage_at(path: str) -> Storage:
     from databuild_dagster.warehouse.object_store import object_store
 
     return object_store(protocol)
+
+
+def store_checksum(listed: Listed) -> str:
+    """The checksum that an object store gives for a listed file: no byte of it is read."""
+    return f"{STORE_CHECKSUM}:{listed.version.strip(chr(34))}"
 
 
 def protocol_of(path: str) -> str | None:

@@ -73,4 +73,5 @@ def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(project: Proje
     (file, *_) = project.ask("show", "doubled@2024-01-30")["canonical"]["files"]
     assert file.startswith(f"s3://{bucket}/warehouse/doubled/data/attempt=")
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
+    assert project.ask("log", "check", "--deep", "--contents")["ok"]
     assert not [key for key in s3.keys(bucket) if "/.probe" in key]
