@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import AttemptIncomplete
-from databuild_dagster.spark.reach import Reach
+from databuild_dagster.spark.reach import COMMITTED, Reach
 from databuild_dagster.spark.schemas import as_written
 from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.formats import FileFormat
@@ -20,6 +22,14 @@ from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+class _Commit(msgspec.Struct):
+    """The contents of Databricks' `_committed_<id>`: names in its folder."""
+
+    added: list[str]
+    removed: list[str] = []
+
 
 #: The file that Hadoop's committer leaves when all tasks are committed.
 _MARK = "_SUCCESS"
@@ -39,7 +49,7 @@ def write_attempt(
         frame, counted = _counting(frame)
     writer = frame.write.format(file_format.name).options(**file_format.spark_options)
     (writer.partitionBy(PARTITION_KEY) if by_key else writer).save(reach.url_of(folder))
-    files = _described(folder, reach, file_format)
+    files = described_attempt(folder, reach, file_format)
     written = sum(file.rows for _, file in files)
     if counted is not None and (reported := counted.get["rows"]) != written:
         raise AttemptIncomplete(folder=folder, why=f"Spark reports {reported} rows, and its files have {written}")
@@ -58,8 +68,11 @@ def _counting(frame: DataFrame) -> tuple[DataFrame, Any]:
     return frame.observe(counted, F.count(F.lit(1)).alias("rows")), counted
 
 
-def _described(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple[str, FileEntry]]:
-    """Each data file with the name of its folder. One listing, and the footer of each file."""
+def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple[str, FileEntry]]:
+    """Each data file of a finished attempt with the name of its folder. One listing, and the footer of each file.
+
+    Raises `AttemptIncomplete`, `StorageTrouble`, `UnreadableFile`.
+    """
     storage = storage_at(folder)
     try:
         listed = storage.list_files(folder, deep=True)
@@ -75,7 +88,29 @@ def _described(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple
         return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=store_checksum(file))
 
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
+    if reach.names_committed:
+        data = _committed(folder, listed, data)
     return in_threads(describe, sorted(data, key=lambda file: file.path))
+
+
+def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]) -> list[Listed]:
+    """The data files that the commits of an attempt name, each for its own folder."""
+    storage, paths = storage_at(folder), {file.path for file in listed}
+    commits = {path for path in paths if COMMITTED.fullmatch(path.rpartition("/")[2])}
+    open_ones = {path.replace("/_started_", "/_committed_") for path in paths if "/_started_" in path} - commits
+    if open_ones or (data and not commits):
+        raise AttemptIncomplete(folder=folder, why=f"Spark has left no {min(open_ones, default='_committed_<id>')}")
+    added: set[str] = set()
+    for path in commits:
+        try:
+            commit = msgspec.json.decode(storage.read_bytes(path), type=_Commit)
+        except msgspec.DecodeError as error:
+            raise AttemptIncomplete(folder=folder, why=f"{path} cannot be read: {error}") from error
+        within = path.rpartition("/")[0]
+        added |= {f"{within}/{name}" for name in set(commit.added) - set(commit.removed)}
+    if lost := added - paths:
+        raise AttemptIncomplete(folder=folder, why=f"{min(lost)} is committed and is not there")
+    return [file for file in data if file.path in added]
 
 
 def _is_data(name: str, file_format: FileFormat) -> bool:

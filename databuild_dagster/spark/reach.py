@@ -1,4 +1,4 @@
-"""Where a session and this process meet: Spark writes one row, this process lists it, and Spark reads it back.
+"""Where a session and this process meet: Spark writes two rows, this process lists them, and Spark reads them back.
 
 A Spark elsewhere shares no disk with this process, and its engine may differ from Spark on a JVM. The files of the probe say
 so before anything is recorded (rule 16.25 of the specification)."""
@@ -6,6 +6,7 @@ so before anything is recorded (rule 16.25 of the specification)."""
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -41,6 +42,10 @@ SLOWER = 20.0
 #: A session that takes `%41` for `A` writes to a folder of another name.
 _NAME = "%41"
 _DECODED = "A"
+#: In as many tasks, to see whether they are written as one file.
+_ROWS = 2
+#: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
+COMMITTED = re.compile(r"_committed_(\d+)")
 #: Names of one store: fsspec and Hadoop's file systems differ.
 _ALIASES = {"s3": ("s3", "s3a"), "s3a": ("s3a", "s3"), "gcs": ("gs",)}
 
@@ -61,6 +66,10 @@ class Reach:
     names_files: bool
     #: `observe` counts the rows that it writes.
     counts_rows: bool
+    #: A finished write leaves `_committed_<id>`, which names its files, as on Databricks.
+    names_committed: bool = False
+    #: `coalesce` makes fewer files.
+    coalesces: bool = True
 
     def url_of(self, path: str) -> str:
         """The session's name for a file or folder below the root."""
@@ -148,7 +157,8 @@ def _probe(spark: SparkSession, root: str, shown: str) -> Reach:
     try:
         for spark_root in _names_of(root):
             try:
-                spark.range(1).write.format("parquet").save(f"{spark_root}{folder.removeprefix(root)}/{_NAME}")
+                two = spark.range(_ROWS, numPartitions=_ROWS).coalesce(1)
+                two.write.format("parquet").save(f"{spark_root}{folder.removeprefix(root)}/{_NAME}")
             except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
                 if is_lost(error):
                     raise
@@ -168,9 +178,15 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
     if not data:
         why = f"Spark wrote a file into {root}, and this process does not see it"
         raise WarehouseOutOfReach(spark=shown, done="shared with this process", root=root, why=why)
-    leaves_mark = any(name.endswith("/_SUCCESS") for name in names)
     plain = Reach(
-        root, spark_root, data[0].startswith(f"{_DECODED}/"), leaves_mark, names_files=False, counts_rows=False
+        root,
+        spark_root,
+        decodes_urls=data[0].startswith(f"{_DECODED}/"),
+        leaves_mark=any(name.endswith("/_SUCCESS") for name in names),
+        names_files=False,
+        counts_rows=False,
+        names_committed=any(COMMITTED.fullmatch(name.rpartition("/")[2]) for name in names),
+        coalesces=len(data) == 1,
     )
     paths = [without_wildcards(plain.url_of(f"{folder}/{name}")) for name in data]
 
@@ -181,12 +197,12 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
         found = read()
     except Exception as error:
         raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=_why(error)) from error
-    if found != 1:
-        why = "Spark finds no row in a file that it has just written"
+    if found != _ROWS:
+        why = f"Spark finds {found} of {_ROWS} rows in a file that it has just written"
         raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why)
     return replace(
         plain,
-        names_files=_answers(lambda: read("_metadata.file_path") == 1),
+        names_files=_answers(lambda: read("_metadata.file_path") == _ROWS),
         counts_rows=_answers(lambda: _counted(spark)),
     )
 

@@ -26,7 +26,7 @@ from databuild_dagster.spark.errors import (
 )
 from databuild_dagster.spark.frames import load_files, united
 from databuild_dagster.spark.reach import Reach, without_wildcards
-from databuild_dagster.spark.schemas import columns_of, spark_schema
+from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
 from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
@@ -98,7 +98,7 @@ def stage_instance(
     Raises `NotAFrame`, `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
     """
     if _is_spark_frame(frame, ref):
-        whole = frame if coalesce is None else frame.coalesce(coalesce)
+        whole = frame if coalesce is None else _in_files(frame, coalesce, reach)
         if reach is not None:
             found, schema = write_attempt(whole, folder, reach, file_format)
             return Staged(folder, _with_rows(found.get("", ())), schema, file_format, reach)
@@ -106,6 +106,17 @@ def stage_instance(
     else:
         _write_arrow(frame, folder, ref, file_format)
     return _described(folder, file_format)
+
+
+def _in_files(frame: DataFrame, wanted: int, reach: Reach | None) -> DataFrame:
+    """The frame in at most so many tasks; an engine that does not coalesce may follow a hash of the rows."""
+    if reach is None or reach.coalesces:
+        return frame.coalesce(wanted)
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    nested = (ArrayType, MapType, StructType)
+    plain = [quoted(field.name) for field in frame.schema if not isinstance(field.dataType, nested)]
+    return frame.repartition(wanted, *plain) if plain else frame
 
 
 def stage_batch(
@@ -153,8 +164,13 @@ def stage_batch(
     return {key: staged.get(key, without_rows) for key in keys}
 
 
-def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool) -> Any:
-    """The staged rows, with the column `partition_key` for a batch; pandas without a session."""
+def read_staged(
+    spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool, is_elsewhere: bool = False
+) -> Any:
+    """The staged rows, with the column `partition_key` for a batch; pandas without a session.
+
+    A session that `is_elsewhere` gets the rows of files on this machine's disk, which it does not see.
+    """
     from pyspark.sql.types import StringType, StructField, StructType
 
     first = next(iter(staged.values()))
@@ -170,6 +186,8 @@ def read_staged(spark: SparkSession | None, staged: Mapping[str | None, Staged],
         return united(
             [_in_place(spark, of_key, key if by_key else None) for key, of_key in staged.items() if of_key.files]
         )
+    if is_elsewhere:
+        return spark.createDataFrame(_staged_as_arrow(schema, staged, by_key=by_key), schema)
     reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
     if by_key:
         paths = [of_key.folder for of_key in staged.values() if of_key.files]
@@ -185,6 +203,18 @@ def _in_place(spark: SparkSession, staged: Staged, key: str | None) -> DataFrame
     paths = {staged.file_format.name: [staged.reach.url_of(path) for path in staged.paths]}
     frame: DataFrame = load_files(spark, spark_schema(staged.schema), paths)
     return frame if key is None else frame.withColumn(PARTITION_KEY, F.lit(key))
+
+
+def _staged_as_arrow(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pa.Table:
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    tables = []
+    for key, of_key in staged.items():
+        for path in of_key.paths:
+            table = of_key.file_format.read(path)
+            tables.append(table.append_column(PARTITION_KEY, pa.array([key] * len(table))) if by_key else table)
+    return pa.concat_tables(tables, promote_options="permissive").cast(to_arrow_schema(schema, timezone="UTC"))
 
 
 def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
@@ -347,8 +377,8 @@ def hive_value(key: str) -> str:
 
 def _key_of(name: str) -> str | None:
     value = name.removeprefix(f"{PARTITION_KEY}=")
-    # Spark encodes single ASCII characters only, the percent sign among them.
-    return None if value == _NULL_KEY else unquote(value)
+    # Some engines write no value for null. Spark encodes single ASCII characters only, the percent sign among them.
+    return None if value in ("", _NULL_KEY) else unquote(value)
 
 
 def _is_spark_frame(frame: Any, ref: str) -> bool:

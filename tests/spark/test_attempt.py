@@ -1,14 +1,16 @@
 """What a Spark without our disk writes into a bucket, and what it reads there (rule 16.25 of the specification)."""
 
+import json
 import uuid
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from databuild_dagster.model.refs import parse_ref
-from databuild_dagster.spark.attempt import write_attempt
+from databuild_dagster.spark.attempt import described_attempt, write_attempt
 from databuild_dagster.spark.compacting import compact_instance
-from databuild_dagster.spark.errors import AttemptIncomplete
+from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_instances, read_pandas
 from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
@@ -107,6 +109,69 @@ def test_an_attempt_without_the_mark_of_its_engine_is_incomplete(sail, warehouse
         )
 
 
+@pytest.fixture
+def committed(sail, s3, bucket, warehouse, reach):
+    """Writes a frame by key, then leaves the files of Databricks' commit protocol beside the data; returns the folder."""
+
+    def committed(*, names=lambda found: found, finished=True):
+        frame = sail.createDataFrame([(1, "a"), (2, "b")], "n int, partition_key string")
+        folder = warehouse.new_attempt_dir("flights", "run")
+        write_attempt(frame, folder, reach, WRITTEN, by_key=True)
+        put = s3.client().put_object
+        for key in [key for key in s3.keys(bucket) if key.endswith(".parquet")]:
+            within, _, name = key.rpartition("/")
+            put(Bucket=bucket, Key=f"{within}/_started_7", Body=b"")
+            commit = json.dumps({"added": names([name]), "removed": []}).encode()
+            if finished:
+                put(Bucket=bucket, Key=f"{within}/_committed_7", Body=commit)
+            # As a task that did not commit leaves it.
+            put(Bucket=bucket, Key=f"{within}/part-00009-tid-7.parquet", Body=b"half a file")
+        return folder
+
+    return committed
+
+
+def test_only_committed_files_are_taken(reach, committed):
+    files = described_attempt(committed(), replace(reach, names_committed=True), WRITTEN)
+
+    assert [(within, file.rows) for within, file in files] == [("partition_key=a", 1), ("partition_key=b", 1)]
+
+
+@pytest.mark.parametrize(
+    ("odd", "why"),
+    [
+        ({"finished": False}, "_committed_7"),
+        ({"names": lambda found: [*found, "gone.parquet"]}, "gone.parquet is committed and is not there"),
+        ({"names": lambda _: 7}, "_committed_7 cannot be read"),
+    ],
+)
+def test_a_commit_that_does_not_fit_its_files_is_no_attempt(reach, committed, odd, why):
+    with pytest.raises(AttemptIncomplete, match=why):
+        described_attempt(committed(**odd), replace(reach, names_committed=True), WRITTEN)
+
+
+def test_rows_without_a_key_are_named_as_on_a_jvm(sail, warehouse, reach):
+    frame = sail.createDataFrame([(1, None)], "n int, partition_key string")
+
+    with pytest.raises(StrayPartitionKeys, match="a null key"):
+        stage_batch(frame, warehouse.new_attempt_dir("flights", "run"), asset="flights", keys=("a",), reach=reach)
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_a_frame_of_pandas_is_shown_to_a_spark_without_our_disk(sail, tmp_path, by_key):
+    frame = pd.DataFrame({"n": [1, None], "at": [pd.Timestamp("2024-01-01")] * 2, "partition_key": ["a", "b"]})
+    folder = str(tmp_path / "staged")
+    staged = (
+        stage_batch(frame, folder, asset="flights", keys=("a", "b", "c"))
+        if by_key
+        else {None: stage_instance(frame, folder, ref=parse_ref("flights"))}
+    )
+
+    shown = read_staged(sail, staged, by_key=by_key, is_elsewhere=True)
+
+    assert sorted((row.partition_key, row.n) for row in shown.collect()) == [("a", 1.0), ("b", None)]
+
+
 def test_what_is_taken_away_leaves_the_files_of_other_instances(sail, s3, bucket, warehouse, reach):
     frame = sail.createDataFrame([(1, "a"), (2, "b")], "n int, partition_key string")
     folder = warehouse.new_attempt_dir("flights", "run")
@@ -127,7 +192,8 @@ def test_an_instance_is_compacted_where_it_is(sail, warehouse, write, tmp_path):
     )
 
     assert rows(read_instances(sail, warehouse, [compacted])) == [(n,) for n in range(10)]
-    assert compacted.files[0].uri.startswith("../attempt=")
+    assert [file.uri.startswith("../attempt=") for file in compacted.files] == [True]
+    assert len(manifest.files) > 1
 
 
 def test_each_file_is_indexed_where_it_is(sail, warehouse, write):

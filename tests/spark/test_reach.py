@@ -15,7 +15,9 @@ def test_a_spark_without_our_disk_reaches_a_bucket(sail, s3, bucket):
 
     reach = reach_of(sail, root, "sc://elsewhere")
 
-    assert reach == Reach(root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False)
+    assert reach == Reach(
+        root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False, coalesces=False
+    )
     assert s3.keys(bucket) == []
 
 
@@ -63,7 +65,7 @@ def test_a_file_is_found_under_the_name_that_the_session_has_for_it(sail, s3, bu
 def test_a_local_spark_reaches_a_folder(spark, tmp_path):
     root = str(tmp_path / "ware [house]* {x}")
 
-    reach = reach_of(spark, root, "local")
+    reach = reach_of(spark, root, "local", seconds=60)
 
     assert reach == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
     assert os.listdir(root) == []
