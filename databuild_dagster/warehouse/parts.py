@@ -1,13 +1,13 @@
 """The parts of a lot in the warehouse, each with a manifest beside its files (rule 10.4).
 
-    <instance>/part-….parquet              files of all parts; no two writers use one name
+    <instance>/part-….parquet              files of all parts, unless they are in attempts; no two writers use one name
     <instance>/manifest.part-0003.json     what part 3 wrote: complete, or empty
     <instance>/manifest.json               lists the files of all parts, and names their manifests as `children`
 
-A failed attempt keeps its good parts under a partial manifest. The next attempt links or copies them to its own folder
-and writes its own manifests for them. The failed attempt's folder is removed whole, after the engine has recorded how
-the next attempt ended; so each folder is complete by itself wherever a process dies. No `removed` manifest replaces it,
-because the event log never recorded that instance."""
+A failed attempt keeps its good parts under a partial manifest. The next one links or copies their files to its own
+folder, except for files of `../attempt=…`, which both list, and writes its own manifests for them. The failed attempt's
+folder is removed whole, after the engine has recorded how the next attempt ended; so each folder is complete by itself
+wherever a process dies. No `removed` manifest replaces it, because the event log never recorded that instance."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from databuild_dagster.warehouse.manifest import (
     ManifestState,
     TableSchema,
     UriType,
+    is_in_attempt,
     manifest_text,
+    missing_files,
     read_manifest,
     write_once,
 )
@@ -67,6 +69,12 @@ def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
     """The columns of all parts: those of a part with rows, because an empty part takes its columns from elsewhere."""
     schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
     return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
+
+
+def lot_as_a_whole(parts: Sequence[PartManifest]) -> Manifest:
+    """One manifest with the files of all parts, at least one, to read them together."""
+    files = tuple(file for part in parts for file in part.files)
+    return msgspec.structs.replace(parts[0], files=files, schema=lot_schema(parts))
 
 
 def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
@@ -126,20 +134,18 @@ def share_parts(
 ) -> list[PartManifest]:
     """Link or copy the files of kept parts to a new instance; returns the manifests to write there by `write_part`.
 
-    `kept` is by the part's number in the new instance. A part with a missing file is left out, to be built again.
-    Raises `DiskTrouble`, `StorageTrouble`.
+    Files of an attempt stay where they are. `kept` is by the part's number in the new instance. A part with a missing
+    file is left out, to be built again. Raises `DiskTrouble`, `StorageTrouble`.
     """
     if not kept:
         return []
     first = next(iter(kept.values()))
     source = warehouse.instance_dir(first.dataset, first.instance_uuid)
-    names = [file.uri for part in kept.values() for file in part.files]
-    sizes = warehouse.storage.sizes(source, names) if names else {}
-    whole = {
-        number: part for number, part in kept.items() if all(sizes.get(file.uri) == file.bytes for file in part.files)
-    }
+    together = lot_as_a_whole(list(kept.values()))
+    lost = set(missing_files(warehouse, together))
+    whole = {number: part for number, part in kept.items() if lost.isdisjoint(file.uri for file in part.files)}
     try:
-        names = [file.uri for part in whole.values() for file in part.files]
+        names = [file.uri for part in whole.values() for file in part.files if not is_in_attempt(file.uri)]
         warehouse.storage.share(source, warehouse.instance_dir(first.dataset, uuid), names)
     except FileNotFoundError as error:
         # Some files are in the new folder, which must be removed: no manifest lists them.

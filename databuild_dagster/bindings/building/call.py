@@ -26,6 +26,7 @@ from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.disk import make_dirs, remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest
 
 
 @dataclass
@@ -39,6 +40,8 @@ class Call:
     verdicts: dict[Ref, list[Verdict]] = field(default_factory=dict)
     #: The manifests of a lot's parts, which are in place already.
     children: tuple[str, ...] = ()
+    #: The files of these parts together.
+    whole: Manifest | None = None
 
     @property
     def refs(self) -> list[Ref]:

@@ -1,11 +1,10 @@
 """One lot built in parts: its parts, the ones that an earlier attempt kept, and the calls for the others (rule 10.4).
 
-A finished part has its files and its manifest in the instance's folder at once. No reader sees any of it before the
-lot's own manifest, which the caller writes. A failed part does not affect the others. This module does not know the
-engine: the caller ends the lot's job run.
+A finished part has its manifest in the instance's folder at once, and its files there or in an attempt's folder. No
+reader sees any of it before the lot's own manifest, which the caller writes. A failed part does not affect the others.
+This module does not know the engine: the caller ends the lot's job run.
 """
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,8 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from threading import BoundedSemaphore, Lock
 from typing import Any
+
+import msgspec
 
 from databuild_dagster.bindings.building.arguments import SplitInput
 from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_key, why_no_key
@@ -23,17 +24,16 @@ from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn
 from databuild_dagster.spark.keyed import rows_of, values_of
 from databuild_dagster.spark.staging import Staged
-from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.files import publish_files
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, local_paths
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState
 from databuild_dagster.warehouse.parts import (
     PartManifest,
     children_of,
     is_the_same,
     kept_parts,
-    lot_schema,
+    lot_as_a_whole,
     lot_state,
     share_parts,
     why_columns_differ,
@@ -220,12 +220,15 @@ class LotInParts:
             # Later parts have to fit this one; removed below if it cannot be written.
             self.done[part.number] = manifest
         try:
-            publish_files(staged.folder, self.warehouse.instance_dir(manifest.dataset, self.uuid), staged.files)
+            folder = self.warehouse.instance_dir(manifest.dataset, self.uuid)
+            manifest = msgspec.structs.replace(manifest, files=publish_files(staged.folder, folder, staged.files))
             write_part(self.warehouse, manifest)
         except BaseException:
             with self._lock:
                 del self.done[part.number]
             raise
+        with self._lock:
+            self.done[part.number] = manifest
         return manifest
 
     # As a whole
@@ -248,17 +251,16 @@ class LotInParts:
         """All instances that the parts read."""
         return {**self.declared, **{ref: uuid for part in self.manifests for ref, uuid in part.inputs.items()}}
 
-    def staged(self, links: str | None = None) -> Staged:
-        """All parts as one result; readable only with `links`, a folder for links to the files."""
-        manifests = self.manifests
-        files = tuple(file for manifest in manifests for file in manifest.files)
-        folder = links or self.warehouse.instance_dir(asset_of(self.ref), self.uuid)
-        if links is not None:
-            disk.make_dirs(links)
-            with disk.explained(links, "written"):
-                for path, file in zip(local_paths(self.warehouse, manifests), files, strict=True):
-                    os.symlink(path, os.path.join(links, file.uri))
-        return Staged(folder, files, lot_schema(manifests), format_named(manifests[0].format))
+    @property
+    def whole(self) -> Manifest:
+        """The files of all finished parts, which are in the warehouse."""
+        return lot_as_a_whole(self.manifests)
+
+    def staged(self) -> Staged:
+        """All parts as one result, to publish; its files are read by `whole`."""
+        whole = self.whole
+        folder = self.warehouse.instance_dir(whole.dataset, whole.instance_uuid)
+        return Staged(folder, whole.files, whole.schema, format_named(whole.format))
 
     @property
     def missing(self) -> tuple[Ref, ...]:

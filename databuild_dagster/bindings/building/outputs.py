@@ -17,6 +17,8 @@ from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
+from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged, publish, read_staged
 from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact
@@ -117,11 +119,7 @@ class Outputs:
         is_batched = self._body.is_batched
         try:
             arguments = {
-                parameter.name: read_staged(
-                    None if parameter.kind is ParameterKind.PANDAS_FRAME else self._frames.spark.session,
-                    staged,
-                    by_key=is_batched,
-                )
+                parameter.name: self._frame(call, staged, pandas=parameter.kind is ParameterKind.PANDAS_FRAME)
                 if parameter.kind.is_input
                 else self._tools.arguments.tool(parameter, context)
                 for parameter in gate.parameters
@@ -133,6 +131,15 @@ class Outputs:
             if self._stops.are_all(call.runs) or is_transient(error):
                 raise
             return Verdict(gate.name, passed=False, why=f"it raised {explain_failure(error)}")
+
+    def _frame(self, call: Call, staged: Mapping[str | None, Staged], *, pandas: bool) -> Any:
+        """The rows that a gate judges, before any reader sees them."""
+        session, warehouse = None if pandas else self._frames.spark.session, self._frames.warehouse
+        if call.whole is None:
+            is_elsewhere = session is not None and in_place(session, warehouse) is not None
+            return read_staged(session, staged, by_key=self._body.is_batched, is_elsewhere=is_elsewhere)
+        whole = [call.whole]
+        return read_pandas(warehouse, whole) if session is None else read_instances(session, warehouse, whole)
 
     def published(self, call: Call, context: BuildContext) -> list[Result]:
         """The result of each job run by itself: after the first file is in place the function is not called again."""

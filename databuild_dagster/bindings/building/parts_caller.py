@@ -71,9 +71,8 @@ class PartsCaller:
                 result = self._outputs.checked(self._body.function(**arguments), asset)
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
-                staged = self._frames.writer.stage(
-                    frame, os.path.join(folder, f"part-{part.number}"), ref, used, may_be_in_place=False
-                )
+                place = os.path.join(folder, f"part-{part.number}")
+                staged = self._frames.writer.stage(frame, place, ref, used)
                 if staged.files:  # A part without rows fits any columns.
                     self._outputs.check_columns(ref, staged)
                 self._stops.raise_if_all(call)
@@ -90,8 +89,7 @@ class PartsCaller:
                 return Attempt((self._incomplete(run, lot),))
             call.used[ref].update(lot.inputs)
             call.children = lot.children
-            has_gates = bool(self._body.gates.get(self._tools.names[asset]))
-            call.staged[ref] = lot.staged(os.path.join(folder, "whole") if has_gates else None)
+            call.whole, call.staged[ref] = lot.whole, lot.staged()
             self._outputs.check(call, asset, context)
             self._stops.raise_if_all(call)
         except BaseException:

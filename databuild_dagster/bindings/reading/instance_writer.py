@@ -27,13 +27,11 @@ class InstanceWriter:
         self._warehouse = warehouse
         self._instance = instance
 
-    def stage(
-        self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str], *, may_be_in_place: bool = True
-    ) -> Staged:
+    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str]) -> Staged:
         """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
-        reach = self._reach_of(frame) if may_be_in_place else None
+        reach = self._reach_of(frame)
         return stage_instance(
             frame,
             self._place(asset_of(ref), folder, reach),

@@ -1,0 +1,258 @@
+"""Every shape of asset, built and read by a Spark that writes and reads the bucket itself (rule 16.25 of the specification)."""
+
+from collections.abc import Iterator
+from io import BytesIO
+
+import pandas as pd
+import pytest
+
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DEFINITIONS = """
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+import pyspark.sql.functions as F
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DatabuildSpark, build_definitions, databuild_asset, databuild_multi_asset
+
+HERE = Path(__file__).parent
+days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+keys = dg.StaticPartitionsDefinition(["a b/c=d%é", "2013-01-01-05:00", "without rows"])
+
+
+def positive(rows: DataFrame) -> bool:
+    return 0 == rows.filter("n < 0").count() < rows.count()
+
+
+def few(rows: pd.DataFrame) -> bool:
+    return 0 < len(rows) < 1000
+
+
+@databuild_asset(blocking_checks=[positive, few])
+def one(spark: SparkSession) -> DataFrame:
+    return spark.range(6, numPartitions=3).select(F.col("id").alias("n"), F.concat(F.lit("k"), F.col("id") % 2).alias("k"))
+
+
+@databuild_asset(blocking_checks=[positive, few])
+def by_pandas(one: pd.DataFrame) -> pd.DataFrame:
+    return one.assign(at=pd.Timestamp("2024-01-01 12:00"), some=[1.5, None] * 3)
+
+
+@databuild_asset
+def by_both(one: DataFrame, by_pandas: DataFrame) -> DataFrame:
+    return one.join(by_pandas.select("n", "at"), "n")
+
+
+@databuild_asset
+def empty() -> DataFrame:
+    return EMPTY
+
+
+@databuild_asset
+def no_rows(one: DataFrame) -> DataFrame:
+    return one.filter("n > 100")
+
+
+@databuild_asset
+def of_nothing(no_rows: DataFrame, empty: DataFrame) -> DataFrame:
+    return no_rows.agg(F.count("n").alias("n"))
+
+
+@databuild_multi_asset(outs={"low": dg.AssetSpec("low"), "high": dg.AssetSpec("high")})
+def halves(one: DataFrame) -> dict:
+    return {"low": one.filter("n < 3"), "high": one.filter("n >= 3")}
+
+
+@databuild_asset(parts=ByFile("one", parts=3), blocking_checks=[positive, few])
+def parts_by_file(one: DataFrame) -> DataFrame:
+    if (HERE / "fail-parts").exists() and one.filter("n = 0").count():
+        raise ValueError("bad day")
+    return one.select((F.col("n") * 10).alias("n"))
+
+
+@databuild_asset(parts=ByKey("one", "k"), blocking_checks=[positive, few])
+def parts_by_key(one: DataFrame) -> DataFrame:
+    return one.filter("k = 'k0'")
+
+
+@databuild_asset(parts=ByKey("one", "k"), blocking_checks=[positive, few])
+def parts_by_pandas(one: pd.DataFrame) -> pd.DataFrame:
+    return one
+
+
+@databuild_asset(partitions_def=keys, batched=True, blocking_checks=[positive, few])
+def batch(context: BuildContext, one: DataFrame) -> DataFrame:
+    of_key = [one.withColumn("partition_key", F.lit(key)) for key in context.partition_keys if key != "without rows"]
+    return of_key[0].unionByName(of_key[1]) if len(of_key) > 1 else of_key[0]
+
+
+@databuild_asset(partitions_def=keys, batched=True, blocking_checks=[positive, few])
+def batch_by_pandas(batch: pd.DataFrame) -> pd.DataFrame:
+    return batch
+
+
+@databuild_asset(partitions_def=keys, batched=True)
+def batch_of_both(batch: DataFrame, batch_by_pandas: DataFrame) -> DataFrame:
+    return batch.unionByName(batch_by_pandas)
+
+
+@databuild_asset
+def whole(batch_of_both: DataFrame) -> DataFrame:
+    return batch_of_both.agg(F.count("n").alias("n"))
+
+
+@databuild_asset(blocking_checks=[positive])
+def refused(one: DataFrame) -> DataFrame:
+    return one.select((F.col("n") - 1).alias("n"))
+
+
+@databuild_asset(partitions_def=keys, batched=True)
+def null_key(one: DataFrame) -> DataFrame:
+    return one.select("n", F.lit(None).cast("string").alias("partition_key"))
+
+
+@databuild_asset(partitions_def=keys, batched=True)
+def stray_key(one: DataFrame) -> DataFrame:
+    return one.select("n", F.lit("stray").alias("partition_key"))
+
+
+@databuild_asset(partitions_def=days)
+def found() -> pd.DataFrame:
+    raise ValueError("its files are there already")
+
+
+@databuild_asset
+def of_found(found: DataFrame) -> DataFrame:
+    return found
+
+
+@databuild_asset(partitions_def=days, batched=True)
+def found_by_key(found: DataFrame) -> DataFrame:
+    return found
+
+
+defs = build_definitions(
+    [found, of_found, found_by_key, one, by_pandas, by_both, empty, no_rows, of_nothing, halves, parts_by_file, parts_by_key, parts_by_pandas, batch,
+     batch_by_pandas, batch_of_both, whole, refused, null_key, stray_key],
+    spark=DatabuildSpark(mode="remote", url={url!r}),
+    warehouse={warehouse!r},
+)
+"""
+
+DAYS = ("2024-01-29", "2024-01-30", "2024-01-31")
+ODD, ZONED, WITHOUT = "a b/c=d%é", "2013-01-01-05:00", "without rows"
+#: Ref to the number of its rows and the sum of its numbers.
+SHAPES = {
+    "one": (6, 15),
+    "by_pandas": (6, 15),
+    "by_both": (6, 15),
+    "empty": (0, 0),
+    "no_rows": (0, 0),
+    "of_nothing": (1, 0),
+    "low": (3, 3),
+    "high": (3, 12),
+    "parts_by_file": (6, 150),
+    "parts_by_key": (3, 6),
+    "parts_by_pandas": (6, 15),
+    **{f"{asset}@{key}": (6, 15) for asset in ("batch", "batch_by_pandas") for key in (ODD, ZONED)},
+    **{f"batch_of_both@{key}": (12, 30) for key in (ODD, ZONED)},
+    **{f"{asset}@{WITHOUT}": (0, 0) for asset in ("batch", "batch_by_pandas", "batch_of_both")},
+    "whole": (1, 24),
+}
+
+
+@pytest.fixture(autouse=True)
+def closed_sessions() -> Iterator[None]:
+    yield
+    close_sessions()
+
+
+@pytest.fixture
+def elsewhere(project: Project, running_sail, bucket) -> Project:
+    filled = {"{url!r}": repr(running_sail.url), "{warehouse!r}": repr(f"s3://{bucket}/warehouse")}
+    text = DEFINITIONS
+    for name, value in filled.items():
+        text = text.replace(name, value)
+    project.define(text)
+    return project
+
+
+def summed(rows):
+    return len(rows), sum(row["n"] for row in rows)
+
+
+def test_every_shape_is_built_and_read_in_a_bucket(elsewhere: Project) -> None:
+    elsewhere.build(*SHAPES)
+
+    assert {ref: summed(elsewhere.ask("read", ref)) for ref in SHAPES} == SHAPES
+    assert elsewhere.ask("log", "check", "--deep", "--contents")["ok"]
+
+
+def test_a_refused_shape_fails_alone_and_is_not_read(elsewhere: Project) -> None:
+    bad = {"refused": "Check positive of refused", f"null_key@{ODD}": "a null key", f"stray_key@{ODD}": "'stray'"}
+
+    done = elsewhere.call("build", *bad, "one")
+
+    assert done.code == 1
+    assert "1 of 4 refs live" in done.out
+    for ref, why in bad.items():
+        assert why in elsewhere.call("read", ref).err
+
+
+def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Project, s3, bucket) -> None:
+    elsewhere.fail("parts")
+    assert elsewhere.call("build", "parts_by_file").code == 1
+    done = {f"s3://{bucket}/{key}" for key in s3.keys(bucket) if "/parts_by_file/data/attempt=" in key}
+    elsewhere.fail("parts", yes=False)
+
+    elsewhere.build("parts_by_file", "--retry")
+
+    files = set(elsewhere.ask("show", "parts_by_file")["canonical"]["files"])
+    assert (len(done), len(files - done), done <= files) == (2, 1, True)
+    assert all("/data/attempt=" in file for file in files)
+    assert summed(elsewhere.ask("read", "parts_by_file")) == SHAPES["parts_by_file"]
+    assert elsewhere.ask("log", "check", "--deep")["ok"]
+
+
+def test_an_instance_of_an_attempt_is_validated_indexed_compacted_and_reverted(elsewhere: Project) -> None:
+    elsewhere.build("one", f"batch@{ODD}")
+    first = elsewhere.ask("show", "one")["canonical"]
+    assert first["n_files"] == 3
+
+    for operation in (("validate", "--range", "n=0:5"), ("build_index", "--column", "n"), ("compact",)):
+        name, *options = operation
+        for asset in ("one", "batch"):
+            assert elsewhere.call("operation", "run", name, asset, *options, "--local").code == 0
+    compacted = elsewhere.ask("show", "one")["canonical"]
+
+    assert compacted["n_files"] == 1
+    assert summed(elsewhere.ask("read", "one")) == summed(elsewhere.ask("read", f"batch@{ODD}")) == (6, 15)
+    assert elsewhere.ask("read", f"batch@{ODD}", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
+
+    elsewhere.ask("revert", "one", "--to", first["uuid"])
+    assert elsewhere.ask("show", "one")["canonical"]["files"] == first["files"]
+    assert elsewhere.ask("read", "one", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
+    elsewhere.ask("taint", "one", "--reason", "bad day")
+    elsewhere.build("one")
+    assert set(elsewhere.ask("show", "one")["canonical"]["files"]).isdisjoint(first["files"] + compacted["files"])
+
+
+def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, s3, bucket) -> None:
+    for number, day in enumerate(DAYS):
+        file = BytesIO()
+        pd.DataFrame({"n": [number, number]}).to_parquet(file)
+        s3.client().put_object(Bucket=bucket, Key=f"outside/day={day}/a b.parquet", Body=file.getvalue())
+
+    adopted = elsewhere.call("adopt", "found", "--files", f"s3://{bucket}/outside/day={{partition_key}}/*.parquet")
+    assert adopted.code == 0, adopted
+    elsewhere.build("of_found", *(f"found_by_key@{day}" for day in DAYS))
+
+    assert summed(elsewhere.ask("read", "of_found")) == (6, 6)
+    assert [summed(elsewhere.ask("read", f"found_by_key@{day}")) for day in DAYS] == [(2, 0), (2, 2), (2, 4)]
