@@ -236,10 +236,9 @@ def _as_text(value: Any) -> str:
 def _constraint(fields: dict[str, Any], bad: Any) -> AnyConstraint:
     try:
         found: AnyConstraint = msgspec.convert(fields, AnyConstraint)
+        msgspec.json.encode(found)
     except msgspec.ValidationError as error:
         raise bad(str(error).lower().rstrip(".")) from None
-    try:
-        msgspec.json.encode(found)
     except UnicodeEncodeError:
         raise bad("a text of it is no UTF-8") from None
     if why := why_senseless(found):

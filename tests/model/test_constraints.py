@@ -130,6 +130,7 @@ def test_a_file_lists_them():
         ([{"range": {"column": "a", "low": 2**64}}], "an end is no finite number"),
         ([{"regex": {"column": "a", "pattern": "("}}], "its pattern is none"),
         ([{"expression": "a = '\ud800'"}], "a text of it is no UTF-8"),
+        ([{"unique": {"x\udcff": 1}}], "a text of it is no UTF-8"),
     ],
 )
 def test_a_file_that_lists_something_else_is_refused_with_the_place(entries, why):
