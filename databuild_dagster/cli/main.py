@@ -27,6 +27,7 @@ from databuild_dagster.cli.process import (
     replace_what_streams_cannot_show,
 )
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
 
@@ -188,7 +189,8 @@ def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments or bool(os.environ.get("DATABUILD_DEBUG"))
     try:
         _check_are_text(arguments)
-        result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False)
+        with tracebacks_logged(debug):
+            result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False)
         return result if isinstance(result, int) else 0
     except Exit as leaving:
         return leaving.code

@@ -14,7 +14,7 @@ from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.model.events import OutputFact, RunSuccess
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -168,8 +168,8 @@ class WarehouseRemains:
                 for run in runs:
                     if run.id in folders:
                         remove_tree(folders[run.id])
-            except (DiskTrouble, StorageTrouble):
-                _log.warning("databuild: the files of launch %s are not removed yet", launch_id, exc_info=True)
+            except (DiskTrouble, StorageTrouble) as error:
+                log_failure(_log, f"the files of launch {launch_id} are not removed yet", error)
                 continue
             seen_to.append(launch_id)
         return seen_to

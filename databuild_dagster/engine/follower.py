@@ -15,7 +15,7 @@ import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import Event
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.store.queries.queries import Queries
@@ -159,11 +159,11 @@ def all_touched(queries: Queries, events: Iterable[Event]) -> set[Ref]:
 def apart(trouble: str, *expected: type[DatabuildError]) -> Iterator[None]:
     """Log errors of the block: the failure of one follower does not fail the tick, and the next tick retries.
 
-    An expected error is logged by its message, any other with its traceback.
+    An expected error is logged by its message, any other with its type.
     """
     try:
         yield
     except expected as error:
         _log.warning("databuild: %s: %s", trouble, error.message)
-    except Exception:
-        _log.warning("databuild: %s", trouble, exc_info=True)
+    except Exception as error:
+        log_failure(_log, trouble, error)

@@ -8,7 +8,7 @@ from typing import Self
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
 from databuild_dagster.engine.operations.executor import Executor
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 #: Seconds between two looks for canceled job runs: shorter than a heartbeat's, because a person waits.
@@ -49,8 +49,8 @@ class _Beating:
                 if turn % beats_every == 0:
                     self._beat()
                 self._watch_once()
-            except Exception:
-                _log.exception("databuild: the heartbeat of %s failed once", self._name)
+            except Exception as error:
+                log_failure(_log, f"the heartbeat of {self._name} failed once", error)
 
 
 class ExecutorHeartbeat(_Beating):

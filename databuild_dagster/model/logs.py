@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from databuild_dagster.model.redaction import hide_secrets_of, without_secrets
+from databuild_dagster.model.wording import one_line
 
 
 class _WithoutSecrets(logging.Filter):
@@ -22,3 +25,22 @@ def logger(name: str) -> logging.Logger:
     if not any(isinstance(known, _WithoutSecrets) for known in found.filters):
         found.addFilter(_WithoutSecrets())
     return found
+
+
+def log_failure(log: logging.Logger, what: str, error: BaseException) -> None:
+    """Warn in one sentence with the error in it. The traceback follows if the logger's level is DEBUG."""
+    shown = error if log.isEnabledFor(logging.DEBUG) else None
+    log.warning("databuild: %s: %s: %s", what, type(error).__name__, one_line(error), exc_info=shown)
+
+
+@contextmanager
+def tracebacks_logged(wanted: bool) -> Iterator[None]:
+    """Within the block `log_failure` logs tracebacks, if they are wanted (`--debug`)."""
+    package = logging.getLogger("databuild_dagster")
+    before = package.level
+    if wanted:
+        package.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        package.setLevel(before)

@@ -45,7 +45,7 @@ from databuild_dagster.data.inputs import InputFinder
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register, register_ad_hoc
 from databuild_dagster.model.datasets import AD_HOC_LOCATION, DatasetSpec
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
@@ -316,8 +316,8 @@ def _logging_errors(what: str) -> Iterator[None]:
     """Guards what is only shown: a partition must not fail because of it."""
     try:
         yield
-    except Exception:
-        _log.warning("databuild: %s", what, exc_info=True)
+    except Exception as error:
+        log_failure(_log, what, error)
 
 
 def _failure_message(progress: Progress) -> str:

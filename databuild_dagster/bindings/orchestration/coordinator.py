@@ -17,7 +17,7 @@ from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRu
 from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
 from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
 
 #: Dagster's queue starts no run with this tag.
@@ -53,7 +53,7 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
 
             return receive(self._instance, run, may_hold=self.holds())
         except Exception as error:
-            _log.exception("databuild: Dagster run %s is neither answered nor held, and starts", run.run_id)
+            log_failure(_log, f"Dagster run {run.run_id} is neither answered nor held, and starts", error)
             return self._enqueue_anyway(run, error)
 
     def holds(self) -> bool:

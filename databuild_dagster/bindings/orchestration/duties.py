@@ -29,7 +29,7 @@ from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
 
@@ -191,5 +191,5 @@ def do_duties(duties: Sequence[Duty], work: Work) -> dict[str, Exception]:
             failed[duty.name] = error
             skipped.add(duty.name)
             if duty.name != TICK:
-                _log.exception("databuild: the tick of %s could not %s", work.deployment.location, duty.name)
+                log_failure(_log, f"the tick of {work.deployment.location} could not {duty.name}", error)
     return failed

@@ -18,7 +18,7 @@ from databuild_dagster.bindings.orchestration.held_runs import answer, end, rele
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 
 #: Held runs that one tick tends, and queued ones that it reads, the oldest first.
 MAX_HELD_PER_TICK = 500
@@ -62,8 +62,8 @@ def tend_held_runs(instance: DagsterInstance, *, location: str, delegation_timeo
 def _left_to_later(run_id: str) -> Iterator[None]:
     try:
         yield
-    except Exception:
-        _log.exception("databuild: Dagster run %s is left to a later tick", run_id)
+    except Exception as error:
+        log_failure(_log, f"Dagster run {run_id} is left to a later tick", error)
 
 
 # Queued

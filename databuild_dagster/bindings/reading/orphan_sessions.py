@@ -12,7 +12,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.holders import surely_gone, this_process
-from databuild_dagster.model.logs import logger
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.spark.errors import SparkUnreachable
 from databuild_dagster.spark.interrupt import interrupt_orphans, session_address
 from databuild_dagster.spark.settings import SparkSettings
@@ -63,8 +63,8 @@ def interrupt_orphaned_sessions(instance: DagsterInstance, spark_resource: Any) 
             interrupted = interrupt_orphans(_settings(instance, spark_resource), session.address)
         except SparkUnreachable:
             interrupted = ()
-        except Exception:
-            _log.exception("databuild: the Spark session of Dagster run %s is not closed", session.dagster_run_id)
+        except Exception as error:
+            log_failure(_log, f"the Spark session of Dagster run {session.dagster_run_id} is not closed", error)
             if engine.clock() - session.at < MAX_AGE_SECONDS:
                 continue
             interrupted = ()
