@@ -27,7 +27,7 @@ from databuild_dagster.warehouse.errors import DAMAGE
 from databuild_dagster.warehouse.formats import READABLE, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
-from databuild_dagster.warehouse.storage import STORE_CHECKSUM, storage_at, store_checksum
+from databuild_dagster.warehouse.storage import STORE_CHECKSUMS, storage_at, store_checksum
 from databuild_dagster.warehouse.threads import DISK_THREADS, DaemonThreads, n_cores
 
 #: The name, in the home, of the file with the instances that an unfinished comparison has compared.
@@ -273,7 +273,11 @@ def _of_store(path: str, _: Manifest) -> str:
 
 _FOOTER = "footer-sha256"
 #: Kind of checksum to how it is computed.
-_SCHEMES = {"sha256": lambda path, _: storage_at(path).checksum(path), _FOOTER: _footer, STORE_CHECKSUM: _of_store}
+_SCHEMES = {
+    "sha256": lambda path, _: storage_at(path).checksum(path),
+    _FOOTER: _footer,
+    **dict.fromkeys(STORE_CHECKSUMS, _of_store),
+}
 
 
 def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:

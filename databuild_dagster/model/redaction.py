@@ -96,11 +96,13 @@ RULES: Final = (
         rf"\1\2\3{HIDDEN}\2\3",
     ),
     # After a colon a slash or a question mark belongs to the password, unless a port follows. A hint has an example.
+    # A container of Azure's, as in abfss://container@account.dfs.core.windows.net, is no user.
     Rule(
         "user and password of a url",
         ("@",),
         _compiled(
-            r"""(://)(?!user:password@)(?:[^\s/:@"'<>]{0,200}:(?!\d{1,5}(?:[/?\s]|$))[^\s"'<>]{0,500}"""
+            r"""(://)(?!user:password@)(?!(?:(?<=abfs://)|(?<=abfss://))[a-z0-9$-]{1,63}@[\w.-]{1,200}\.dfs\.)"""
+            r"""(?:[^\s/:@"'<>]{0,200}:(?!\d{1,5}(?:[/?\s]|$))[^\s"'<>]{0,500}"""
             r"""|[^\s/?#"'<>]{1,500})@"""
         ),
         rf"\1{HIDDEN}@",

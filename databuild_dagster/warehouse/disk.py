@@ -29,6 +29,8 @@ class Listed(NamedTuple):
     modified: float
     #: Changes when the file is written again.
     version: str
+    #: `<algorithm>:<value>` as an object store gives it.
+    checksum: str | None = None
 
 
 #: Times in a row that other processes may remove the empty folder that is written to. Each time they have finished with

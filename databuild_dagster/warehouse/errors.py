@@ -36,21 +36,21 @@ class StorageTrouble(DatabuildError):
 
 
 class BucketMissing(StorageTrouble):
-    """{path} could not be {done}, because there is no bucket {bucket}."""
+    """{path} could not be {done}, because there is no {holder} {bucket}."""
 
-    hint = "Create it, set another warehouse, or set AWS_ENDPOINT_URL if it is in another store."
+    hint = "Create it, set another warehouse, or set {address} if it is in another store."
 
 
 class AccessDenied(StorageTrouble):
     """{path} could not be {done}, because the store refuses it to this user: {why}."""
 
-    hint = "Set credentials in the environment (AWS_ACCESS_KEY_ID or AWS_PROFILE) that may read, write and list there."
+    hint = "Set credentials in the environment ({credentials}) that may read, write and list there."
 
 
 class StorageUnreachable(StorageTrouble):
     """{path} could not be {done}, because the object store did not answer as it should: {why}."""
 
-    hint = "Check the network and AWS_ENDPOINT_URL; the ref is retried."
+    hint = "Check the network and {address}; the ref is retried."
 
 
 class StorageLibraryMissing(Refused):

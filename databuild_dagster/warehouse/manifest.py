@@ -29,7 +29,7 @@ from databuild_dagster.warehouse.errors import (
 )
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
-from databuild_dagster.warehouse.storage import is_whole, protocol_of, storage_at
+from databuild_dagster.warehouse.storage import Storage, is_whole, protocol_of, storage_at
 
 #: A file of an attempt, relative to the folder of an instance.
 _IN_AN_ATTEMPT = re.compile(rf"\.\./{ATTEMPT}[^/]+/(?:[^/]+/)*[^/]+", re.DOTALL)
@@ -250,13 +250,12 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
         for manifest in manifests
         for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True)
     ]
-    by_protocol: dict[str | None, list[tuple[str, int]]] = {}
+    by_storage: dict[Storage, list[tuple[str, int]]] = {}
     for path, size_bytes in listed:
-        by_protocol.setdefault(protocol_of(path), []).append((path, size_bytes))
+        by_storage.setdefault(storage_at(path), []).append((path, size_bytes))
     copies: dict[str, str] = {}
-    for files in by_protocol.values():
-        found = storage_at(files[0][0]).local_copies(files)
-        copies.update(zip((path for path, _ in files), found, strict=True))
+    for storage, files in by_storage.items():
+        copies.update(zip((path for path, _ in files), storage.local_copies(files), strict=True))
     return [copies[path] for path, _ in listed]
 
 

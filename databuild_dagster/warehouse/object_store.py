@@ -1,18 +1,19 @@
-"""A warehouse behind a url: S3, or any other store of whole objects that fsspec has a file system for.
+"""A warehouse behind a url: S3, Google, Azure, or any other store of whole objects that fsspec has a file system for.
 
-Objects appear whole, so nothing is renamed. A manifest is created with `If-None-Match: *`; to a store that ignores it,
-nothing is written at all. Credentials and the store's address come from the environment that the store's own tools
-read; databuild has no settings for them."""
+Objects appear whole, so nothing is renamed. A manifest is created on the condition that it does not exist
+(`If-None-Match: *`, `ifGenerationMatch=0`); to a store that ignores it, nothing is written at all. Credentials and the
+store's address come from the environment that the store's own tools read; databuild has no settings for them."""
 
 from __future__ import annotations
 
+import base64
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
@@ -35,40 +36,70 @@ MAX_OVERLAPS = 5
 MARKER_NAME = ".create-only"
 _MARKER = b"databuild checks with this object that what exists here is not overwritten.\n"
 
-#: The package to install for a protocol.
-_EXTRAS = {"s3": "databuild-dagster[s3]", "s3a": "databuild-dagster[s3]", "gs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+
+class _Kind(NamedTuple):
+    """What differs between stores, in messages."""
+
+    #: The package to install.
+    package: str
+    #: What the first part of a url names.
+    holder: str
+    #: The variables with the credentials.
+    credentials: str
+    #: The variable with the address of a store elsewhere.
+    address: str
+
+
+_S3 = _Kind("databuild-dagster[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
+_GOOGLE = _Kind("databuild-dagster[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
+_AZURE = _Kind(
+    "databuild-dagster[azure]",
+    "container",
+    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID",
+    "AZURE_STORAGE_CONNECTION_STRING",
+)
+_KINDS = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
 
 #: Large files go in pieces of 50 MB, so many at once for each thread of `in_threads`.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
 
 #: Names in fsspec's file systems for the time of the write, and for the version of the contents.
 _MODIFIED = ("LastModified", "updated", "last_modified", "mtime", "created")
-_VERSION = ("ETag", "etag", "generation")
+_VERSION = ("ETag", "generation", "etag")
 
 #: Bytes of a request for a part of a file of which all bytes are read, by each of several threads.
 CHECKSUM_BLOCK_BYTES = 8 << 20
 
 #: Errors of libraries without a common base class; by name, so that no library has to be imported.
 _NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
+_NO_PERMISSION = frozenset({"ClientAuthenticationError", "GoogleAuthError"})
 _NO_ANSWER = frozenset(
     {"HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientConnectionError", "TimeoutError"}
+    | {"ServiceRequestError", "ServiceResponseError"}
 )
-_NO_PERMISSION_CODES = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "403"})
-_NO_BUCKET_CODES = frozenset({"NoSuchBucket"})
+_NO_PERMISSION_CODES = frozenset(
+    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "401", "403"}
+)
+_NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 _OVERLAP_CODES = frozenset({"ConditionalRequestConflict"})
-_BUSY_CODES = frozenset({"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"})
+_BUSY_CODES = frozenset(
+    {"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"}
+    | {"ServerBusy", "OperationTimedOut", "429", "502", "504"}
+)
+#: How gcsfs begins an error without a code; the reason is in the second line.
+_FORBIDDEN = "Forbidden: "
 
 
-def object_store(protocol: str) -> ObjectStore:
-    """This process's store for a protocol; a new one after a fork, because its connections have threads.
+def object_store(protocol: str, account: str = "") -> ObjectStore:
+    """This process's store for a protocol and the host of an account; a new one after a fork, because connections have threads.
 
     Raises `StorageLibraryMissing`, `InvalidWarehouse`.
     """
-    key = (os.getpid(), protocol)
+    key = (os.getpid(), protocol, account)
     with _lock:
         if key not in _stores:
-            _stores[key] = ObjectStore(_file_system(protocol))
+            _stores[key] = ObjectStore(_file_system(protocol, account))
         return _stores[key]
 
 
@@ -119,14 +150,15 @@ class ObjectStore:
             try:
                 self._file_system.pipe_file(path, contents, mode="create")
             except Exception as error:
-                if isinstance(error, FileExistsError) or _code(error) in _EXISTS_CODES:
+                if isinstance(error, FileExistsError) or _codes(error) & _EXISTS_CODES:
                     return False
-                if _code(error) in _OVERLAP_CODES:
+                if _codes(error) & _OVERLAP_CODES:
                     continue
-                raise self._explained(error, path, "written") from error
+                raise _explained(error, path, "written") from error
             else:
                 return True
-        raise StorageUnreachable(path=path, done="written", why=f"{MAX_OVERLAPS} attempts overlapped with others")
+        why = f"{MAX_OVERLAPS} attempts overlapped with others"
+        raise StorageUnreachable(path=path, done="written", why=why, address=_kind(path).address)
 
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
         return self.for_each(lambda file: self.create_only(*file), files)
@@ -153,7 +185,7 @@ class ObjectStore:
     def sizes(self, folder: str, names: Sequence[str]) -> dict[str, int]:
         # One request for any number of files.
         with self._reading(folder):
-            found = self._file_system.find(folder, detail=True)
+            found = self._found(folder)
         sizes = {path.rpartition("/")[2]: int(info["size"]) for path, info in found.items()}
         return {name: sizes[name] for name in names if name in sizes}
 
@@ -169,7 +201,6 @@ class ObjectStore:
         return {path: size_bytes for path, size_bytes in found if size_bytes is not None}
 
     def find(self, pattern: str) -> list[tuple[str, int]]:
-        protocol = pattern.partition("://")[0]
         found: dict[str, int] = {}
         with self._reading(pattern):
             for name, info in self._file_system.glob(pattern.rstrip("/"), detail=True).items():
@@ -181,14 +212,13 @@ class ObjectStore:
                 else:
                     found[name] = info["size"]
         data = {name: size for name, size in found.items() if disk.is_data(name.rpartition("/")[2])}
-        return [(f"{protocol}://{name}", int(data[name])) for name in sorted(data)]
+        return [(_url_of(name, pattern), int(data[name])) for name in sorted(data)]
 
     def list_files(self, folder: str, *, deep: bool) -> list[disk.Listed]:
-        protocol = folder.partition("://")[0]
         with self._reading(folder):
             try:
                 if deep:
-                    found = list(self._file_system.find(folder, detail=True).values())
+                    found = list(self._found(folder).values())
                 else:
                     found = self._file_system.ls(folder, detail=True)
             except FileNotFoundError as error:
@@ -196,7 +226,7 @@ class ObjectStore:
                 if not self._has_bucket(folder, error):
                     raise
                 found = []
-        return [_listed(protocol, entry) for entry in found if entry["type"] == "file"]
+        return [_listed(folder, entry) for entry in found if entry["type"] == "file"]
 
     def open_binary(self, path: str) -> BinaryIO:
         with self._reading(path):
@@ -216,7 +246,7 @@ class ObjectStore:
 
     def remove_tree(self, path: str) -> None:
         with self._writing(path, "removed"):
-            found: list[str] = self._file_system.find(path)
+            found = list(self._found(path))
             # The manifest first: it never lists an absent file.
             found.sort(key=lambda path: not path.endswith("/manifest.json"))
             for first in found[:1]:
@@ -235,11 +265,22 @@ class ObjectStore:
         """
         method = self._file_system._pipe_file if self._file_system.async_impl else self._file_system.pipe_file
         marker = f"{root}/{MARKER_NAME}"
-        if "mode" not in inspect.signature(method).parameters or _looks_first(method):
+        parameters = inspect.signature(method).parameters
+        # adlfs has it among the options of its method.
+        takes_mode = "mode" in parameters or any(taken.kind is taken.VAR_KEYWORD for taken in parameters.values())
+        if not takes_mode or _looks_first(method):
             raise NotCreateOnly(path=marker)
         # Usually one request: an earlier process has written the marker.
         if self.create_only(marker, _MARKER) and self.create_only(marker, _MARKER):
             raise NotCreateOnly(path=marker)
+
+    def _found(self, folder: str) -> dict[str, Mapping[str, Any]]:
+        """Every object below a prefix, by fsspec's name. Raises FileNotFoundError if there is no bucket."""
+        found: dict[str, Mapping[str, Any]] = self._file_system.find(folder, detail=True)
+        # adlfs finds nothing in a container that is not there.
+        if not found and not self._has_bucket(folder):
+            raise FileNotFoundError(folder)
+        return found
 
     def _download(self, url: str, path: str) -> None:
         with self._reading(url):
@@ -253,9 +294,9 @@ class ObjectStore:
         except FileNotFoundError as error:
             if self._has_bucket(path, error):
                 raise FileNotFoundError(path) from error
-            raise self._explained(error, path, "read") from error
+            raise _explained(error, path, "read") from error
         except Exception as error:
-            raise self._explained(error, path, "read") from error
+            raise _explained(error, path, "read") from error
 
     @contextmanager
     def _writing(self, path: str, done: str = "written") -> Iterator[None]:
@@ -263,10 +304,10 @@ class ObjectStore:
         try:
             yield
         except Exception as error:
-            raise self._explained(error, path, done) from error
+            raise _explained(error, path, done) from error
 
-    def _has_bucket(self, path: str, error: BaseException) -> bool:
-        if _code(error) == "NoSuchKey":
+    def _has_bucket(self, path: str, error: BaseException | None = None) -> bool:
+        if error is not None and "NoSuchKey" in _codes(error):
             return True
         try:
             return bool(self._file_system.exists(_bucket(path)))
@@ -274,53 +315,76 @@ class ObjectStore:
             # A user without the right to list a bucket may still read its objects.
             return True
 
-    def _explained(self, error: Exception, path: str, done: str) -> Exception:
-        """The error to raise instead: one sentence, and a type that says whether a retry may help."""
-        facts = {"path": path, "done": done}
-        names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
-        code = _code(error)
-        if isinstance(error, OSError) and error.errno in disk.FULL:
-            return DiskFull(path=local_copies.cache_dir(), done="written")
-        if isinstance(error, OSError) and os.path.isabs(str(error.filename)):
-            # A file of this machine: staged, or about to become a copy.
-            return DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
-        if names & _NO_CREDENTIALS:
-            return AccessDenied(**facts, why="the environment has no complete credentials")
-        if isinstance(error, PermissionError) or code in _NO_PERMISSION_CODES:
-            return AccessDenied(**facts, why=_first_line(error))
-        if isinstance(error, FileNotFoundError) or code in _NO_BUCKET_CODES:
-            return BucketMissing(**facts, bucket=_bucket(path))
-        if code in _BUSY_CODES or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
-            return StorageUnreachable(**facts, why=_first_line(error))
-        return StorageTrouble(**facts, why=_first_line(error))
+
+def _explained(error: Exception, path: str, done: str) -> Exception:
+    """The error to raise instead: one sentence, and a type that says whether a retry may help."""
+    kind = _kind(path)
+    facts = {"path": path, "done": done, "credentials": kind.credentials, "address": kind.address}
+    names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
+    codes = _codes(error)
+    if isinstance(error, OSError) and error.errno in disk.FULL:
+        return DiskFull(path=local_copies.cache_dir(), done="written")
+    if isinstance(error, OSError) and os.path.isabs(str(error.filename)):
+        # A file of this machine: staged, or about to become a copy.
+        return DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
+    if names & _NO_CREDENTIALS:
+        return AccessDenied(**facts, why="the environment has no complete credentials")
+    if isinstance(error, PermissionError) or codes & _NO_PERMISSION_CODES or names & _NO_PERMISSION:
+        return AccessDenied(**facts, why=_first_line(error))
+    if isinstance(error, FileNotFoundError) or codes & _NO_BUCKET_CODES:
+        return BucketMissing(**facts, bucket=_bucket(path), holder=kind.holder)
+    if codes & _BUSY_CODES or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
+        return StorageUnreachable(**facts, why=_first_line(error))
+    return StorageTrouble(**facts, why=_first_line(error))
 
 
-def _file_system(protocol: str) -> Any:
+def _file_system(protocol: str, account: str) -> Any:
     import fsspec
+
+    options = _OPTIONS.get(protocol, {})
+    if account:
+        # adlfs uses the interface of blobs, which has another host than the one of Hadoop's file system.
+        host = account.replace(".dfs.", ".blob.", 1)
+        options = {**options, "account_name": account.partition(".")[0], "account_host": host}
 
     try:
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        package = _EXTRAS.get(protocol, f"fsspec[{protocol}]")
+        package = _KINDS[protocol].package if protocol in _KINDS else f"fsspec[{protocol}]"
         raise StorageLibraryMissing(protocol=protocol, package=package, why=_first_line(error)) from error
     except ValueError as error:
         raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
     try:
         # One per process, where fsspec keeps one per thread. A cached listing would miss the writes of other processes.
-        return kind(**_OPTIONS.get(protocol, {}), skip_instance_cache=True, use_listings_cache=False)
+        made = kind(**options, skip_instance_cache=True, use_listings_cache=False)
     except Exception as error:
         # It needs more than the url and fsspec's configuration contain.
         raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
+    if account and (found := made.service_client.account_name) != options["account_name"]:
+        why = f"AZURE_STORAGE_CONNECTION_STRING is of the account {found}"
+        raise InvalidWarehouse(root=f"{protocol}://…@{account}", why=why)
+    return made
 
 
-def _listed(protocol: str, entry: Mapping[str, Any]) -> disk.Listed:
+def _listed(folder: str, entry: Mapping[str, Any]) -> disk.Listed:
     """An entry of fsspec, whose file systems agree on name and size only."""
     modified_at = next((entry[key] for key in _MODIFIED if entry.get(key) is not None), 0.0)
     if isinstance(modified_at, str):
         modified_at = datetime.fromisoformat(modified_at)
     modified = modified_at.timestamp() if isinstance(modified_at, datetime) else float(modified_at)
     version = str(next((entry[key] for key in _VERSION if entry.get(key)), modified))
-    return disk.Listed(f"{protocol}://{entry['name']}", int(entry["size"]), modified, version)
+    return disk.Listed(_url_of(entry["name"], folder), int(entry["size"]), modified, version, _checksum(entry))
+
+
+def _checksum(entry: Mapping[str, Any]) -> str | None:
+    """What a listing says of an object's bytes; None if it says nothing."""
+    if crc32c := entry.get("crc32c"):
+        return f"crc32c:{crc32c}"
+    # Azure has none for an object that was written in pieces.
+    if md5 := getattr(entry.get("content_settings"), "content_md5", None):
+        return f"md5:{base64.b64encode(md5).decode()}"
+    etag = entry.get("ETag") or entry.get("etag")
+    return f"etag:{etag.strip(chr(34))}" if etag else None
 
 
 def _looks_first(method: Any) -> bool:
@@ -331,17 +395,36 @@ def _looks_first(method: Any) -> bool:
     return getattr(method, "__func__", None) in (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file)
 
 
+def _kind(path: str) -> _Kind:
+    return _KINDS.get(path.partition("://")[0], _S3)
+
+
+def _url_of(name: str, folder: str) -> str:
+    """The url of an object that a listing of `folder` names `bucket/key`; the bucket's url may have an account."""
+    return f"{_bucket(folder)}/{name.partition('/')[2]}"
+
+
 def _bucket(path: str) -> str:
     protocol, _, rest = path.partition("://")
     return f"{protocol}://{rest.partition('/')[0]}"
 
 
-def _code(error: BaseException) -> str:
-    """The store's error code, as botocore keeps it; empty if there is none."""
+def _codes(error: BaseException) -> frozenset[str]:
+    """The store's codes of an error, as botocore, azure and gcsfs keep them; empty if there is none."""
     for link in _links(error):
-        if isinstance(response := getattr(link, "response", None), dict):
-            return str(response.get("Error", {}).get("Code", ""))
-    return ""
+        facts = getattr(link, "__dict__", {})
+        response = facts.get("response")
+        named = response.get("Error", {}).get("Code") if isinstance(response, dict) else facts.get("error_code")
+        found = [getattr(code, "value", code) for code in (named, facts.get("status_code"), facts.get("code"))]
+        if codes := frozenset(str(code) for code in found if isinstance(code, str | int)):
+            return codes
+        if _is_forbidden(link):
+            return frozenset({"403"})
+    return frozenset()
+
+
+def _is_forbidden(error: BaseException) -> bool:
+    return isinstance(error, OSError) and str(error).startswith(_FORBIDDEN)
 
 
 def _links(error: BaseException) -> Iterator[BaseException]:
@@ -355,9 +438,9 @@ def _links(error: BaseException) -> Iterator[BaseException]:
 
 def _first_line(error: BaseException) -> str:
     whole = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    text = (whole.strip().splitlines() or [""])[0].strip().rstrip(".")
-    return text or type(error).__name__
+    lines = whole.strip().splitlines()[_is_forbidden(error) :]
+    return (lines or [""])[0].strip().rstrip(".") or type(error).__name__
 
 
-_stores: dict[tuple[int, str], ObjectStore] = {}
+_stores: dict[tuple[int, str, str], ObjectStore] = {}
 _lock = Lock()

@@ -18,8 +18,11 @@ from databuild_dagster.warehouse.threads import R, T
 _A_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 #: `pathlib.Path` takes one slash away.
 _A_URL_THAT_WAS_A_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)")
-#: Kind of the checksums that an object store gives.
-STORE_CHECKSUM = "etag"
+#: Kinds of the checksums that object stores give.
+STORE_CHECKSUMS = ("etag", "crc32c", "md5")
+#: `abfss://container@account.dfs.core.windows.net/prefix`, as Hadoop writes it; a password has no such form.
+_AZURE = frozenset({"abfs", "abfss"})
+_A_CONTAINER = re.compile(r"[a-z0-9$][a-z0-9-]{2,62}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _LOCAL = frozenset({"file", "local"})
 #: Begin a version, options, a fragment or a chain of file systems in a url.
 _NO_NAME = ("?", "#", "::", "\\")
@@ -95,12 +98,13 @@ def storage_at(path: str) -> Storage:
         return disk
     from databuild_dagster.warehouse.object_store import object_store
 
-    return object_store(protocol)
+    return object_store(protocol, path.partition("://")[2].partition("/")[0].partition("@")[2])
 
 
 def store_checksum(listed: Listed) -> str:
     """The checksum that an object store gives for a listed file: no byte of it is read."""
-    return f"{STORE_CHECKSUM}:{listed.version.strip(chr(34))}"
+    assert listed.checksum is not None, f"{listed.path}: files of a disk are read to compute theirs"
+    return listed.checksum
 
 
 def protocol_of(path: str) -> str | None:
@@ -129,7 +133,7 @@ def normal_root(root: str) -> str:
     if protocol in _LOCAL:
         return os.path.abspath(found[2])
     names = rest.split("/")
-    if "@" in names[0]:
+    if "@" in names[0] and not (protocol in _AZURE and _A_CONTAINER.fullmatch(names[0])):
         # The message leaves the url out: it may hold a password.
         raise InvalidWarehouse(root=f"{protocol}://…", why="credentials do not belong into its url")
     if any(name in ("", ".", "..") for name in names) or any(part in rest for part in _NO_NAME):

@@ -31,6 +31,7 @@ FORMS = {
     "userinfo with an @": ("cannot use postgresql://alice:s3@MaRk@host/db", "cannot use postgresql://***@host/db"),
     "userinfo with a slash": ("postgresql://alice:s3/MaRk@host/db", "postgresql://***@host/db"),
     "userinfo with a question mark": ("postgresql://alice:s3?MaRk@host/db", "postgresql://***@host/db"),
+    "a password with a container of Azure's": ("abfss://box:MaRk@us.dfs.core.windows.net", "abfss://***@us.dfs.core.windows.net"),
     "a token as user": ("https://MaRk@git.example/x", "https://***@git.example/x"),
     "an encoded url": ("to=postgresql%3A%2F%2Fa%3AMaRk%40host", "to=postgresql%3A%2F%2F***%40host"),
     "a query": ("postgresql://h:1/db?user=alice&password=MaRk&x=1", "postgresql://h:1/db?user=alice&password=***&x=1"),
@@ -68,6 +69,7 @@ def test_a_secret_is_hidden_by_its_form_and_the_rest_is_shown(name):
     "text",
     [
         "s3://bucket/sales@2024-01-01/manifest.json",
+        "abfss://box@us.dfs.core.windows.net/sales@2024-01-01/manifest.json",
         "sqlite:////home/a@b/databuild.db",
         "http://127.0.0.1:4040/jobs@v1",
         "sc://localhost:15002",

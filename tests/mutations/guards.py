@@ -333,6 +333,14 @@ GUARDS = (
         (OPERATION_KEYS,),
     ),
     Guard(
+        "a token in place of a container is recorded with the url",
+        "3.9",
+        "warehouse/storage.py",
+        "and not (protocol in _AZURE and _A_CONTAINER.fullmatch(names[0])):",
+        "and protocol not in _AZURE:",
+        ("tests/warehouse/test_storage.py",),
+    ),
+    Guard(
         "a lot's copy under its former state stays",
         "10.2",
         "warehouse/copies.py",

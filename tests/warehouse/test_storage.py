@@ -37,6 +37,7 @@ def is_asset(text: str) -> bool:
         ("s3://bucket/", "s3://bucket"),
         ("S3://Bucket/a prefix/[b]/", "s3://Bucket/a prefix/[b]"),
         ("gs://bucket/prefix", "gs://bucket/prefix"),
+        ("abfss://box@us.dfs.core.windows.net/prefix/", "abfss://box@us.dfs.core.windows.net/prefix"),
     ],
 )
 def test_a_root_is_a_folder_or_a_url(given_root, root):
@@ -62,9 +63,19 @@ def test_what_is_no_plain_url_is_refused(root):
         Warehouse(root)
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated():
+@pytest.mark.parametrize(
+    "root",
+    [
+        "s3://me:secret@bucket/prefix",
+        "s3://secret@bucket/prefix",
+        "abfss://me:secret@us.dfs.core.windows.net/prefix",
+        "abfss://secretEby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUz==@us.dfs.core.windows.net/prefix",
+        "abfss://box@us.dfs.core.windows.net/prefix?sig=secret",
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(root):
     with pytest.raises(InvalidWarehouse) as caught:
-        Warehouse("s3://me:secret@bucket/prefix")
+        Warehouse(root)
 
     assert "secret" not in str(caught.value)
 

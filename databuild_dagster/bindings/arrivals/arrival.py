@@ -35,7 +35,7 @@ from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest
 from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
-from databuild_dagster.warehouse.storage import protocol_of, storage_at
+from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
 
 #: Bytes read at once when two files are compared.
 CHUNK_BYTES = 1 << 20
@@ -218,10 +218,10 @@ def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[
 
 def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
     """The bytes of each existing path."""
-    by_protocol: dict[str | None, list[str]] = {}
+    by_storage: dict[Storage, list[str]] = {}
     for path in paths:
-        by_protocol.setdefault(protocol_of(path), []).append(path)
-    return {path: size for some in by_protocol.values() for path, size in storage_at(some[0]).file_sizes(some).items()}
+        by_storage.setdefault(storage_at(path), []).append(path)
+    return {path: size for storage, some in by_storage.items() for path, size in storage.file_sizes(some).items()}
 
 
 def _check_same_columns(there: Outside, canonical: Manifest) -> None:

@@ -1,0 +1,325 @@
+"""Google's and Azure's stores keep what S3 keeps (rule 10.2): gcsfs and adlfs themselves, on servers of this process."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from threading import Barrier
+
+import msgspec
+import pyarrow as pa
+import pytest
+
+from databuild_dagster.data.contents import _of_store
+from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.errors import (
+    AccessDenied,
+    BucketMissing,
+    InvalidWarehouse,
+    ListedFileLost,
+    ManifestConflict,
+    ManifestMissing,
+    NotCreateOnly,
+    StorageUnreachable,
+)
+from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
+from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    TableSchema,
+    missing_files,
+    read_manifest,
+    take_away,
+    write_manifest,
+)
+from databuild_dagster.warehouse.object_store import forget_connections
+from databuild_dagster.warehouse.storage import storage_at, store_checksum
+from tests.support.cloud_store import Blob, azure_store, environment, google_store, without_pauses
+
+UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+OTHER = "579bd65c-4ec2-280d-148b-69c8ddecd1b2"
+BUCKET = "box"
+PREFIX = "pre fix/50%"
+
+
+@pytest.fixture(scope="module", params=["gs", "abfss"])
+def running(request):
+    library, server = {"gs": ("gcsfs", google_store), "abfss": ("adlfs", azure_store)}[request.param]
+    with server() as store, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(store).items():
+            patch.setenv(name, value)
+        # gcsfs reads its variables when it is imported.
+        pytest.importorskip(library)
+        yield store
+
+
+@pytest.fixture
+def store(running, monkeypatch, tmp_path):
+    """The server with an empty bucket, and this process's environment that points to it."""
+    for name, value in environment(running).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("DATABUILD_CACHE_DIR", str(tmp_path / "cache"))
+    without_pauses(monkeypatch, running)
+    running.buckets = {BUCKET: {}}
+    running.requests.clear()
+    running.refusals.clear()
+    running.ignores_conditions = False
+    forget_connections()
+    yield running
+    forget_connections()
+
+
+@pytest.fixture
+def warehouse(store):
+    return Warehouse(f"{store.root(BUCKET)}/{PREFIX}")
+
+
+def numbers(*values):
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def manifest_of(**changes):
+    manifest = Manifest(
+        dataset="raw/flights",
+        ref="raw/flights@2013-01-01",
+        instance_uuid=UUID,
+        job_run="0190b6a0-0000-7000-8000-000000000000",
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=TableSchema(()),
+    )
+    return msgspec.structs.replace(manifest, **changes)
+
+
+def write(warehouse, *tables, uuid=UUID):
+    staging = warehouse.new_staging_dir(uuid)
+    disk.make_dirs(staging)
+    for number, table in enumerate(tables):
+        WRITTEN.write(table, os.path.join(staging, f"part-{number}-{uuid[:4]}.parquet"))
+    files, schema = describe_files(staging)
+    publish_files(staging, warehouse.instance_dir("raw/flights", uuid), files)
+    disk.remove_tree(staging)
+    manifest = manifest_of(files=files, schema=schema, instance_uuid=uuid)
+    write_manifest(warehouse, manifest)
+    return manifest
+
+
+def clear_cache():
+    disk.remove_tree(local_copies.cache_dir())
+
+
+def test_an_instance_is_read_as_it_was_written(store, warehouse):
+    manifest = write(warehouse, numbers(1, 2), numbers(3))
+    clear_cache()
+
+    read = read_manifest(warehouse, "raw/flights", UUID)
+
+    assert read == manifest
+    assert read_table(warehouse, [read]).to_pydict() == {"n": [1, 2, 3]}
+    assert missing_files(warehouse, read) == ()
+
+
+def test_keys_are_the_names_that_a_disk_would_have(store, warehouse):
+    manifest = write(warehouse, numbers(1))
+
+    folder = f"{PREFIX}/raw/flights/data/instance={UUID}"
+    assert store.keys(BUCKET) == sorted(
+        [f"{PREFIX}/.create-only", f"{folder}/manifest.json", f"{folder}/{manifest.files[0].uri}"]
+    )
+
+
+def test_of_writers_of_one_manifest_one_wins_and_the_others_are_refused(warehouse):
+    together = Barrier(4)
+
+    def write_attempt(attempt):
+        together.wait()
+        try:
+            write_manifest(warehouse, manifest_of(attempt=attempt))
+        except ManifestConflict:
+            return None
+        return attempt
+
+    with ThreadPoolExecutor(4) as threads:
+        outcomes = list(threads.map(write_attempt, range(4)))
+
+    winners = [attempt for attempt in outcomes if attempt is not None]
+    assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
+
+
+def test_a_store_that_overwrites_is_refused_before_anything_is_written(store, warehouse):
+    store.ignores_conditions = True
+
+    with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
+        warehouse.new_staging_dir(UUID)
+
+
+def test_a_listing_has_names_sizes_and_checksums(store, warehouse):
+    manifest = write(warehouse, numbers(1), numbers(2, 3))
+    folder = warehouse.instance_dir("raw/flights", UUID)
+
+    listed = {file.path: file for file in warehouse.all_files(warehouse.root)}
+
+    for file in manifest.files:
+        path = f"{folder}/{file.uri}"
+        blob = store.buckets[BUCKET][f"{PREFIX}/raw/flights/data/instance={UUID}/{file.uri}"]
+        assert listed[path].bytes == file.bytes
+        checksum = f"{store.algorithm}:{blob.crc32c if store.algorithm == 'crc32c' else blob.md5}"
+        assert store_checksum(listed[path]) == _of_store(path, manifest) == checksum
+        assert abs(listed[path].modified - blob.modified.timestamp()) < 1
+    assert [file for file in warehouse.storage.list_files(warehouse.root, deep=False) if UUID in file.path] == []
+    found = warehouse.storage.find(f"{warehouse.root}/raw/flights/data/instance=*/*.parquet")
+    assert found == [(f"{folder}/{file.uri}", file.bytes) for file in manifest.files]
+
+
+def test_a_footer_is_read_by_ranges_and_not_with_the_whole_file(store, warehouse):
+    values = pa.table({"n": pa.array(os.urandom(1 << 20) for _ in range(12))})
+    manifest = write(warehouse, values)
+    path = f"{warehouse.instance_dir('raw/flights', UUID)}/{manifest.files[0].uri}"
+
+    with storage_at(path).open_binary(path) as opened:
+        opened.seek(-8, os.SEEK_END)
+        tail = opened.read()
+
+    assert tail[4:] == b"PAR1"
+    assert storage_at(path).checksum(path) == manifest.files[0].checksum
+
+
+def test_files_are_shared_by_a_copy_in_the_store(store, warehouse):
+    manifest = write(warehouse, numbers(1))
+    there, here = (warehouse.instance_dir("raw/flights", uuid) for uuid in (UUID, OTHER))
+    clear_cache()
+
+    warehouse.storage.share(there, here, [manifest.files[0].uri])
+    shared = msgspec.structs.replace(manifest, instance_uuid=OTHER)
+    write_manifest(warehouse, shared)
+
+    assert read_table(warehouse, [shared]).to_pydict() == {"n": [1]}
+
+
+def test_lost_and_damaged_files_are_named(store, warehouse):
+    manifest = write(warehouse, numbers(1), numbers(2), numbers(3))
+    gone, cut, _ = (file.uri for file in manifest.files)
+    folder = f"{PREFIX}/raw/flights/data/instance={UUID}"
+    del store.buckets[BUCKET][f"{folder}/{gone}"]
+    store.buckets[BUCKET][f"{folder}/{cut}"] = Blob(b"PAR1")
+    clear_cache()
+
+    assert missing_files(warehouse, manifest) == (gone, cut)
+    with pytest.raises(ListedFileLost, match=r"is listed in a manifest, but it (is not there|has 4 bytes)"):
+        read_table(warehouse, [manifest])
+
+
+def test_removals_leave_the_other_instances(store, warehouse):
+    kept = write(warehouse, numbers(1))
+    for uuid in (OTHER, OTHER.replace("5", "6")):
+        write(warehouse, numbers(2), uuid=uuid)
+
+    take_away(warehouse, "raw/flights", OTHER)
+    for _ in range(2):
+        warehouse.remove_instance("raw/flights", OTHER.replace("5", "6"))
+
+    assert missing_files(warehouse, kept) == ()
+    assert [key for key in store.keys(BUCKET) if UUID not in key and "raw/" in key] == [
+        f"{PREFIX}/raw/flights/data/instance={OTHER}/manifest.json"
+    ]
+    assert read_manifest(warehouse, "raw/flights", OTHER).state is ManifestState.REMOVED
+
+
+# Trouble
+
+
+def do_stage(warehouse):
+    forget_connections()
+    warehouse.new_staging_dir(UUID)
+
+
+def do_write_manifest(warehouse):
+    write_manifest(warehouse, manifest_of())
+
+
+def do_read(warehouse):
+    read_table(warehouse, [read_manifest(warehouse, "raw/flights", OTHER)])
+
+
+def do_check(warehouse):
+    missing_files(warehouse, manifest_of(files=()))
+
+
+def do_discard(warehouse):
+    warehouse.remove_instance("raw/flights", OTHER)
+
+
+EVERYTHING = [do_stage, do_write_manifest, do_read, do_check, do_discard]
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_a_bucket_that_disappears_is_named_by_every_action(store, warehouse, do):
+    write(warehouse, numbers(1), uuid=OTHER)
+    clear_cache()
+    store.buckets.clear()
+
+    with pytest.raises(BucketMissing) as caught:
+        do(warehouse)
+
+    kind = "container" if store.algorithm == "md5" else "bucket"
+    assert f"because there is no {kind} {store.root(BUCKET)}." in caught.value.message
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_missing_rights_are_named_by_every_action(store, warehouse, do):
+    write(warehouse, numbers(1), uuid=OTHER)
+    clear_cache()
+    refusals = {"crc32c": (403, "forbidden"), "md5": (403, "AuthorizationPermissionMismatch")}
+    store.refusals += [(*refusals[store.algorithm], "")] * 9
+
+    with pytest.raises(AccessDenied, match="because the store refuses it to this user: .*by the test") as caught:
+        do(warehouse)
+
+    variable = {"crc32c": "GOOGLE_APPLICATION_CREDENTIALS", "md5": "AZURE_STORAGE_ACCOUNT_KEY"}[store.algorithm]
+    assert variable in caught.value.advice
+
+
+def test_expired_credentials_are_named(store, warehouse):
+    expired = {"crc32c": (401, "Invalid Credentials"), "md5": (401, "InvalidAuthenticationInfo")}
+    store.refusals += [(*expired[store.algorithm], "")] * 30
+
+    with pytest.raises(AccessDenied, match="refuses it to this user"):
+        warehouse.new_staging_dir(UUID)
+
+
+@pytest.mark.parametrize("do", EVERYTHING)
+def test_a_store_that_does_not_answer_is_named_by_every_action(store, warehouse, monkeypatch, do):
+    # Port 9 is closed: nothing is bound to it without rights that no test has.
+    for name, value in environment(store).items():
+        monkeypatch.setenv(name, value.replace(store.url, "http://127.0.0.1:9"))
+    forget_connections()
+
+    with pytest.raises(StorageUnreachable, match=r"did not answer as it should.*127\.0\.0\.1"):
+        do(warehouse)
+
+
+def test_a_busy_store_is_tried_again_and_then_named(store, warehouse):
+    store.refusals += [(503, "ServerBusy", "manifest.json")] * 2
+    write_manifest(warehouse, manifest_of())
+
+    store.refusals += [(503, "ServerBusy", "manifest.json")] * 30
+    with pytest.raises(StorageUnreachable):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_an_absent_instance_is_no_trouble_of_the_store(warehouse):
+    warehouse.remove_instance("raw/flights", UUID)
+
+    assert warehouse.all_files(f"{warehouse.root}/nothing") == []
+    with pytest.raises(ManifestMissing):
+        read_manifest(warehouse, "raw/flights", UUID)
+
+
+def test_credentials_of_another_account_are_refused(store):
+    if store.algorithm != "md5":
+        pytest.skip("only a url of Azure names an account")
+
+    with pytest.raises(InvalidWarehouse, match="is of the account devstoreaccount1"):
+        Warehouse("abfss://box@another.dfs.core.windows.net/warehouse").new_staging_dir(UUID)
