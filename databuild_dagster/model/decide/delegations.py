@@ -69,6 +69,8 @@ def answer(
     built, or waited for.
     """
     answers = Answers()
+    if not rows:
+        return answers
     ids = [row.canonical_id for row in rows.values() if row is not None and row.canonical_id is not None]
     instances = deciding.view.instances_by_id(ids)
     builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
@@ -109,6 +111,8 @@ def opened(answers: Answers, reason: str, deciding: Deciding) -> list[e.Fact]:
 
 def delegated(requester: str, answers: Answers, deciding: Deciding) -> list[e.Fact]:
     """The delegations to builds of others, without those that the ledger has."""
+    if not answers.instances:
+        return []
     rows = {ref: row.id for ref, row in deciding.view.refs(answers.instances).items()}
     known = deciding.view.delegations(requester, rows.values())
     facts = tuple(

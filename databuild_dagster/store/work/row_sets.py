@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import compress
 from operator import itemgetter, ne
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from msgspec.structs import astuple
@@ -116,22 +116,23 @@ class RowSet(msgspec.Struct, Generic[R]):
 
     def _known(self, keys: Iterable[K], known: dict[K, R], lookup: Lookup) -> dict[K, R]:
         """In the order of the keys, also for loaded rows, so that a rebuild has the same order."""
-        found: dict[K, R] = {}
-        unknown: dict[K, None] = {}
+        found: dict[K, R | None] = {}
+        whole = True
         for key in keys:
-            if (row := known.get(key)) is None and key not in self.absent:
-                unknown[key] = None
-            found[key] = row  # type: ignore[assignment]  # None keeps its place and is removed below
+            if (row := known.get(key)) is None:
+                whole = False
+            found[key] = row  # None keeps its place and is removed below
+        if whole:
+            return cast("dict[K, R]", found)
+        unknown = [key for key, row in found.items() if row is None and key not in self.absent]
         if unknown:
-            for values in lookup.ask(self.connection, list(unknown)):
+            for values in lookup.ask(self.connection, unknown):
                 self.take(values)
             absent = [key for key in unknown if key not in known]
             if absent and known is self.by_id:
                 raise missing_row(self.connection, self.shape.cls.TABLE, absent[0])  # type: ignore[arg-type]  # ids are numbers
             self.absent.update(absent)
-        if unknown or self.absent:
-            found = {key: row for key in found if (row := known.get(key)) is not None}
-        return found
+        return {key: row for key in found if (row := known.get(key)) is not None}
 
     def add(self, row: R) -> None:
         self.by_id[row.id] = row
