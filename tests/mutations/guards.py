@@ -557,6 +557,14 @@ GUARDS = (
         (TIME_ZONES,),
     ),
     Guard(
+        "a build that a locked Dagster database did not take is not shown",
+        "6.9",
+        "bindings/display/report_dead_runs.py",
+        "event.step_failure_data.user_failure_data is not None for event in events",
+        "True for event in events",
+        ("tests/bindings/display/test_report_dead_runs.py",),
+    ),
+    Guard(
         "the output of other code is adopted",
         "6.9",
         "data/lost_run_output.py",

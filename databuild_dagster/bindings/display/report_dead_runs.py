@@ -1,16 +1,24 @@
-"""Dagster runs whose process died get the events that they did not report.
+"""Dagster runs whose process died, or whose events Dagster could not store, get the events that they did not report.
 
 A step writes to our log first and to Dagster then. A process that is killed between the two leaves a live instance that
-Dagster does not show. A process that is killed after both leaves, unless a daemon monitors it, an open Dagster run.
+Dagster does not show, and so does a step that finds Dagster's database locked. A process that is killed after both leaves,
+unless a daemon monitors it, an open Dagster run.
 """
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from dagster import AssetRecordsFilter, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
+from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG, STOPPED_TAG, TAINT_TAG, WORKER_TAG
+from databuild_dagster.bindings.adapter.run_tags import (
+    LAUNCH_TAG,
+    PLAIN_TAG,
+    PROCESS_TAG,
+    STOPPED_TAG,
+    TAINT_TAG,
+    WORKER_TAG,
+)
 from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
@@ -65,17 +73,27 @@ def _open_without_process(instance: DagsterInstance, engine: Engine) -> list[Dag
 
 
 def _failed_lately(instance: DagsterInstance, engine: Engine) -> list[DagsterRun]:
-    """Failed runs, since the last look of this process, without a failed step: their process died."""
+    """Failed runs, since the last look of this process, that may have ended before they reported everything."""
     now = engine.clock()
     since = engine.memory.of(_LAST_LOOK, lambda: now - LOOK_BACK_SECONDS) - OVERLAP_SECONDS
     failed = RunsFilter(statuses=[DagsterRunStatus.FAILURE], updated_after=datetime.fromtimestamp(since, UTC))
     runs = [
         run
         for run in instance.get_runs(filters=failed, limit=MAX_RUNS)
-        if not {TAINT_TAG, STOPPED_TAG} & run.tags.keys()
+        if not {TAINT_TAG, STOPPED_TAG, PLAIN_TAG} & run.tags.keys()
     ]
     engine.memory.put(_LAST_LOOK, now)
-    return [run for run in runs if not getattr(instance.get_run_stats(run.run_id), "steps_failed", 0)]
+    return [run for run in runs if not _failed_itself(instance, run)]
+
+
+def _failed_itself(instance: DagsterInstance, run: DagsterRun) -> bool:
+    """Whether the step raised its own `Failure`, which it does at its end.
+
+    Without a failed step the process died. Any other error of our step is of Dagster's database.
+    """
+    failed = instance.all_logs(run.run_id, of_type=DagsterEventType.STEP_FAILURE)
+    events = [entry.dagster_event for entry in failed if entry.dagster_event is not None]
+    return bool(events) and all(event.step_failure_data.user_failure_data is not None for event in events)
 
 
 def _built_by(engine: Engine, run: DagsterRun) -> dict[Ref, str]:

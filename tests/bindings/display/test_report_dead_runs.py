@@ -5,6 +5,8 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._core.execution.plan.objects import StepFailureData, UserFailureData
+from dagster._utils.error import SerializableErrorInfo
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
@@ -87,6 +89,29 @@ def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site
 
     assert site.materialized("numbers") == ["2013-01-01"]
     assert site.colours("numbers") == {"2013-01-01": "green"}
+
+
+@pytest.mark.parametrize(
+    ("own_failure", "shown"), [(None, ["2013-01-01"]), (UserFailureData(label="intentional-failure"), [])]
+)
+def test_a_build_whose_step_could_not_write_to_dagsters_database_is_shown(
+    site: Any, own_failure: Any, shown: Any
+) -> None:
+    """A step that raises its own `Failure` has reported before."""
+    run = built_and_not_reported(site, this_process())
+    locked = SerializableErrorInfo("database is locked", [], "OperationalError")
+    event = DagsterEvent(
+        event_type_value=dg.DagsterEventType.STEP_FAILURE.value,
+        job_name=run.job_name,
+        step_key="numbers",
+        event_specific_data=StepFailureData(locked, own_failure),
+    )
+    site.instance.report_dagster_event(event, run_id=run.run_id)
+    site.instance.report_run_failed(run)
+
+    site.build()
+
+    assert site.materialized("numbers") == shown
 
 
 def test_a_live_process_reports_its_builds_itself(site: Any) -> None:
