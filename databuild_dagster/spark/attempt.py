@@ -6,6 +6,7 @@ late, or twice, has written beside what readers see (decision 0038)."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +34,8 @@ class _Commit(msgspec.Struct):
 
 #: The file that Hadoop's committer leaves when all tasks are committed.
 _MARK = "_SUCCESS"
+#: Footers of one attempt differ by the texts of their smallest and largest values.
+TAILS_DIFFER_BYTES = 256
 
 
 def write_attempt(
@@ -81,16 +84,26 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
     if reach.leaves_mark and not any(file.path == f"{folder}/{_MARK}" for file in listed):
         raise AttemptIncomplete(folder=folder, why=f"Spark has left no {_MARK} there")
 
+    expected = 0
+
     def describe(file: Listed) -> tuple[str, FileEntry]:
-        with storage.open_binary(file.path) as opened:
-            rows = file_format.describe(opened, file.path).rows
+        nonlocal expected
+
+        def read_last(length: int) -> bytes:
+            return storage.read_range(file.path, max(0, file.bytes - length), file.bytes)
+
+        tail = file_format.tail(read_last, expected)
+        expected = max(expected, len(tail) + TAILS_DIFFER_BYTES)
+        rows = file_format.describe(BytesIO(tail), file.path).rows
         within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
         return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=store_checksum(file))
 
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
     if reach.names_committed:
         data = _committed(folder, listed, data)
-    return in_threads(describe, sorted(data, key=lambda file: file.path))
+    data.sort(key=lambda file: file.path)
+    # The first one tells how long a footer is; then one request for each.
+    return [*map(describe, data[:1]), *in_threads(describe, data[1:])]
 
 
 def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]) -> list[Listed]:

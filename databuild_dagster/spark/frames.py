@@ -17,7 +17,7 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files
+from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files_of
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -111,9 +111,7 @@ def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[M
 
 def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:
     """Raises `ListedFileLost`: a Spark may read a file that is gone as one without rows."""
-    for manifest, lost in zip(
-        manifests, warehouse.storage.for_each(lambda found: missing_files(warehouse, found), manifests), strict=True
-    ):
+    for manifest, lost in zip(manifests, missing_files_of(warehouse, manifests), strict=True):
         if lost:
             paths = dict(zip((file.uri for file in manifest.files), file_paths(warehouse, manifest), strict=True))
             raise ListedFileLost(path=paths[lost[0]], why="it is not there, or has another size")
@@ -167,15 +165,20 @@ def no_rows(spark: SparkSession | None, *columns: str) -> Any:
 
 
 def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any:
-    """At least one frame, all of Spark or all of pandas, as one, by the names of their columns."""
-    first, *others = frames
-    if others and not hasattr(first, "unionByName"):
+    """At least one frame, all of Spark or all of pandas, as one, by the names of their columns.
+
+    Spark's in pairs, and pairs of pairs: a plan of hundreds of levels ends the process of some servers.
+    """
+    if len(frames) > 1 and not hasattr(frames[0], "unionByName"):
         import pandas as pd
 
         return pd.concat(frames, ignore_index=True)
-    for frame in others:
-        first = first.unionByName(frame, allowMissingColumns=allow_missing_columns)
-    return first
+    left = list(frames)
+    while len(left) > 1:
+        pairs = zip(left[::2], left[1::2], strict=False)
+        joined = [one.unionByName(other, allowMissingColumns=allow_missing_columns) for one, other in pairs]
+        left = joined + left[2 * len(joined) :]
+    return left[0]
 
 
 def frame_type() -> type:

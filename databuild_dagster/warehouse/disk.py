@@ -131,6 +131,12 @@ def is_data(name: str) -> bool:
     return not name.startswith((".", "_"))
 
 
+def read_range(path: str, start: int, end: int) -> bytes:
+    with open_binary(path) as file, explained(path, "read"):
+        file.seek(start)
+        return file.read(end - start)
+
+
 def open_binary(path: str) -> BinaryIO:
     try:
         return open(path, "rb")

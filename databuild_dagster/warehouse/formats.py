@@ -8,7 +8,7 @@ files: the format written today does not decide how an older instance is read.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 #: Where Spark keeps its own schema in a footer.
 SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
+
+
+_MARK = b"PAR1"
+_END_BYTES = 8
 
 
 class FileFacts(NamedTuple):
@@ -50,6 +54,12 @@ class FileFormat(Protocol):
     def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
         """Raises `UnreadableFile`."""
 
+    def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
+        """The bytes at the end of a file that `describe` needs, and no data before them.
+
+        `read_last` reads so many bytes at the end. `expected` is the length of another file's tail, 0 if none is known.
+        """
+
     def read(self, path: str) -> pa.Table:
         """The rows. Raises `UnreadableFile`, `ListedFileLost`."""
 
@@ -77,6 +87,14 @@ class Parquet:
         except (OSError, pa.ArrowException) as error:
             raise NotParquet(path=path, why=_first_line(error)) from error
         return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
+
+    def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
+        found = read_last(max(expected, _END_BYTES))
+        # The end of a file is the length of its footer, and the mark of the format.
+        length = int.from_bytes(found[-_END_BYTES:-4], "little") + _END_BYTES
+        if length > len(found) and found.endswith(_MARK):
+            found = read_last(length)
+        return _MARK + found[-length:]
 
     def read(self, path: str) -> pa.Table:
         import pyarrow as pa

@@ -261,16 +261,46 @@ def local_paths(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[str
 
 def missing_files(warehouse: Warehouse, manifest: Manifest) -> tuple[str, ...]:
     """The listed files that are absent or have another size (`log check --deep`); none is opened."""
-    uris = [file.uri for file in manifest.files]
-    if manifest.uri_type is UriType.IDENTIFIER:
-        sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}
-    elif any(map(is_in_attempt, uris)):
-        paths = file_paths(warehouse, manifest)
-        found = warehouse.storage.file_sizes(paths)
-        sizes = {uri: found[path] for uri, path in zip(uris, paths, strict=True) if path in found}
-    else:
-        sizes = warehouse.storage.sizes(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid), uris)
-    return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
+    return missing_files_of(warehouse, [manifest])[0]
+
+
+def missing_files_of(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[tuple[str, ...]]:
+    """The same for several instances; an attempt that holds several of the files is listed once."""
+    of_attempts = _sizes_in_attempts(warehouse, manifests)
+
+    def missing(manifest: Manifest) -> tuple[str, ...]:
+        uris = [file.uri for file in manifest.files]
+        if manifest.uri_type is UriType.IDENTIFIER:
+            sizes = storage_at(uris[0]).file_sizes(uris) if uris else {}
+        elif any(map(is_in_attempt, uris)):
+            paths = zip(uris, file_paths(warehouse, manifest), strict=True)
+            sizes = {uri: of_attempts[path] for uri, path in paths if path in of_attempts}
+        else:
+            sizes = warehouse.storage.sizes(warehouse.instance_dir(manifest.dataset, manifest.instance_uuid), uris)
+        return tuple(file.uri for file in manifest.files if sizes.get(file.uri) != file.bytes)
+
+    return warehouse.storage.for_each(missing, manifests)
+
+
+def _sizes_in_attempts(warehouse: Warehouse, manifests: Sequence[Manifest]) -> dict[str, int]:
+    """The bytes of the listed files of attempts that exist, by path."""
+    by_attempt: dict[str, list[str]] = {}
+    for manifest in manifests:
+        for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True):
+            if is_in_attempt(file.uri):
+                attempt = path.removesuffix(file.uri[3:]) + file.uri.split("/")[1]
+                by_attempt.setdefault(attempt, []).append(path)
+
+    def sizes(attempt: tuple[str, list[str]]) -> dict[str, int]:
+        folder, paths = attempt
+        if len(paths) == 1:
+            return warehouse.storage.file_sizes(paths)
+        return {file.path: file.bytes for file in warehouse.all_files(folder)}
+
+    found: dict[str, int] = {}
+    for of_attempt in warehouse.storage.for_each(sizes, list(by_attempt.items())):
+        found |= of_attempt
+    return found
 
 
 def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:

@@ -62,6 +62,8 @@ _KINDS = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, 
 
 #: Large files go in pieces of 50 MB, so many at once for each thread of `in_threads`.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
+#: Of a read of a small object. Otherwise s3fs asks for the size first.
+_WHOLE: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 1}}
 
 #: Names in fsspec's file systems for the time of the write, and for the version of the contents.
 _MODIFIED = ("LastModified", "updated", "last_modified", "mtime", "created")
@@ -114,6 +116,8 @@ class ObjectStore:
 
     def __init__(self, file_system: Any) -> None:
         self._file_system = file_system
+        names = file_system.protocol
+        self._protocol = names if isinstance(names, str) else names[0]
         #: Roots that were written to.
         self._proven: set[str] = set()
 
@@ -169,16 +173,20 @@ class ObjectStore:
 
     def read_bytes(self, path: str) -> bytes:
         with self._reading(path):
-            return bytes(self._file_system.cat_file(path))
+            return bytes(self._file_system.cat_file(path, **_WHOLE.get(self._protocol, {})))
 
     def local_copies(self, files: Sequence[tuple[str, int]]) -> list[str]:
+        def download(url: str, path: str) -> None:
+            with self._reading(url):
+                self._file_system.get_file(url, path)
+
         absent = [
             (url, size_bytes)
             for url, size_bytes in files
             if not local_copies.is_there(local_copies.copy_path(url), size_bytes)
         ]
         if absent:
-            self.for_each(lambda copy: local_copies.fetch(*copy, self._download), absent)
+            self.for_each(lambda copy: local_copies.fetch(*copy, download), absent)
             local_copies.prune_sometimes()
         return [local_copies.copy_path(url) for url, _ in files]
 
@@ -233,6 +241,10 @@ class ObjectStore:
             opened: BinaryIO = self._file_system.open(path, "rb")
             return opened
 
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        with self._reading(path):
+            return bytes(self._file_system.cat_file(path, start=start, end=end))
+
     def checksum(self, path: str) -> str:
         with self._reading(path), self._file_system.open(path, "rb", block_size=CHECKSUM_BLOCK_BYTES) as file:
             return disk.checksum_of(file)
@@ -276,15 +288,17 @@ class ObjectStore:
 
     def _found(self, folder: str) -> dict[str, Mapping[str, Any]]:
         """Every object below a prefix, by fsspec's name. Raises FileNotFoundError if there is no bucket."""
-        found: dict[str, Mapping[str, Any]] = self._file_system.find(folder, detail=True)
+        parent, _, name = folder.rpartition("/")
+        found: dict[str, Mapping[str, Any]]
+        if self._protocol == "s3" and not parent.endswith("/"):
+            # One request, also where s3fs would look for an object of the folder's name.
+            found = self._file_system.find(parent, detail=True, prefix=f"{name}/")
+            return found
+        found = self._file_system.find(folder, detail=True)
         # adlfs finds nothing in a container that is not there.
         if not found and not self._has_bucket(folder):
             raise FileNotFoundError(folder)
         return found
-
-    def _download(self, url: str, path: str) -> None:
-        with self._reading(url):
-            self._file_system.get_file(url, path)
 
     @contextmanager
     def _reading(self, path: str) -> Iterator[None]:

@@ -79,6 +79,9 @@ class Storage(Protocol):
     def open_binary(self, path: str) -> BinaryIO:
         """The open file, to read a part of it."""
 
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """The bytes of a file from `start` up to, and without, `end`: one request, and no other byte is read."""
+
     def checksum(self, path: str) -> str:
         """The checksum of a file's bytes, all of which are read, as a build records it: `sha256:…`."""
 

@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.attempt import described_attempt, write_attempt
 from databuild_dagster.spark.compacting import compact_instance
 from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
-from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.frames import read_instances, read_pandas, united
 from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.reach import in_place
@@ -19,7 +19,14 @@ from databuild_dagster.spark.staging import publish, read_staged, stage_batch, s
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, file_paths, missing_files, read_manifest, take_away
+from databuild_dagster.warehouse.manifest import (
+    ManifestState,
+    file_paths,
+    missing_files,
+    missing_files_of,
+    read_manifest,
+    take_away,
+)
 
 pytestmark = pytest.mark.long
 
@@ -83,6 +90,33 @@ def test_a_batch_is_split_by_key_and_read_with_its_keys(sail, warehouse, reach):
     expected = [(n, key) for n, key in enumerate(KEYS[:3])]
     assert rows(read_staged(sail, staged, by_key=True)) == expected
     assert rows(read_keyed(sail, warehouse, {key: [manifests[key]] for key in KEYS}, None)) == expected
+
+
+def test_no_byte_of_data_but_footers_comes_to_this_process(sail, s3, warehouse, write):
+    frame = sail.range(100_000).selectExpr("id", "sha2(cast(id as string), 256) as text").repartition(3)
+    s3.sent.clear()
+
+    manifest = write(frame)
+
+    assert manifest.rows == 100_000
+    assert 0 < s3.sent["Botocore"] + s3.sent["aiobotocore"] < manifest.bytes / 50
+
+
+def test_files_of_many_keys_are_looked_for_by_one_listing(sail, s3, warehouse, reach):
+    keys = [f"{n:02}" for n in range(40)]
+    frame = sail.range(40).selectExpr("id", "lpad(cast(id as string), 2, '0') as partition_key").repartition(1)
+    staged = stage_batch(frame, warehouse.new_attempt_dir("flights", "run"), asset="flights", keys=keys, reach=reach)
+    manifests = [published(warehouse, staged[key], parse_ref(f"flights@{key}")) for key in keys]
+    s3.requests.clear()
+
+    lost = missing_files_of(warehouse, manifests)
+
+    assert (lost, len(s3.requests)) == ([()] * 40, 1)
+
+
+def test_frames_of_hundreds_of_keys_are_one_frame(sail):
+    """A plan as deep as the number of keys ended the server's process."""
+    assert united([sail.range(1)] * 400).count() == 400
 
 
 def test_a_listed_file_that_is_gone_is_no_frame_without_rows(sail, s3, bucket, warehouse, write):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ class S3Server:
     url: str
     #: Method and path of each request, in order.
     requests: list[tuple[str, str]] = field(default_factory=list)
+    #: Bytes of the answers' contents, by the first word of the asking program's name.
+    sent: Counter[str] = field(default_factory=Counter)
     #: Takes no notice of `If-None-Match`, as older stores do.
     ignores_conditions: bool = False
     #: What it answers instead, request by request: status, S3's code, and a part of the method and path it is about.
@@ -77,9 +80,14 @@ class S3Server:
                     start_response(f"{status} {code}", headers)
                     # What follows the answer to a HEAD would be taken for the next answer, if it comes in time.
                     return [] if request[0] == "HEAD" else [body]
-            return app(environ, start_response)
+            return self._counted(environ.get("HTTP_USER_AGENT", "").partition("/")[0], app(environ, start_response))
 
         return gated
+
+    def _counted(self, asking: str, answer: Iterable[bytes]) -> Iterator[bytes]:
+        for piece in answer:
+            self.sent[asking] += len(piece)
+            yield piece
 
 
 _KEYS = {"aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
@@ -130,6 +138,7 @@ def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("DATABUILD_CACHE_DIR", str(tmp_path / "cache"))
     forget_connections()
     running_s3.requests.clear()
+    running_s3.sent.clear()
     running_s3.refusals.clear()
     running_s3.ignores_conditions = False
     yield running_s3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, BinaryIO
 
@@ -22,6 +22,9 @@ class Orc:
         opened = self._open(file, path)
         fingerprint = sha256(f"{opened.nrows} {opened.content_length} {opened.nstripes}".encode()).hexdigest()
         return FileFacts(opened.nrows, opened.schema, fingerprint)
+
+    def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
+        return read_last(1 << 30)
 
     def read(self, path: str) -> pa.Table:
         return self._open(path, path).read()

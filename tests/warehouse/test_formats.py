@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -57,6 +58,32 @@ def test_a_file_tells_its_rows_and_columns_from_a_path_and_from_an_open_file(fil
 
     assert (facts.rows, facts.schema.names) == (3, ["n", "word"])
     assert facts == of_open_file
+
+
+def test_the_tail_of_a_file_tells_the_same_as_the_file(file_format, tmp_path):
+    path = str(tmp_path / f"part-0{file_format.suffix}")
+    file_format.write(a_table(1, 2, 3), path)
+    contents = Path(path).read_bytes()
+
+    tail = file_format.tail(lambda length: contents[-length:], 0)
+
+    assert file_format.describe(BytesIO(tail), path) == file_format.describe(path, path)
+
+
+def test_a_footer_is_read_without_data_and_by_one_read_if_its_length_is_expected(tmp_path):
+    path = str(tmp_path / "part-0.parquet")
+    WRITTEN.write(a_table(*range(100_000)), path)
+    contents, read = Path(path).read_bytes(), []
+
+    def read_last(length: int) -> bytes:
+        read.append(length)
+        return contents[-length:]
+
+    tail = WRITTEN.tail(read_last, 0)
+    WRITTEN.tail(read_last, len(tail))
+
+    assert len(read) == 3
+    assert max(read) == len(tail) < len(contents) / 100
 
 
 def test_a_fingerprint_changes_with_the_rows_and_not_with_the_time(file_format, tmp_path):

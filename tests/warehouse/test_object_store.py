@@ -317,6 +317,17 @@ def test_a_discard_of_what_is_not_there_is_fine(warehouse):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
+def test_a_manifest_is_read_and_an_empty_prefix_listed_by_one_request_each(s3, warehouse):
+    write(warehouse, numbers(1))
+    s3.requests.clear()
+
+    read_manifest(warehouse, "raw/flights", UUID)
+    found = warehouse.all_files(f"{warehouse.root}/nothing/here")
+
+    assert found == []
+    assert [method for method, _ in s3.requests] == ["GET", "GET"]
+
+
 def test_manifests_of_many_instances_come_in_their_order(warehouse):
     uuids = [f"5e0002a1-0f3d-bd95-db63-{number:012}" for number in range(20)]
     for uuid in uuids:
