@@ -1,7 +1,7 @@
 """Where a session and this process meet: Spark writes two rows, this process lists them, and Spark reads them back.
 
 A Spark elsewhere shares no disk with this process, and its engine may differ from Spark on a JVM. The files of the probe say
-so before anything is recorded (rule 16.25 of the specification)."""
+so before anything is recorded (rule 10.9)."""
 
 from __future__ import annotations
 

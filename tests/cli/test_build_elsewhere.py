@@ -1,4 +1,4 @@
-"""Builds by a Spark that shares no disk with this process (rule 16.25 of the specification)."""
+"""Builds by a Spark that shares no disk with this process (rule 10.9)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every shape of asset, built and read by a Spark that writes and reads the bucket itself (rule 16.25 of the specification)."""
+"""Every shape of asset, built and read by a Spark that writes and reads the bucket itself (rule 10.9)."""
 
 from collections.abc import Iterator
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""What a Spark without our disk writes into a bucket, and what it reads there (rule 16.25 of the specification)."""
+"""What a Spark without our disk writes into a bucket, and what it reads there (rule 10.9)."""
 
 import json
 import uuid

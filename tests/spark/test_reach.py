@@ -1,4 +1,4 @@
-"""What a session and this process both see, and what each engine answers (rule 16.25 of the specification)."""
+"""What a session and this process both see, and what each engine answers (rule 10.9)."""
 
 import os
 
