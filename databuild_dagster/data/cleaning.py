@@ -9,14 +9,21 @@ between the first and the last step, and the next clean-up finishes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
 from typing import NamedTuple
 
-from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage, warehouses_of
+from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
+from databuild_dagster.data.orphan_files import (
+    Unlisted,
+    files_listed,
+    unlisted_in_attempts,
+    unlisted_storage,
+    warehouses_of,
+)
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
@@ -25,11 +32,13 @@ from databuild_dagster.model.errors import DatabuildError, UnknownAsset
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.found import Folder, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
-from databuild_dagster.warehouse.manifest import file_paths, read_manifest, take_away
+from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
+from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.manifest import file_paths, listed_in_attempts, read_manifest
+from databuild_dagster.warehouse.removing import remove_from_attempts, take_away
 from databuild_dagster.warehouse.storage import storage_at
 
 #: Instances of one event: at most so many folders are half removed after a crash.
@@ -110,6 +119,8 @@ class Cleaner:
             stored = find_stored(warehouse, assets)
             known = self._removals.of_uuids(folder.uuid for folder in stored.folders)
             remains = WarehouseRemains(self._engine, warehouse.root)
+            listed = files_listed(warehouse, stored)
+            size_of = {file.path: file.bytes for attempt in stored.attempts for file in attempt.files}
             for folder in stored.folders:
                 found = known.get(folder.uuid)
                 if found is None or not _is_of(found.ref, scope):
@@ -118,19 +129,40 @@ class Cleaner:
                 if warehouse.instance_dir(asset_of(found.ref), found.uuid) != folder.path:
                     continue
                 if found.uuid not in seen:
-                    self._take_in(plan, found, folder, warehouse, remains)
+                    in_attempts = [size_of[path] for path in listed.get(folder.path) or () if path in size_of]
+                    self._take_in(plan, found, folder, warehouse, remains, in_attempts)
                 seen.add(found.uuid)
+            leftovers = self._in_attempts(warehouse, stored, listed, remains)
+            plan.leftovers += [left for left in leftovers if not scope or (left.ref and _is_of(left.ref, scope))]
             if not scope:
                 handled = set(_folders(plan.going))
                 odd = [folder for folder in stored.folders if _is_odd(folder, known.get(folder.uuid))]
                 now = self._engine.clock()
-                unlisted = unlisted_storage(self._engine.queries, warehouse, now, stored._replace(folders=odd))
+                some = stored._replace(folders=odd, attempts=[])
+                unlisted = unlisted_storage(self._engine.queries, warehouse, now, some)
                 staged = list(_staged_by_the_dead(self._engine, warehouse, remains))
-                leftovers = staged
-                leftovers += _leftovers(unlisted, known, handled | {leftover.path for leftover in staged})
-                # A restored log does not know the instances since its backup.
-                plan.leftovers += [left for left in leftovers if not (left.is_orphan and self._ownership.is_copy)]
+                plan.leftovers += staged
+                plan.leftovers += _leftovers(unlisted, known, handled | {leftover.path for leftover in staged})
+        # A restored log does not know the instances since its backup.
+        plan.leftovers = [left for left in plan.leftovers if not (left.is_orphan and self._ownership.is_copy)]
         return plan
+
+    def _in_attempts(
+        self,
+        warehouse: Warehouse,
+        stored: Found,
+        listed: Mapping[str, frozenset[str] | None],
+        remains: WarehouseRemains,
+    ) -> list[Unlisted]:
+        if not stored.attempts:
+            return []
+        queries = self._engine.queries
+        elsewhere = {path for _, paths in self._listed_outside(set()) for path in paths}
+
+        def is_over(run: JobRunView) -> bool:
+            return remains.is_over(run.launch_id, queries.job_runs_of_launch(run.launch_id))
+
+        return unlisted_in_attempts(queries, warehouse, stored, listed, self._engine.clock(), is_over, elsewhere)
 
     def _new_plan(self, scope: Collection[str], *, tainted: bool = False) -> Plan:
         """A plan with the roots, and with the unfinished removals in those that the store owns."""
@@ -148,8 +180,15 @@ class Cleaner:
         return self._warehouses if uri is None else [Warehouse.of_manifest(uri, asset_of(stored.ref))]
 
     def _take_in(
-        self, plan: Plan, found: Removable, folder: Folder, warehouse: Warehouse, remains: WarehouseRemains
+        self,
+        plan: Plan,
+        found: Removable,
+        folder: Folder,
+        warehouse: Warehouse,
+        remains: WarehouseRemains,
+        in_attempts: Sequence[int],
     ) -> None:
+        """Take an attempt that never became live into the plan; `in_attempts` are the bytes of each file outside its folder."""
         files = [file for file in folder.files if file.path != f"{folder.path}/{MANIFEST_NAME}"]
         if found.held.manifest_state == REMOVED:
             # A process that was taken for dead has written after the removal.
@@ -166,8 +205,8 @@ class Cleaner:
         if why is not None:
             plan.kept.append(Kept(found.uuid, found.ref, why))
             return
-        size_bytes = sum(file.bytes for file in files)
-        plan.going.append(Going(found.uuid, found.ref, Reason.PARTIAL, len(files), size_bytes, warehouse))
+        sizes = [*(file.bytes for file in files), *in_attempts]
+        plan.going.append(Going(found.uuid, found.ref, Reason.PARTIAL, len(sizes), sum(sizes), warehouse))
 
     # Superseded instances
 
@@ -212,23 +251,27 @@ class Cleaner:
 
     def _keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
-        outside = self._removals.outside() if plan.going else []
         folders = _folders(plan.going)
         roots = {going.warehouse.root for going in plan.going}
-        for lister in outside:
-            assert lister.manifest_uri is not None, "it is complete"
-            asset = asset_of(lister.ref)
-            place = Warehouse.of_manifest(lister.manifest_uri, asset)
-            if roots <= {place.root}:
-                continue
-            try:
-                listed = file_paths(place, read_manifest(place, asset, lister.uuid))
-            except ManifestMissing:
-                continue
-            for folder in {path.rpartition("/")[0] for path in listed} & folders.keys():
+        for lister, listed in self._listed_outside(roots) if plan.going else ():
+            lists = {path.rpartition("/")[0] for path in listed} & folders.keys()
+            if any(f"/{ATTEMPT}" in path for path in listed):
+                lists |= {folder for folder, going in folders.items() if not listed.isdisjoint(_in_attempts(going))}
+            for folder in lists:
                 going = folders.pop(folder)
                 plan.kept.append(Kept(going.uuid, going.ref, f"instance {lister.uuid} of {lister.ref} lists its files"))
         plan.going = list(folders.values())
+
+    def _listed_outside(self, roots: Collection[str]) -> Iterator[tuple[Stored, set[str]]]:
+        """Each instance that lists files by their whole path, with them; without those of the only root of `roots`."""
+        for lister in self._removals.outside():
+            assert lister.manifest_uri is not None, "it is complete"
+            asset = asset_of(lister.ref)
+            place = Warehouse.of_manifest(lister.manifest_uri, asset)
+            if roots and set(roots) <= {place.root}:
+                continue
+            with suppress(ManifestMissing):
+                yield lister, set(file_paths(place, read_manifest(place, asset, lister.uuid)))
 
     # Carrying out
 
@@ -263,7 +306,7 @@ class Cleaner:
         for going in some:
             if going.uuid not in taken:
                 done.kept.append(Kept(going.uuid, going.ref, "it was used again meanwhile"))
-            elif _succeeds(going.ref, partial(take_away, going.warehouse, asset_of(going.ref), going.uuid), done):
+            elif _succeeds(going.ref, partial(self._take_away_from, going.warehouse, going.ref, going.uuid), done):
                 gone.append(going)
         self._record_end(going.uuid for going in gone)
         done.going += gone
@@ -277,7 +320,10 @@ class Cleaner:
 
     def _take_away(self, stored: Stored) -> None:
         for warehouse in self._own(self._places_of(stored)):
-            take_away(warehouse, asset_of(stored.ref), stored.uuid)
+            self._take_away_from(warehouse, stored.ref, stored.uuid)
+
+    def _take_away_from(self, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
+        take_away(warehouse, asset_of(ref), uuid, instances_of(self._engine.queries, [ref]))
 
     def _record_end(self, uuids: Iterable[str]) -> None:
         if gone := tuple(uuids):
@@ -306,6 +352,15 @@ def _folders(going: Iterable[Going]) -> dict[str, Going]:
     return {removal.warehouse.instance_dir(asset_of(removal.ref), removal.uuid): removal for removal in going}
 
 
+def _in_attempts(going: Going) -> list[str]:
+    """The files of attempts that an instance lists."""
+    try:
+        manifest = read_manifest(going.warehouse, asset_of(going.ref), going.uuid)
+    except ManifestMissing:
+        return []
+    return listed_in_attempts(going.warehouse, manifest)
+
+
 def _succeeds(what: str, do: Callable[[], None], done: Done) -> bool:
     """Whether it could be removed; a failure is noted, and holds up no other removal."""
     try:
@@ -324,6 +379,9 @@ def _is_odd(folder: Folder, found: Removable | None) -> bool:
     """Whether a folder may hold files that no manifest lists; the store knows the number of most instances' files."""
     if found is None or not found.held.was_live:
         return True
+    if [file.path for file in folder.files] == [f"{folder.path}/{MANIFEST_NAME}"]:
+        # The files of an attempt are elsewhere.
+        return False
     n_files = 0 if found.held.is_from_outside or found.held.manifest_state == REMOVED else found.files
     return len(folder.files) != n_files + len((MANIFEST_NAME,))
 
@@ -354,7 +412,9 @@ def _leftovers(unlisted: Iterable[Unlisted], known: dict[str, Removable], handle
 
 def _remove_leftover(leftover: Unlisted) -> None:
     storage = storage_at(leftover.path)
-    if leftover.is_folder:
+    if leftover.loose:
+        remove_from_attempts(leftover.loose)
+    elif leftover.is_folder:
         storage.remove_tree(leftover.path)
     else:
         storage.remove_files([leftover.path], within=leftover.path.rpartition("/")[0])

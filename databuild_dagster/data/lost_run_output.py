@@ -33,12 +33,15 @@ from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
     UriType,
+    is_in_attempt,
     manifest_fact,
+    manifest_in,
     missing_files,
     read_manifest,
     write_manifest,
 )
 from databuild_dagster.warehouse.parts import remove_attempts
+from databuild_dagster.warehouse.removing import discard, files_in_attempts, is_mark, remove_from_attempts
 
 #: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
 LATE_SECONDS = 3600.0
@@ -64,6 +67,11 @@ def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
 def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
     """Remove the files of failed attempts at a lot in parts (rule 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
     remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
+
+
+def instances_of(queries: Queries, refs: Iterable[Ref]) -> list[str]:
+    """Every instance of these refs: a file of an attempt that one of them lists, another one may list too."""
+    return [instance.uuid for ref in refs for instance in queries.history(ref)]
 
 
 def adoptable(
@@ -100,15 +108,18 @@ def adoptable(
 def adopt(warehouse: Warehouse, manifest: Manifest, run_id: str, attempt: int) -> Manifest:
     """Make the finished files of a lost job run those of another one; returns its manifest.
 
-    The files are linked, or copied in an object store, so that the clean-up of either instance leaves the other alone. Raises
+    The files are linked, or copied in an object store, so that the clean-up of either instance leaves the other alone. Those
+    of an attempt are listed by both manifests, and a clean-up removes them with the last one (`warehouse.removing`). Raises
     `DiskTrouble`, `StorageTrouble`, `ManifestConflict`.
     """
     asset, uuid = manifest.dataset, derive_partition_uuid(run_id, manifest.ref)
     source = warehouse.instance_dir(asset, manifest.instance_uuid)
+    names = [file.uri for file in manifest.files if not is_in_attempt(file.uri)]
+    removed = "another process removed it at the same time"
     try:
-        warehouse.storage.share(source, warehouse.instance_dir(asset, uuid), [file.uri for file in manifest.files])
+        warehouse.storage.share(source, warehouse.instance_dir(asset, uuid), names)
     except FileNotFoundError as error:
-        raise StorageTrouble(path=source, done="adopted", why="another process removed it at the same time") from error
+        raise StorageTrouble(path=source, done="adopted", why=removed) from error
     adopted = msgspec.structs.replace(
         manifest,
         instance_uuid=uuid,
@@ -118,6 +129,9 @@ def adopt(warehouse: Warehouse, manifest: Manifest, run_id: str, attempt: int) -
         adopted_from=manifest.instance_uuid,
     )
     write_manifest(warehouse, adopted)
+    if len(names) < len(manifest.files) and manifest_in(warehouse, source) != manifest:
+        # Its clean-up has not seen the new manifest.
+        raise StorageTrouble(path=source, done="adopted", why=removed)
     return adopted
 
 
@@ -159,12 +173,14 @@ class WarehouseRemains:
                 for run in runs:
                     if run.state in _LEFT:
                         for ref in run.refs:
-                            self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
+                            asset, uuid = asset_of(ref), derive_partition_uuid(run.id, ref)
+                            discard(self._warehouse, asset, uuid, instances_of(queries, [ref]))
                     elif run.state is JobRunState.SUCCEEDED and run.id in folders:
                         # The process may have died before it removed the earlier attempts.
                         for ref in run.refs:
                             uuid = derive_partition_uuid(run.id, ref)
                             remove_attempts_before(queries, self._warehouse, ref, uuid)
+                self._clear_attempts(runs)
                 for run in runs:
                     if run.id in folders:
                         remove_tree(folders[run.id])
@@ -173,6 +189,19 @@ class WarehouseRemains:
                 continue
             seen_to.append(launch_id)
         return seen_to
+
+    def _clear_attempts(self, runs: Sequence[JobRunView]) -> None:
+        """Remove the files of a dead launch's attempts that no manifest lists. One listing per dataset."""
+        for asset in {asset_of(ref) for run in runs for ref in run.refs}:
+            found = self._warehouse.attempt_files(asset, [run.id for run in runs])
+            if not found:
+                continue
+            refs = [ref for run in runs for ref in run.refs if asset_of(ref) == asset]
+            listed = files_in_attempts(self._warehouse, asset, instances_of(self._engine.queries, refs))
+            if listed is not None:
+                remove_from_attempts(
+                    [file.path for file in found if file.path not in listed and not is_mark(file.path)]
+                )
 
     def _is_own(self) -> bool:
         return Ownership(self._engine.store).why_not(self._warehouse) is None

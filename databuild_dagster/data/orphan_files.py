@@ -6,13 +6,15 @@ The manifest of an arrival is reported at once when its lot has another instance
 (`arrival_ids`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.store.queries.instances import Kept
+from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     InvalidInstanceUuid,
@@ -22,8 +24,16 @@ from databuild_dagster.warehouse.errors import (
 )
 from databuild_dagster.warehouse.file_index import INDEX_NAME
 from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType, read_manifest
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, job_run_of
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    UriType,
+    listed_in_attempts,
+    manifest_in,
+    read_manifest,
+)
+from databuild_dagster.warehouse.removing import is_mark
 from databuild_dagster.warehouse.storage import protocol_of
 
 #: The event of a younger file may still come.
@@ -41,6 +51,8 @@ class Unlisted(NamedTuple):
     files: int
     bytes: int
     why: str
+    #: Of the folder of an attempt: the files that go, because manifests may list others of it.
+    loose: tuple[str, ...] = ()
 
     @property
     def is_orphan(self) -> bool:
@@ -59,7 +71,7 @@ def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
 
 
 def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
-    """The orphans of one warehouse, and of this machine's staging folders.
+    """The orphans of one warehouse, of its attempts, and of this machine's staging folders.
 
     Lists every name in the warehouse, unless `stored` is given. Raises `DiskTrouble`, `StorageTrouble`.
     """
@@ -80,7 +92,101 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
         for file in stored.strays
         if now - file.modified > YOUNG_SECONDS
     ]
+    found += unlisted_in_attempts(queries, warehouse, stored, files_listed(warehouse, stored), now)
     return found + _of_staging(queries, warehouse, staged, now)
+
+
+def files_listed(warehouse: Warehouse, stored: Found) -> dict[str, frozenset[str] | None]:
+    """By folder of an instance, the files of attempts that its manifest lists; None if it cannot be read.
+
+    Of datasets with attempts only: their manifests are read, and no others. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    with_attempts = {_place_of(attempt) for attempt in stored.attempts}
+    folders = [folder.path for folder in stored.folders if _place_of(folder) in with_attempts]
+
+    def listed(folder: str) -> frozenset[str] | None:
+        try:
+            manifest = manifest_in(warehouse, folder)
+        except (ManifestDamaged, EscapingFile, NewerManifest):
+            return None
+        return frozenset(listed_in_attempts(warehouse, manifest) if manifest is not None else ())
+
+    return dict(zip(folders, warehouse.storage.for_each(listed, folders), strict=True))
+
+
+def unlisted_in_attempts(
+    queries: Queries,
+    warehouse: Warehouse,
+    stored: Found,
+    listed: Mapping[str, frozenset[str] | None],
+    now: float,
+    is_over: Callable[[JobRunView], bool] = lambda run: False,
+    others: Collection[str] = (),
+) -> list[Unlisted]:
+    """The files of attempts that no manifest lists, by attempt; `others` are listed from elsewhere.
+
+    An attempt is left alone while a job run of its launch runs. Its files are found at once if `is_over` says that no process
+    works on the launch, else once they are an hour old and the launch has ended for an hour. The attempts of a dataset stay
+    while one of its manifests cannot be read.
+    """
+    unreadable = {folder.rpartition("/")[0] for folder, files in listed.items() if files is None}
+    used = {path for files in listed.values() if files for path in files}.union(others)
+    found = []
+    for attempt in stored.attempts:
+        loose = [file for file in attempt.files if file.path not in used]
+        if len(loose) < len(attempt.files):
+            # The marks of a finished write go with the last file that it wrote.
+            loose = [file for file in loose if not is_mark(file.path)]
+        if loose and _place_of(attempt) not in unreadable:
+            found.append((attempt, loose))
+    names = {attempt.path: job_run_of(attempt.path) for attempt, _ in found}
+    runs = queries.job_runs_named(name for name in names.values() if name is not None)
+    unlisted = []
+    for attempt, loose in found:
+        run = runs.get(names[attempt.path] or "")
+        old = [file for file in loose if now - file.modified > YOUNG_SECONDS]
+        if run is None:
+            # Another write of it may be younger than its first file.
+            if len(old) == len(loose):
+                why = "no recorded job run wrote this attempt, and no manifest lists it"
+                unlisted.append(_loose(attempt, loose, None, why))
+            continue
+        of_launch = queries.job_runs_of_launch(run.launch_id)
+        if is_over(run):
+            old = loose
+        elif not all(one.ended_at is not None and now - one.ended_at > YOUNG_SECONDS for one in of_launch):
+            continue
+        if old and not _has_lost_its_manifest(queries, warehouse, attempt, of_launch, listed):
+            ref = next((ref for ref in run.refs if _data_of(warehouse, ref) == _place_of(attempt)), run.refs[0])
+            why = f"an attempt of job run {run.id}, which has ended, wrote it, and no manifest lists it"
+            unlisted.append(_loose(attempt, old, ref, why))
+    return unlisted
+
+
+def _has_lost_its_manifest(
+    queries: Queries,
+    warehouse: Warehouse,
+    attempt: Folder,
+    runs: Sequence[JobRunView],
+    listed: Mapping[str, frozenset[str] | None],
+) -> bool:
+    """Whether a live instance of the attempt's launch has no manifest: the attempt may have its rows."""
+    uuids = {
+        derive_partition_uuid(run.id, ref)
+        for run in runs
+        for ref in run.refs
+        if _data_of(warehouse, ref) == _place_of(attempt)
+    }
+    live = [uuid for uuid, kept in queries.kept(uuids).items() if kept.is_live]
+    return any(f"{_place_of(attempt)}/instance={uuid}" not in listed for uuid in live)
+
+
+def _place_of(folder: Folder) -> str:
+    return folder.path.rpartition("/")[0]
+
+
+def _data_of(warehouse: Warehouse, ref: Ref) -> str:
+    return f"{warehouse.dataset_dir(asset_of(ref))}/data"
 
 
 def _arrival_in(warehouse: Warehouse, folder: Folder, assets: dict[str, str]) -> Manifest | None:
@@ -163,6 +269,11 @@ def _of_staging(queries: Queries, warehouse: Warehouse, staged: dict[str, Folder
 
 def _whole(folder: Folder, ref: Ref | None, why: str) -> Unlisted:
     return Unlisted(folder.path, True, ref, folder.uuid, len(folder.files), folder.bytes, why)
+
+
+def _loose(attempt: Folder, files: Sequence[Listed], ref: Ref | None, why: str) -> Unlisted:
+    paths = tuple(file.path for file in files)
+    return Unlisted(attempt.path, True, ref, None, len(files), sum(file.bytes for file in files), why, paths)
 
 
 def _staged(folder: Folder, refs: Sequence[Ref], why: str) -> Unlisted:

@@ -5,7 +5,9 @@ late, or twice, has written beside what readers see (decision 0038)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from databuild_dagster.spark.errors import AttemptIncomplete
 from databuild_dagster.spark.reach import COMMITTED, Reach
 from databuild_dagster.spark.schemas import as_written
 from databuild_dagster.warehouse.disk import Listed, is_data
+from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.formats import FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
 from databuild_dagster.warehouse.storage import storage_at, store_checksum
@@ -56,10 +59,22 @@ def write_attempt(
     written = sum(file.rows for _, file in files)
     if counted is not None and (reported := counted.get["rows"]) != written:
         raise AttemptIncomplete(folder=folder, why=f"Spark reports {reported} rows, and its files have {written}")
+    _remove_empty(folder, files)
     found: dict[str, list[FileEntry]] = {}
     for within, file in files:
         found.setdefault(within, []).append(file)
     return found, schema
+
+
+def _remove_empty(folder: str, files: Sequence[tuple[str, FileEntry]]) -> None:
+    """Files without rows are in no manifest; without another file, the marks of the attempt go with them."""
+    empty = [os.path.join(folder, within, file.uri) for within, file in files if not file.rows]
+    # They are never read, so a failed removal does not fail the write.
+    with suppress(StorageTrouble):
+        if len(empty) == len(files):
+            storage_at(folder).remove_tree(folder)
+        else:
+            storage_at(folder).remove_files(empty, within=folder)
 
 
 def _counting(frame: DataFrame) -> tuple[DataFrame, Any]:

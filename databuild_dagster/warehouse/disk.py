@@ -104,13 +104,17 @@ def find(pattern: str) -> list[tuple[str, int]]:
     return [(path, os.path.getsize(path)) for path in sorted(found) if os.path.isfile(path)]
 
 
-def list_files(folder: str, *, deep: bool) -> list[Listed]:
+def list_files(folder: str, *, deep: bool, prefix: str = "") -> list[Listed]:
     found: list[Listed] = []
     folders = [folder]
     while folders:
         try:
-            with os.scandir(folders.pop()) as entries:
+            listed = folders.pop()
+            begins = prefix if listed == folder else ""
+            with os.scandir(listed) as entries:
                 for entry in entries:
+                    if not entry.name.startswith(begins):
+                        continue
                     # A file removed meanwhile is absent.
                     with suppress(FileNotFoundError):
                         if entry.is_file():

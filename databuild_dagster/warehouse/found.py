@@ -13,11 +13,11 @@ from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 
-_IN_A_FOLDER = re.compile(r"(?P<folder>.*/data/instance=(?P<uuid>[^/]+))/.+", re.DOTALL)
+_IN_A_FOLDER = re.compile(rf"(?P<folder>.*/data/(?P<kind>instance=|{ATTEMPT})(?P<name>[^/]+))/.+", re.DOTALL)
 
 
 class Folder(NamedTuple):
-    """The folder of an instance, or one that looks like it."""
+    """The folder of an instance or of an attempt, or one that looks like it."""
 
     path: str
     #: The part of the path where an instance has its uuid.
@@ -35,31 +35,34 @@ class Folder(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The folders of instances in a warehouse."""
+    """The folders of instances and of attempts in a warehouse."""
 
     folders: list[Folder]
-    #: Files where only folders of instances belong.
+    attempts: list[Folder]
+    #: Files where only such folders belong.
     strays: list[Listed]
 
 
 def find_stored(warehouse: Warehouse, assets: Iterable[str]) -> Found:
-    """The folders of all instances, and the files that lie beside those of these assets.
+    """The folders of all instances and attempts, and the files that lie beside those of these assets.
 
     Lists every name in the warehouse, and opens no file. Raises `DiskTrouble`, `StorageTrouble`.
     """
     data = tuple(f"{warehouse.dataset_dir(asset)}/data/" for asset in assets)
     staging = f"{warehouse.storage.staging_place(warehouse.root)}/"
     folders: dict[str, Folder] = {}
+    attempts: dict[str, Folder] = {}
     strays = []
     for file in warehouse.all_files(warehouse.root):
         if file.path.startswith(staging):
             continue
         if within := _IN_A_FOLDER.fullmatch(file.path, len(warehouse.root)):
             path = file.path[: within.end("folder")]
-            folders.setdefault(path, Folder(path, within["uuid"], [])).files.append(file)
-        elif file.path.startswith(data) and f"/data/{ATTEMPT}" not in file.path:
+            of_kind = attempts if within["kind"] == ATTEMPT else folders
+            of_kind.setdefault(path, Folder(path, within["name"], [])).files.append(file)
+        elif file.path.startswith(data):
             strays.append(file)
-    return Found(list(folders.values()), strays)
+    return Found(list(folders.values()), list(attempts.values()), strays)
 
 
 def find_staged(warehouse: Warehouse) -> dict[str, Folder]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -27,6 +28,9 @@ MANIFEST_NAME = "manifest.json"
 
 #: How the name of an attempt's folder begins, beside the folders of instances.
 ATTEMPT = "attempt="
+
+#: Two calls of one job run, and two writes of one call, have other ends of their names.
+_AN_ATTEMPT = re.compile(rf"{ATTEMPT}(?P<job_run>.+?)(?:-[0-9a-f]{{8}}){{1,2}}", re.DOTALL)
 
 #: A build needs this much free space to begin.
 MIN_FREE_BYTES = 16 * 1024 * 1024
@@ -92,6 +96,16 @@ class Warehouse:
         """A new folder below the asset's, for a Spark that writes there itself; other attempts never use it."""
         return os.path.join(self.dataset_dir(asset), "data", f"{ATTEMPT}{encode_segment(name)}-{secrets.token_hex(4)}")
 
+    def attempt_files(self, asset: str, job_runs: Iterable[str]) -> list[disk.Listed]:
+        """Every file of the attempts of these job runs. One listing, of the names that begin as all of theirs do."""
+        names = set(job_runs)
+        prefix = f"{ATTEMPT}{os.path.commonprefix(list(names))}"  # noqa: RUF071 (of names, not of paths)
+        try:
+            listed = self.storage.list_files(os.path.join(self.dataset_dir(asset), "data"), deep=True, prefix=prefix)
+        except FileNotFoundError:
+            return []
+        return [file for file in listed if job_run_of(attempt_of(file.path)) in names]
+
     def staging_dirs(self) -> dict[str, str]:
         """The staging folders of this machine, of running and of killed processes: given name to path.
 
@@ -121,6 +135,19 @@ class Warehouse:
     def remove_instance(self, asset: str, uuid: str) -> None:
         """Remove an instance that no reader knows of, its manifest included, if it exists."""
         self.storage.remove_tree(self.instance_dir(asset, uuid))
+
+
+def attempt_of(path: str) -> str:
+    """The folder of the attempt that a file is in."""
+    start = path.rindex(f"/{ATTEMPT}") + 1
+    end = path.find("/", start)
+    return path if end < 0 else path[:end]
+
+
+def job_run_of(attempt: str) -> str | None:
+    """The job run that an attempt's folder is named for: the first one of its call. None for another name."""
+    found = _AN_ATTEMPT.fullmatch(attempt.rpartition("/")[2])
+    return found["job_run"] if found else None
 
 
 @lru_cache(maxsize=MAX_ENCODED)

@@ -19,7 +19,6 @@ import msgspec
 
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
     ManifestConflict,
@@ -185,6 +184,22 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
     return _with_names(warehouse, manifest) if manifest.uri_type is UriType.PREFIX else manifest
 
 
+def manifest_in(warehouse: Warehouse, folder: str) -> Manifest | None:
+    """The manifest in an instance's folder, of any asset; None if there is none.
+
+    Raises `ManifestDamaged`, `NewerManifest`, `EscapingFile`.
+    """
+    path = f"{folder}/{MANIFEST_NAME}"
+    try:
+        manifest = _decode(warehouse.storage.read_bytes(path), path)
+    except FileNotFoundError:
+        return None
+    if f"{warehouse.dataset_dir(manifest.dataset)}/data/instance={manifest.instance_uuid}" != folder:
+        raise ManifestDamaged(path=path, why=f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}")
+    _check_uris(manifest, path)
+    return manifest
+
+
 def _with_names(warehouse: Warehouse, manifest: Manifest) -> Manifest:
     """Each prefix replaced by the files whose names begin with it, if these have the bytes that the manifest lists.
 
@@ -227,6 +242,14 @@ def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
 def is_in_attempt(uri: str) -> bool:
     """Whether a uri names a file of an attempt, beside the instance's folder, which other instances share."""
     return _IN_AN_ATTEMPT.fullmatch(uri) is not None and ".." not in uri[2:].split("/")
+
+
+def listed_in_attempts(warehouse: Warehouse, manifest: Manifest, *, even_removed: bool = False) -> list[str]:
+    """The full path of each listed file of an attempt; a `removed` manifest lists none, unless `even_removed`."""
+    if manifest.uri_type is not UriType.PATH or (manifest.state is ManifestState.REMOVED and not even_removed):
+        return []
+    listed = zip(manifest.files, file_paths(warehouse, manifest), strict=True)
+    return [path for file, path in listed if is_in_attempt(file.uri)]
 
 
 def with_whole_uris(warehouse: Warehouse, manifest: Manifest) -> Manifest:
@@ -301,31 +324,6 @@ def _sizes_in_attempts(warehouse: Warehouse, manifests: Sequence[Manifest]) -> d
     for of_attempt in warehouse.storage.for_each(sizes, list(by_attempt.items())):
         found |= of_attempt
     return found
-
-
-def take_away(warehouse: Warehouse, asset: str, uuid: str) -> None:
-    """Remove every file in an instance's folder but its manifest, which becomes `removed` first (rule 10.8).
-
-    The manifest keeps everything else, so its inputs and its failure can still be shown, and a process that comes back
-    late cannot write another one. It is the one change of a record, after the log has said so. A folder without a
-    readable manifest is removed whole. Files listed by their whole path stay. Repeating it is fine. Raises
-    `DiskTrouble`, `StorageTrouble`.
-    """
-    folder, path = warehouse.instance_dir(asset, uuid), warehouse.manifest_path(asset, uuid)
-    storage = warehouse.storage
-    try:
-        manifest = read_manifest(warehouse, asset, uuid)
-    except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile):
-        storage.remove_tree(folder)
-        return
-    if manifest.state is not ManifestState.REMOVED:
-        storage.replace(path, manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)).encode())
-    files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
-    listed = zip(manifest.files, file_paths(warehouse, manifest), strict=True)
-    files += [path for file, path in listed if is_in_attempt(file.uri)]
-    storage.remove_files(files, within=folder)
-    if protocol_of(warehouse.root) is not None:
-        disk.remove_tree(local_copies.copies_of(folder))
 
 
 def manifest_schema() -> str:

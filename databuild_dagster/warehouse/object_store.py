@@ -222,11 +222,11 @@ class ObjectStore:
         data = {name: size for name, size in found.items() if disk.is_data(name.rpartition("/")[2])}
         return [(_url_of(name, pattern), int(data[name])) for name in sorted(data)]
 
-    def list_files(self, folder: str, *, deep: bool) -> list[disk.Listed]:
+    def list_files(self, folder: str, *, deep: bool, prefix: str = "") -> list[disk.Listed]:
         with self._reading(folder):
             try:
                 if deep:
-                    found = list(self._found(folder).values())
+                    found = list(self._found(folder, prefix).values())
                 else:
                     found = self._file_system.ls(folder, detail=True)
             except FileNotFoundError as error:
@@ -234,7 +234,9 @@ class ObjectStore:
                 if not self._has_bucket(folder, error):
                     raise
                 found = []
-        return [_listed(folder, entry) for entry in found if entry["type"] == "file"]
+        listed = [_listed(folder, entry) for entry in found if entry["type"] == "file"]
+        # Not every file system narrows its listing.
+        return [file for file in listed if file.path.startswith(f"{folder}/{prefix}")] if prefix else listed
 
     def open_binary(self, path: str) -> BinaryIO:
         with self._reading(path):
@@ -286,15 +288,16 @@ class ObjectStore:
         if self.create_only(marker, _MARKER) and self.create_only(marker, _MARKER):
             raise NotCreateOnly(path=marker)
 
-    def _found(self, folder: str) -> dict[str, Mapping[str, Any]]:
-        """Every object below a prefix, by fsspec's name. Raises FileNotFoundError if there is no bucket."""
+    def _found(self, folder: str, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+        """Every object below a folder, by fsspec's name. Raises FileNotFoundError if there is no bucket."""
         parent, _, name = folder.rpartition("/")
         found: dict[str, Mapping[str, Any]]
         if self._protocol == "s3" and not parent.endswith("/"):
             # One request, also where s3fs would look for an object of the folder's name.
-            found = self._file_system.find(parent, detail=True, prefix=f"{name}/")
+            found = self._file_system.find(parent, detail=True, prefix=f"{name}/{prefix}")
             return found
-        found = self._file_system.find(folder, detail=True)
+        narrowed = {"prefix": prefix} if prefix else {}
+        found = self._file_system.find(folder, detail=True, **narrowed)
         # adlfs finds nothing in a container that is not there.
         if not found and not self._has_bucket(folder):
             raise FileNotFoundError(folder)

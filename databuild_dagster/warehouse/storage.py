@@ -73,8 +73,11 @@ class Storage(Protocol):
         `*`, `?` and `[…]` stay within a name, `**` is any folders; hidden files and `_SUCCESS` are no data.
         """
 
-    def list_files(self, folder: str, *, deep: bool) -> list[Listed]:
-        """Every file of a folder, with those of its folders if `deep`; unordered, none is opened."""
+    def list_files(self, folder: str, *, deep: bool, prefix: str = "") -> list[Listed]:
+        """Every file of a folder, with those of its folders if `deep`; unordered, none is opened.
+
+        With `prefix` only of files and folders in it whose names begin so, and `deep` has to be true.
+        """
 
     def open_binary(self, path: str) -> BinaryIO:
         """The open file, to read a part of it."""

@@ -30,10 +30,14 @@ from databuild_dagster.warehouse.manifest import (
     file_paths,
     read_manifest,
 )
+from tests.support.attempts import Attempts, attempts
 from tests.support.catalog import dataset
+from tests.support.dead_process import dead_process
 from tests.support.homes import ASSETS, Home, a_home
 from tests.support.object_store import S3Server
 from tests.support.world import World
+
+__all__ = ["attempts"]
 
 #: More steps than any clean-up of these has.
 MOST_STEPS = 400
@@ -372,3 +376,85 @@ def test_a_bucket_that_does_not_answer_is_named_and_the_next_gc_finishes(s3: S3S
     assert [instance.uuid for instance in home.gc().unfinished] == [first]
     assert [instance.uuid for instance in home.cleaner.carry_out(home.gc()).finished] == [first]
     home.assert_sound()
+
+
+# Attempts of a Spark elsewhere
+
+
+def test_an_attempt_of_a_dead_launch_goes_with_its_leftovers(attempts: Attempts) -> None:
+    """Its dead process is known on this machine, so the hour need not pass."""
+    launch = attempts.world.buffer("days@1", "days@2")
+    attempts.world.start_launch(launch, holder=dead_process())
+    job_run = attempts.world.job_run("days@1")
+    attempts.write(job_run, "days@1", "days@2")
+    assert attempts.cleaner.plan_clean().leftovers == [], "it is not known to be dead"
+    attempts.world.lose("days@1")
+
+    (found,) = attempts.clean().leftovers
+
+    assert (found.ref, found.files, found.bytes) == ("days@1", 3, 8)
+    assert job_run in found.why
+    assert attempts.files() == []
+
+
+def test_files_that_a_writer_adds_late_are_removed_and_those_in_use_stay(attempts: Attempts) -> None:
+    lost = attempts.write(attempts.world.job_run("days@1"), "days@1")
+    attempts.world.lose("days@1")
+    attempts.world.clock.turn(3700)
+    (retried,) = attempts.live("days@1")
+    attempts.clean()
+    attempts.add(lost, "days@1", "part-7.parquet")
+    attempts.world.clock.turn(3700)
+    attempts.add(attempts.folder_of(retried), "days@1", "part-8.parquet")
+
+    assert sorted(left.files for left in attempts.clean().leftovers) == [1, 1]
+
+    assert attempts.files() == sorted(
+        [*attempts.listed(retried), f"{os.path.basename(attempts.folder_of(retried))}/_SUCCESS"]
+    )
+    assert attempts.cleaner.plan_clean().is_empty
+
+
+def test_gc_removes_the_files_of_a_superseded_instance_and_leaves_its_batch(attempts: Attempts) -> None:
+    first, second = attempts.live("days@1", "days@2")
+    attempts.world.taint("days@1")
+    (third,) = attempts.live("days@1")
+
+    done = attempts.cleaner.carry_out(attempts.cleaner.plan_gc(keep=0, older_than_seconds=0.0))
+
+    assert [going.uuid for going in done.going] == [first.instance_uuid]
+    data = [name for name in attempts.files() if name.endswith(".parquet")]
+    assert data == attempts.listed(second, third)
+
+
+def test_the_files_of_a_failed_attempt_are_counted_and_removed(attempts: Attempts) -> None:
+    folder = attempts.write(attempts.world.job_run("days@1"), "days@1")
+    attempts.publish("days@1", folder, ManifestState.PARTIAL)
+    attempts.world.fail("days@1")
+
+    (going,) = attempts.clean().going
+
+    assert (going.files, going.bytes) == (1, 4)
+    assert attempts.files() == []
+
+
+def test_a_dataset_may_be_named_for_its_attempts(attempts: Attempts) -> None:
+    attempts.write(attempts.world.job_run("days@1"), "days@1")
+    attempts.world.lose("days@1")
+    attempts.world.clock.turn(3700)
+
+    assert attempts.cleaner.plan_clean(["days@2"]).leftovers == []
+    assert len(attempts.cleaner.plan_clean(["days"]).leftovers) == 1
+
+
+def test_files_of_an_attempt_that_another_warehouse_lists_stay(attempts: Attempts, tmp_path: Path) -> None:
+    (first,) = attempts.live("days@1")
+    attempts.world.taint("days@1")
+    attempts.live("days@1")
+    (path,) = file_paths(attempts.warehouse, first)
+    lister = Home(attempts.world, Warehouse(str(tmp_path / "elsewhere"))).arrived("days@2", path)
+
+    plan = attempts.cleaner.plan_gc(keep=0, older_than_seconds=0.0)
+
+    assert plan.going == []
+    assert [kept.why for kept in plan.kept] == [f"instance {lister} of days@2 lists its files"]

@@ -25,11 +25,12 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
+from tests.support.attempts import Attempts, attempts
 from tests.support.catalog import dataset
 from tests.support.fixtures import database, make_world, pytest_generate_tests
 from tests.support.world import World
 
-__all__ = ["database", "make_world", "pytest_generate_tests"]
+__all__ = ["attempts", "database", "make_world", "pytest_generate_tests"]
 
 #: A comparison is about files; the databases are proved in the store.
 DATABASES = ("sqlite",)
@@ -239,3 +240,17 @@ def test_an_input_that_cannot_be_reached_is_not_damaged(make_world, tmp_path) ->
     assert damage_behind(place.world.queries, {"a": uuid}, uuid).refs == ()
     (fault,) = Comparison(place.world.queries).faults()
     assert fault.repair.startswith("Check the disk and the rights of that folder")
+
+
+def test_a_lost_file_of_an_attempt_is_named_with_the_command_that_repairs_it(attempts: Attempts) -> None:
+    (manifest,) = attempts.live("days@1")
+    assert list(Comparison(attempts.world.queries).faults()) == []
+    (path,) = file_paths(attempts.warehouse, manifest)
+    os.unlink(path)
+
+    (fault,) = Comparison(attempts.world.queries).faults()
+
+    assert fault.sentence == (
+        f"{path} of instance {manifest.instance_uuid} is gone or has another size. "
+        "`databuild build --rebuild days@1` builds it again."
+    )

@@ -11,7 +11,7 @@ import pytest
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.cleaning import Cleaner
-from databuild_dagster.data.lost_run_output import WarehouseRemains, adoptable
+from databuild_dagster.data.lost_run_output import LATE_SECONDS, WarehouseRemains, adopt, adoptable
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import (
     BufferLaunch,
@@ -21,15 +21,21 @@ from databuild_dagster.model.commands import (
     FailJobRuns,
     LoseLaunches,
     RunFailure,
+    SucceedJobRuns,
     TaintPartitions,
 )
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import ManifestState, read_manifest
+from databuild_dagster.warehouse.removing import take_away
+from tests.support.attempts import Attempts, attempts
 from tests.support.dead_process import dead_process
 from tests.support.instances import write_instance
+
+__all__ = ["attempts"]
 
 DAYS = ["2013-01-01", "2013-01-02"]
 REFS = [f"numbers@{day}" for day in DAYS]
@@ -306,3 +312,71 @@ def test_what_a_live_process_is_writing_is_left_alone(site: Any) -> None:
 
     assert staged.exists(), "it may not have heard of its end yet"
     assert others.exists(), "of another home, which has the same cache"
+
+
+# Attempts of a Spark elsewhere
+
+
+def test_a_manifest_of_an_attempt_is_adopted_though_its_process_is_dead(attempts: Attempts) -> None:
+    """Killed between the manifest and the event: its files are no leftovers meanwhile."""
+    attempts.world.start("days@1", "days@2")
+    folder = attempts.write(attempts.world.job_run("days@1"), "days@1", "days@2")
+    manifest = attempts.publish("days@1", folder)
+    run = attempts.world.queries.job_run(manifest.job_run)
+    assert attempts.clean().leftovers == []
+
+    (success,) = attempts.remains.finished([run])
+
+    assert success.outputs[0].manifest.uri == attempts.warehouse.manifest_path("days", manifest.instance_uuid)
+    attempts.world.handle(SucceedJobRuns(runs=(success,)))
+    attempts.world.lose("days@2")
+    attempts.world.clock.turn(2 * LATE_SECONDS)
+    attempts.clean()
+    assert set(attempts.listed(manifest)) < set(attempts.files()), "its batch lost the other file"
+    assert len(attempts.files()) == 2
+
+
+def test_the_attempts_of_a_dead_launch_are_cleared_but_for_listed_files(attempts: Attempts) -> None:
+    launch = attempts.world.start("days@1", "days@2", "days@3")
+    used = attempts.write(attempts.world.job_run("days@1"), "days@1", "days@2")
+    manifest = attempts.publish("days@1", used)
+    attempts.succeed(manifest)
+    attempts.publish("days@2", used)
+    attempts.write(attempts.world.job_run("days@3"), "days@3")
+    attempts.world.lose("days@2")
+    assert attempts.remains.clear([launch]) == []
+    attempts.world.clock.turn(2 * LATE_SECONDS)
+
+    assert attempts.remains.clear([launch]) == [launch]
+
+    assert attempts.files() == sorted([*attempts.listed(manifest), f"{Path(used).name}/_SUCCESS"])
+
+
+@pytest.fixture
+def taken_over(attempts: Attempts) -> Any:
+    """A finished manifest of a lost job run, and the job run that is to adopt it."""
+    folder = attempts.write(attempts.world.job_run("days@1"), "days@1")
+    lost = attempts.publish("days@1", folder)
+    attempts.world.lose("days@1")
+    attempts.world.clock.turn(2 * LATE_SECONDS)
+    return lost, attempts.world.job_run("days@1")
+
+
+def test_an_adopted_attempt_outlives_the_instance_that_it_came_from(attempts: Attempts, taken_over: Any) -> None:
+    lost, job_run = taken_over
+    adopted = adopt(attempts.warehouse, lost, job_run, 2)
+    attempts.succeed(adopted)
+
+    done = attempts.clean()
+
+    assert [going.uuid for going in done.going] == [lost.instance_uuid]
+    assert adopted.files == lost.files
+    assert set(attempts.listed(adopted)) < set(attempts.files())
+
+
+def test_an_attempt_is_not_adopted_that_a_clean_up_is_removing(attempts: Attempts, taken_over: Any) -> None:
+    lost, job_run = taken_over
+    take_away(attempts.warehouse, "days", lost.instance_uuid)
+
+    with pytest.raises(StorageTrouble, match="another process removed it at the same time"):
+        adopt(attempts.warehouse, lost, job_run, 2)

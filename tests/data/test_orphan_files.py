@@ -14,9 +14,10 @@ from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
+from tests.support.attempts import Attempts, attempts
 from tests.support.fixtures import database, make_world, pytest_generate_tests, world
 
-__all__ = ["database", "make_world", "pytest_generate_tests", "world"]
+__all__ = ["attempts", "database", "make_world", "pytest_generate_tests", "world"]
 
 #: What a database holds is proved in the store.
 DATABASES = ("sqlite",)
@@ -240,3 +241,78 @@ def test_in_an_object_store_too(world, bucket, s3):
         f"{folder}/part-9.parquet": "its manifest does not list it",
         place.warehouse.instance_dir("a", UNKNOWN): "no such instance is recorded",
     }
+
+
+# Attempts of a Spark elsewhere
+
+
+def in_attempts(attempts: Attempts, *, later: float = 2 * YOUNG_SECONDS) -> list[tuple[str, int, str | None]]:
+    """Name, number of files and ref of each attempt that is found, so many seconds after now."""
+    attempts.world.clock.set(time.time() + later - attempts.world.clock())
+    found = unlisted_storage(attempts.world.queries, attempts.warehouse, attempts.world.clock())
+    return [(os.path.basename(item.path), item.files, item.ref) for item in found]
+
+
+def test_no_file_of_an_attempt_that_a_manifest_lists_is_found(attempts):
+    """Live, tainted, superseded, failed with a partial manifest, and published before its event."""
+    attempts.live("days@1", "days@2")
+    attempts.world.taint("days@1", "days@2")
+    attempts.live("days@1")
+    folder = attempts.write(attempts.world.job_run("days@2"), "days@2")
+    attempts.publish("days@2", folder, ManifestState.PARTIAL)
+    attempts.world.fail("days@2")
+    folder = attempts.write(attempts.world.job_run("days@3"), "days@3")
+    attempts.publish("days@3", folder)
+    attempts.world.lose("days@3")
+
+    assert in_attempts(attempts) == []
+
+
+def test_an_attempt_without_a_manifest_is_found_once_its_launch_has_ended_for_an_hour(attempts):
+    attempts.world.clock.set(time.time() - attempts.world.clock())
+    job_run = attempts.world.job_run("days@1")
+    name = os.path.basename(attempts.write(job_run, "days@1"))
+    attempts.world.lose("days@1")
+
+    assert in_attempts(attempts, later=0) == []
+    assert in_attempts(attempts) == [(name, 2, "days@1")]
+    (found,) = unlisted_storage(attempts.world.queries, attempts.warehouse, attempts.world.clock())
+    assert found.why == f"an attempt of job run {job_run}, which has ended, wrote it, and no manifest lists it"
+
+
+def test_the_attempt_of_a_batch_stays_while_any_job_run_of_its_launch_runs(attempts):
+    """It carries the name of the first job run, which may be canceled an hour before the others publish."""
+    attempts.world.start("days@1", "days@2")
+    attempts.write(attempts.world.job_run("days@1"), "days@1", "days@2")
+    attempts.world.cancel("days@1")
+
+    assert in_attempts(attempts) == []
+
+    attempts.world.lose("days@2")
+    assert len(in_attempts(attempts)) == 0
+    assert len(in_attempts(attempts, later=4 * YOUNG_SECONDS)) == 1
+
+
+def test_a_late_file_in_an_attempt_in_use_is_found_alone(attempts):
+    (manifest,) = attempts.live("days@1")
+    attempts.add(attempts.folder_of(manifest), "days@1", "part-9.parquet")
+
+    found = in_attempts(attempts)
+
+    assert [(files, ref) for _, files, ref in found] == [(1, "days@1")]
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "gone"])
+def test_attempts_stay_while_a_live_instance_has_no_readable_manifest(attempts, trouble):
+    (manifest,) = attempts.live("days@1")
+    path = Path(attempts.warehouse.manifest_path("days", manifest.instance_uuid))
+    path.write_text("{") if trouble == "damaged" else path.unlink()
+
+    assert in_attempts(attempts) == []
+
+
+def test_an_attempt_of_no_recorded_job_run_is_an_orphan_once_all_of_it_is_old(attempts):
+    attempts.write(UNKNOWN, "days@1")
+
+    assert in_attempts(attempts, later=0) == []
+    assert [(files, ref) for _, files, ref in in_attempts(attempts)] == [(2, None)]

@@ -49,6 +49,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
+ORPHAN_FILES = "tests/data/test_orphan_files.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PAUSES = "tests/model/decide/test_pauses.py"
@@ -56,6 +57,7 @@ OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
+REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 SPARK_SERVER = "tests/spark/test_server.py"
@@ -984,9 +986,57 @@ GUARDS = (
         "a restored log takes newer instances for orphans",
         "3.11",
         "data/cleaning.py",
-        "plan.leftovers += [left for left in leftovers if not (left.is_orphan and self._ownership.is_copy)]",
-        "plan.leftovers += leftovers",
+        "plan.leftovers = [left for left in plan.leftovers if not (left.is_orphan and self._ownership.is_copy)]",
+        "pass",
         (OWNERSHIP,),
+    ),
+    Guard(
+        "a clean-up removes files of an attempt that a manifest lists",
+        "10.8",
+        "data/orphan_files.py",
+        "loose = [file for file in attempt.files if file.path not in used]",
+        "loose = list(attempt.files)",
+        (ORPHAN_FILES,),
+    ),
+    Guard(
+        "a clean-up removes the attempt that a running launch writes",
+        "10.8",
+        "data/orphan_files.py",
+        "elif not all(one.ended_at is not None and now - one.ended_at > YOUNG_SECONDS for one in of_launch):",
+        "elif run.ended_at is None:",
+        (ORPHAN_FILES,),
+    ),
+    Guard(
+        "a clean-up removes attempts although a manifest cannot be read",
+        "10.8",
+        "data/orphan_files.py",
+        "if loose and _place_of(attempt) not in unreadable:",
+        "if loose:",
+        (ORPHAN_FILES,),
+    ),
+    Guard(
+        "a removal takes a file away that another instance lists",
+        "10.8",
+        "warehouse/removing.py",
+        "remove_from_attempts([path for path in paths if path not in shared])",
+        "remove_from_attempts(paths)",
+        (REMOVING,),
+    ),
+    Guard(
+        "an attempt is adopted while a clean-up removes it",
+        "6.9",
+        "data/lost_run_output.py",
+        "if len(names) < len(manifest.files) and manifest_in(warehouse, source) != manifest:",
+        "if False:",
+        (f"{LOST_RUN_OUTPUT}::test_an_attempt_is_not_adopted_that_a_clean_up_is_removing",),
+    ),
+    Guard(
+        "a dead launch loses the files of its attempts that manifests list",
+        "6.9",
+        "data/lost_run_output.py",
+        "[file.path for file in found if file.path not in listed and not is_mark(file.path)]",
+        "[file.path for file in found if not is_mark(file.path)]",
+        (f"{LOST_RUN_OUTPUT}::test_the_attempts_of_a_dead_launch_are_cleared_but_for_listed_files",),
     ),
     Guard(
         "a full disk keeps the reserve of clean-ups",

@@ -25,8 +25,8 @@ from databuild_dagster.warehouse.manifest import (
     missing_files,
     missing_files_of,
     read_manifest,
-    take_away,
 )
+from databuild_dagster.warehouse.removing import take_away
 
 pytestmark = pytest.mark.long
 

@@ -15,7 +15,7 @@ import pytest
 from databuild_dagster.data.cleaning import Cleaner, Plan
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
-from databuild_dagster.model.refs import derive_partition_uuid
+from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     FileEntry,
@@ -57,7 +57,7 @@ class Home:
 
     def manifest_of(self, ref: str, uuid: str, job_run: str, state: ManifestState, size_bytes: int) -> Manifest:
         return Manifest(
-            dataset=ref,
+            dataset=asset_of(ref),
             ref=ref,
             instance_uuid=uuid,
             job_run=job_run,

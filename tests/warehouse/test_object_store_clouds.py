@@ -30,10 +30,10 @@ from databuild_dagster.warehouse.manifest import (
     TableSchema,
     missing_files,
     read_manifest,
-    take_away,
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import forget_connections
+from databuild_dagster.warehouse.removing import take_away
 from databuild_dagster.warehouse.storage import storage_at, store_checksum
 from tests.support.cloud_store import Blob, azure_store, environment, google_store, without_pauses
 
@@ -169,6 +169,10 @@ def test_a_listing_has_names_sizes_and_checksums(store, warehouse):
         assert store_checksum(listed[path]) == _of_store(path, manifest) == checksum
         assert abs(listed[path].modified - blob.modified.timestamp()) < 1
     assert [file for file in warehouse.storage.list_files(warehouse.root, deep=False) if UUID in file.path] == []
+    data = folder.rpartition("/")[0]
+    begins = warehouse.storage.list_files(data, deep=True, prefix=f"instance={UUID[:5]}")
+    assert {file.path for file in begins} == {path for path in listed if path.startswith(f"{folder}/")}
+    assert warehouse.storage.list_files(data, deep=True, prefix="attempt=") == []
     found = warehouse.storage.find(f"{warehouse.root}/raw/flights/data/instance=*/*.parquet")
     assert found == [(f"{folder}/{file.uri}", file.bytes) for file in manifest.files]
 

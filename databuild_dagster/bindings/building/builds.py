@@ -161,11 +161,15 @@ class Builder:
             self.stops.raise_if_all(call)
             answer = self._body.function(**arguments)
             self.stops.raise_if_all(call)
-            for asset, result in self._outputs.by_asset(answer, call).items():
-                self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
+            try:
+                for asset, result in self._outputs.by_asset(answer, call).items():
+                    self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
+                    self.stops.raise_if_all(call)
+                    self._outputs.check(call, asset, context)
                 self.stops.raise_if_all(call)
-                self._outputs.check(call, asset, context)
-            self.stops.raise_if_all(call)
+            except BaseException:
+                self.leftovers.drop(call.staged.values())
+                raise
             return Attempt(tuple(self._outputs.published(call, context)))
 
     def _passed_on(self, call: Call, context: BuildContext, folder: str) -> Attempt:

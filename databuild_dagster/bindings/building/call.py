@@ -1,7 +1,7 @@
 """One call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
 
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -15,18 +15,19 @@ from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.declare.outcomes import Transient
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.data.lost_run_output import attempts_before, remove_attempts_before
+from databuild_dagster.data.lost_run_output import attempts_before, instances_of, remove_attempts_before
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.disk import make_dirs, remove_tree
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
+from databuild_dagster.warehouse.removing import discard, remove_from_attempts
 
 
 @dataclass
@@ -184,9 +185,18 @@ class Leftovers:
                 remove_tree(folder)
         for ref in run.refs:
             try:
-                self._warehouse.remove_instance(asset_of(ref), derive_partition_uuid(run.id, ref))
+                uuid, others = derive_partition_uuid(run.id, ref), instances_of(self._queries, [ref])
+                discard(self._warehouse, asset_of(ref), uuid, others)
             except DatabuildError as error:
                 self._context.log.warning(f"The files of {ref} could not be removed: {error}")
+
+    def drop(self, staged: Iterable[Staged]) -> None:
+        """No manifest will list these results: files that Spark wrote into the warehouse itself are removed."""
+        paths = {path for result in staged if result.reach is not None for path in result.paths}
+        try:
+            remove_from_attempts(paths)
+        except DatabuildError as error:
+            self._context.log.warning(f"{counted(len(paths), 'file')} without a manifest could not be removed: {error}")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -82,9 +82,9 @@ class Outputs:
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
             staged = {ref: self._frames.writer.stage(frame, folder, ref, call.used[ref]) for ref in refs}
+        call.staged.update(staged)
         for ref, result_of_ref in staged.items():
             self.check_columns(ref, result_of_ref)
-        call.staged.update(staged)
 
     def check_columns(self, ref: Ref, staged: Staged, *, from_now_on: bool = False) -> None:
         """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`."""
@@ -147,10 +147,14 @@ class Outputs:
 
     def _publish_or_fail(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
         try:
-            return self._publish(call, run, context)
+            result = self._publish(call, run, context)
+            is_published = not isinstance(result, Stopped)
         except Exception as error:
             self._leftovers.discard(run)
-            return self._tools.failed(run, error)
+            result, is_published = self._tools.failed(run, error), False
+        if not is_published:
+            self._leftovers.drop(call.staged[ref] for ref in run.refs)
+        return result
 
     def _publish(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
         if (why := self._stops.why(run)) is not None:

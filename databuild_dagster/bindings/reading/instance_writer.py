@@ -1,7 +1,8 @@
 """Stages the frames of a step: how many files they become, and which columns an EMPTY result has, follows from the log."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dagster import DagsterInstance
@@ -12,7 +13,7 @@ from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
 from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
-from databuild_dagster.warehouse.errors import ManifestMissing
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema, read_manifests
 
@@ -32,13 +33,9 @@ class InstanceWriter:
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
         reach = self._reach_of(frame)
-        return stage_instance(
-            frame,
-            self._place(asset_of(ref), folder, reach),
-            ref=ref,
-            coalesce=files_wanted(self._input_manifests(inputs)),
-            reach=reach,
-        )
+        coalesce = files_wanted(self._input_manifests(inputs))
+        with self._place(asset_of(ref), folder, reach) as place:
+            return stage_instance(frame, place, ref=ref, coalesce=coalesce, reach=reach)
 
     def stage_batch(
         self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
@@ -50,19 +47,30 @@ class InstanceWriter:
         of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
         by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
         reach = self._reach_of(frame)
-        place = self._place(asset, folder, reach)
-        return stage_batch(frame, place, asset=asset, keys=keys, is_large=is_large(by_key.values()), reach=reach)
+        with self._place(asset, folder, reach) as place:
+            return stage_batch(frame, place, asset=asset, keys=keys, is_large=is_large(by_key.values()), reach=reach)
 
     def _reach_of(self, frame: Any) -> Reach | None:
         """How the frame's Spark writes into the warehouse itself; None where it writes on a disk, or is no Spark."""
         session = getattr(frame, "sparkSession", None)
         return None if session is None else in_place(session, self._warehouse)
 
-    def _place(self, asset: str, folder: str, reach: Reach | None) -> str:
-        """The staging folder, or an attempt's, which carries the name of the call's staging folder."""
+    @contextmanager
+    def _place(self, asset: str, folder: str, reach: Reach | None) -> Iterator[str]:
+        """The staging folder, or an attempt's, which carries the name of the call's staging folder.
+
+        An attempt that fails is removed. Spark may still be writing there; `databuild gc --leftovers` removes such files.
+        """
         if reach is None:
-            return folder
-        return self._warehouse.new_attempt_dir(asset, os.path.basename(os.path.dirname(folder)))
+            yield folder
+            return
+        place = self._warehouse.new_attempt_dir(asset, os.path.basename(os.path.dirname(folder)))
+        try:
+            yield place
+        except BaseException:
+            with suppress(DiskTrouble, StorageTrouble):
+                self._warehouse.storage.remove_tree(place)
+            raise
 
     def columns_of(self, asset: str) -> Columns | None:
         """The columns of the newest live instance of an asset, None if there is none."""

@@ -39,9 +39,9 @@ from databuild_dagster.warehouse.manifest import (
     ManifestState,
     TableSchema,
     read_manifest,
-    take_away,
     write_manifest,
 )
+from databuild_dagster.warehouse.removing import take_away
 from tests.support.dagster_files import fresh_instance
 from tests.support.fixtures import database, pytest_generate_tests, shared_url
 from tests.support.world import World

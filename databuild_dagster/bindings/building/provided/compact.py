@@ -21,6 +21,7 @@ from databuild_dagster.model.refs import PartitionRef, derive_partition_uuid, pa
 from databuild_dagster.spark.compacting import TARGET_BYTES, compact_instance, files_after
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType, manifest_fact
+from databuild_dagster.warehouse.removing import discard, remove_from_attempts
 
 
 class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,7 +111,8 @@ class Compact(DistributedOperation[CompactArg]):
                 InvokeMeta(statements=(do(),)), actor=str(job.operation), command_id=_command_of(job.token)
             )
         if job.engine.queries.instance(uuid) is None:
-            job.warehouse.remove_instance(asset, uuid)
+            discard(job.warehouse, asset, uuid)
+            remove_from_attempts([file.path for file in job.warehouse.attempt_files(asset, [job.token])])
         job.remove_folders()
 
     def complete_operation(self, arg: CompactArg, dataset: str, completion: Completion) -> Any:
