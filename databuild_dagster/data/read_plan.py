@@ -4,12 +4,11 @@ The canonical instance counts: for a past time the one of then, in its state of 
 warehouse, neither Dagster nor Spark.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from databuild_dagster.data.repairs import damage_named
+from databuild_dagster.data.repairs import damage_named, repair_of
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import NotFound, Refused, UnknownPartition, near_names
@@ -110,16 +109,11 @@ class NotOurs(Refused):
 class DataRemoved(NotFound):
     """{ref} was built as instance {uuid}, but its data is gone: {why}."""
 
-    hint = "Taint it and build it again: `databuild taint {ref} --reason gone`, then `databuild build {ref}`."
+    hint = "{repair}"
 
 
 class FilesGone(DataRemoved):
     """{ref} has arrived as instance {uuid}, but not all of its files are there: {why}."""
-
-    hint = (
-        "Put the file back, or send it again: `databuild lot look {asset}` records new files of the landing folder, and "
-        "`databuild lot arrive --replace {asset} {key} URI…` files elsewhere."
-    )
 
 
 class DataTakenAway(DataRemoved):
@@ -320,22 +314,22 @@ def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) ->
             raise DataTakenAway(ref=canonical.ref, uuid=canonical.uuid)
 
 
+def data_gone(spec: DatasetSpec | None, ref: Ref, uuid: str, why: str) -> DataRemoved:
+    """The error for an instance without all of its files, with the command that repairs the ref."""
+    is_arrived = spec is not None and spec.kind is DatasetKind.BOUNDARY
+    return (FilesGone if is_arrived else DataRemoved)(ref=ref, uuid=uuid, why=why, repair=repair_of(spec, ref))
+
+
 def _readable(asset: str, found: Sequence[Canonical], spec: DatasetSpec | None) -> list[Readable]:
     """The instances with their manifests. Raises `NotOurs`, `DataRemoved`, `DamagedData`, and `FilesGone` for a boundary."""
     refs = {canonical.uuid: canonical.ref for canonical in found if canonical.uuid is not None}
-    try:
-        with damage_named(spec, refs):
-            return _with_manifests(asset, found, refs)
-    except DataTakenAway:
-        raise
-    except DataRemoved as gone:
-        if spec is None or spec.kind is not DatasetKind.BOUNDARY:
-            raise
-        key = partition_key_of(gone.facts["ref"])
-        raise FilesGone(**gone.facts, asset=asset, key=shlex.quote(key or "")) from gone
+    with damage_named(spec, refs):
+        return _with_manifests(asset, found, refs, spec)
 
 
-def _with_manifests(asset: str, found: Sequence[Canonical], ref_of: Mapping[str, Ref]) -> list[Readable]:
+def _with_manifests(
+    asset: str, found: Sequence[Canonical], ref_of: Mapping[str, Ref], spec: DatasetSpec | None
+) -> list[Readable]:
     """Raises `NotOurs`, `DataRemoved`."""
     by_warehouse: dict[Warehouse, list[str]] = {}
     for canonical in found:
@@ -352,9 +346,9 @@ def _with_manifests(asset: str, found: Sequence[Canonical], ref_of: Mapping[str,
             manifests = read_manifests(warehouse, asset, uuids)
         except ManifestMissing as error:
             uuid = error.facts["uuid"]
-            raise DataRemoved(ref=ref_of[uuid], uuid=uuid, why=f"there is no {error.facts['path']}") from error
+            raise data_gone(spec, ref_of[uuid], uuid, f"there is no {error.facts['path']}") from error
         for manifest in manifests:
-            _check_files(warehouse, manifest)
+            _check_files(warehouse, manifest, spec)
             readable.append(Readable(manifest.ref, warehouse, manifest))
     return sorted(readable, key=lambda found: found.ref)
 
@@ -372,18 +366,17 @@ def check_data_of(instance: Instance, spec: DatasetSpec | None) -> None:
     _readable(asset_of(instance.ref), [facts], spec)
 
 
-def _check_files(warehouse: Warehouse, manifest: Manifest) -> None:
+def _check_files(warehouse: Warehouse, manifest: Manifest, spec: DatasetSpec | None) -> None:
     """Raises `DataRemoved` before Spark opens an absent file. A url is skipped: fetching its objects checks them."""
-    facts = {"ref": manifest.ref, "uuid": manifest.instance_uuid}
     if manifest.state is ManifestState.REMOVED:
-        raise DataTakenAway(**facts)
+        raise DataTakenAway(ref=manifest.ref, uuid=manifest.instance_uuid)
     if any("://" in path for path in file_paths(warehouse, manifest)):
         return
     if lost := missing_files(warehouse, manifest):
         adopted = manifest.uri_type is UriType.IDENTIFIER
         folder = warehouse.instance_dir(asset_of(manifest.ref), manifest.instance_uuid)
         why = "was changed since it was listed" if adopted else f"cut short, in {folder}"
-        raise DataRemoved(**facts, why=f"{lost[0]} is lost, or {why}")
+        raise data_gone(spec, manifest.ref, manifest.instance_uuid, f"{lost[0]} is lost, or {why}")
 
 
 # Times

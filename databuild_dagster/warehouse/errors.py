@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused
 
-_BUILD_AGAIN = "Taint its ref, so that it is built again: databuild taint REF --reason damaged"
+_REPAIR = "`databuild log check --deep --contents` names its ref, and the command that repairs it."
 
 
 class DiskTrouble(DatabuildError):
@@ -80,7 +80,7 @@ class InvalidCacheSize(Refused):
 class ListedFileLost(DatabuildError):
     """{path} is listed in a manifest, but {why}."""
 
-    hint = _BUILD_AGAIN
+    hint = _REPAIR
 
 
 class InvalidInstanceUuid(Refused):
@@ -98,7 +98,7 @@ class ManifestMissing(NotFound):
 class ManifestDamaged(DatabuildError):
     """The manifest {path} cannot be read: {why}."""
 
-    hint = _BUILD_AGAIN
+    hint = _REPAIR
 
 
 class NewerManifest(DatabuildError):
@@ -110,7 +110,7 @@ class NewerManifest(DatabuildError):
 class EscapingFile(DatabuildError):
     """The manifest {path} lists {uri!r}, which is not in the folder of its instance."""
 
-    hint = _BUILD_AGAIN
+    hint = _REPAIR
 
 
 class ManifestConflict(Conflict):
@@ -128,7 +128,7 @@ class UnknownFormat(DatabuildError):
 class UnreadableFile(DatabuildError):
     """{path} cannot be read: {why}."""
 
-    hint = _BUILD_AGAIN
+    hint = _REPAIR
 
 
 class NotParquet(UnreadableFile):

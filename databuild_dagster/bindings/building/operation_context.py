@@ -16,7 +16,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.data.read_plan import DataRemoved, NotOurs, check_data_of, manifests_in
+from databuild_dagster.data.read_plan import NotOurs, check_data_of, data_gone, manifests_in
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.job import CannotExecute, JobContext, RetryJob, error_text
 from databuild_dagster.model.errors import LeaseLost
@@ -150,12 +150,13 @@ class OperationContext(JobContext):
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)
-        check_data_of(instance, self.engine.queries.dataset(asset_of(ref)))
+        spec = self.engine.queries.dataset(asset_of(ref))
+        check_data_of(instance, spec)
         found = Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
         try:
             (manifest,) = manifests_in(self.warehouse, asset_of(ref), [found])
         except ManifestMissing as error:
-            raise DataRemoved(ref=ref, uuid=instance.uuid, why=f"there is no {error.facts['path']}") from error
+            raise data_gone(spec, ref, instance.uuid, f"there is no {error.facts['path']}") from error
         return manifest
 
     def folder(self) -> AbstractContextManager[str]:

@@ -21,8 +21,9 @@ import msgspec
 from databuild_dagster.bindings.reading.open_store import opened_store
 from databuild_dagster.data.home import existing_home
 from databuild_dagster.data.read_plan import AsOf, Readable, WhyNot, live_of_dataset, moment_of, neighbour, readable_ref
+from databuild_dagster.data.repairs import damage_named
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, parse_ref, partition_key_of
+from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import is_lost
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
@@ -109,7 +110,9 @@ def read(
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
         found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
         manifests = _by_warehouse(place.queries, [found])
-    return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
+        spec = place.queries.dataset(asset_of(found.ref))
+    with damage_named(spec, {found.manifest.instance_uuid: found.ref}):
+        return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
 
 
 @overload
@@ -157,10 +160,12 @@ def table(
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
         found = live_of_dataset(place.queries, dataset, moment)
         manifests = _by_warehouse(place.queries, found)
+        spec = place.queries.dataset(asset_of(found[0].ref))
     column = key_column if partition_key_of(found[0].ref) is not None else None
     if column is not None:
         refuse_taken(column, [manifest for in_warehouse in manifests.values() for manifest in in_warehouse])
-    frame = _frame(manifests, where, format, place.own_session if spark is None else lambda: spark, column)
+    with damage_named(spec, {one.manifest.instance_uuid: one.ref for one in found}):
+        frame = _frame(manifests, where, format, place.own_session if spark is None else lambda: spark, column)
     if view is not None:
         frame.createOrReplaceTempView(view)
     return frame

@@ -381,7 +381,9 @@ def test_data_that_is_gone_is_said_to_be_before_spark_stumbles(site: Site, home:
     manifest = read_manifest(warehouse, "shops", uuid)
 
     os.unlink(file_paths(warehouse, manifest)[0])
-    with pytest.raises(DataRemoved, match=f"shops was built as instance {uuid}, but its data is gone"):
+    with pytest.raises(
+        DataRemoved, match=f"instance {uuid}, but its data is gone: .* `databuild build --rebuild shops`"
+    ):
         read("shops", spark=spark, home=home)
 
     os.unlink(warehouse.manifest_path("shops", uuid))

@@ -82,6 +82,11 @@ def without_its_file(path: Path) -> None:
     (path.parent / json.loads(path.read_text())["files"][0]["uri"]).unlink()
 
 
+def zeroed(path: Path) -> None:
+    file = path.parent / json.loads(path.read_text())["files"][0]["uri"]
+    file.write_bytes(bytes(file.stat().st_size))
+
+
 def with_a_link(path: Path) -> None:
     file = path.parent / json.loads(path.read_text())["files"][0]["uri"]
     file.rename(path.parent.parent / "elsewhere.parquet")
@@ -108,6 +113,7 @@ DAMAGES = {
         (changed(schema_version=2, files="elsewhere"), "newer than 1"),
         (without_its_file, "is lost"),
         (with_a_link, "is lost"),
+        (zeroed, f"^orders@{HOUR} is damaged .*parquet .*`databuild build --rebuild orders@{HOUR}` builds it again"),
         (escaping, "is not in the folder of its instance"),
         (changed(state="removed"), "its data was removed since"),
         (changed(instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"), "it is that of instance 5e0002a1"),
