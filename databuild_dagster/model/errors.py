@@ -60,7 +60,8 @@ class DatabuildError(Exception):
         template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
         shown = {name: _shown(fact) for name, fact in facts.items()}
         self.message = without_secrets(template.format(**shown))
-        self.advice = without_secrets(type(self).hint.format(**shown))
+        # A command to copy has its values in full.
+        self.advice = without_secrets(type(self).hint.format(**facts))
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:

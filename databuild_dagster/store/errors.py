@@ -11,6 +11,10 @@ class StoreUnusable(DatabuildError):
     hint = "Check its permissions and the free space of its disk or server, then try again: nothing was half-recorded."
 
 
+class HeartbeatsUnusable(StoreUnusable):
+    """The heartbeats of running jobs, in {url} beside the build state, cannot be used: {why}."""
+
+
 class StoreSilent(StoreUnusable):
     """The build state in {url} does not answer: {why}."""
 

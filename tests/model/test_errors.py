@@ -1,6 +1,6 @@
 """Messages are made in one place, from the facts of an error."""
 
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 
 
 def test_a_message_quotes_the_beginning_of_a_long_value_and_keeps_the_fact():
@@ -11,3 +11,18 @@ def test_a_message_quotes_the_beginning_of_a_long_value_and_keeps_the_fact():
     assert len(str(refused)) < 1_500
     assert refused.message.endswith("x…', which is not possible: it is too long.")
     assert refused.facts["value"] == typed
+
+
+class Stale(DatabuildError):
+    """{ref} is stale."""
+
+    hint = "`databuild build {ref}` builds it."
+
+
+def test_a_command_to_copy_has_its_values_in_full():
+    ref = "sales@" + "x" * 2_000
+
+    stale = Stale(ref=ref)
+
+    assert stale.advice == f"`databuild build {ref}` builds it."
+    assert len(stale.message) < 1_500

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
-from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.store.errors import HeartbeatsUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS, TRIES, TRY_COLUMNS
 
 _BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
@@ -79,7 +79,7 @@ class Tries(NamedTuple):
 
 
 class Heartbeats:
-    """Last heartbeats by launch, sessions in use, and tries. Raises `StoreUnusable`."""
+    """Last heartbeats by launch, sessions in use, and tries. Raises `HeartbeatsUnusable`, or `StoreUnusable` of a server."""
 
     def __init__(self, place: Database | FileAside) -> None:
         self._place = place
@@ -176,7 +176,7 @@ class FileAside:
         except sqlite3.Error as error:
             # The next use opens the file again, and looks whether it is damaged.
             self._local.opened_as = None
-            raise StoreUnusable(url=self.path, why=str(error)) from error
+            raise HeartbeatsUnusable(url=self.path, why=str(error)) from error
 
     def _connection(self) -> sqlite3.Connection:
         assert self.path is not None

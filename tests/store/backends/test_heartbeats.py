@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.errors import HeartbeatsUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS
 
 
@@ -57,3 +58,12 @@ def test_a_process_that_has_the_damaged_file_open_uses_the_new_one(path):
     running.beat(["running"], 2.0)
 
     assert heartbeats(path).last(["running"]) == {"running": 2.0}
+
+
+def test_a_file_of_heartbeats_that_cannot_be_opened_is_named_for_what_it_is(path: Path):
+    path.mkdir()
+
+    with pytest.raises(
+        HeartbeatsUnusable, match="^The heartbeats of running jobs, in .*heartbeats beside the build state"
+    ):
+        heartbeats(path).beat(["running"], 1.0)
