@@ -265,15 +265,28 @@ def _report(error: Exception, *, as_json: bool) -> int:
     return FAILED
 
 
+#: Dagster's modules that speak to its database. The error of an asset's own database passes through none of them.
+_DAGSTERS_STORAGE = (
+    "dagster._core.storage.event_log",
+    "dagster._core.storage.runs",
+    "dagster._core.storage.schedules",
+    "dagster._core.storage.sql",
+    "dagster_postgres.",
+)
+
+
 def _trouble_with_dagsters_files(error: BaseException | None) -> tuple[str, str] | None:
     """The sentence and the advice. Dagster passes on what its database says, wrapped; ours is `StoreUnusable` long before."""
+    is_dagsters = False
     while error is not None:
-        if isinstance(error, sqlite3.OperationalError):
+        names = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+        is_dagsters = is_dagsters or any(name.startswith(_DAGSTERS_STORAGE) for name in names)
+        if is_dagsters and isinstance(error, sqlite3.OperationalError):
             is_locked = getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
             home = os.environ.get("DAGSTER_HOME", "DAGSTER_HOME")
             advice = _WHEN_LOCKED if is_locked else "Look at the rights there and at the free space."
             return f"Dagster's own files in {home} cannot be used: {error}.", advice
-        if type(error).__module__.startswith("psycopg2") and type(error).__name__ == "OperationalError":
+        if is_dagsters and type(error).__module__.startswith("psycopg") and type(error).__name__ == "OperationalError":
             return f"Dagster's own database cannot be used: {one_line(error).rstrip('.')}.", _WHEN_AWAY
         error = error.__cause__ or error.__context__
     return None

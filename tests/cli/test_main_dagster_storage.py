@@ -2,28 +2,45 @@
 
 import json
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg2
 import pytest
-from sqlalchemy import create_engine, text
+from dagster_postgres.utils import DagsterPostgresException
+from sqlalchemy import Engine, event
 from sqlalchemy.exc import OperationalError
 
+from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.cli.main import _report
 
 from .conftest import Project
 
 
-def test_a_locked_database_of_dagster_is_named_with_what_to_do(project: Project, monkeypatch, capsys) -> None:
+@pytest.fixture
+def _impatient() -> Iterator[None]:
     """Dagster waits five seconds for each write; the error is the same without the wait."""
+
+    def do_not_wait(connection: Any, record: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA busy_timeout = 0")
+
+    event.listen(Engine, "connect", do_not_wait)
+    yield
+    event.remove(Engine, "connect", do_not_wait)
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_locked_database_of_dagster_is_named_with_what_to_do(project: Project, monkeypatch, capsys) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(project.home))
-    runs = project.home / "history" / "runs.db"
-    dagsters = create_engine(f"sqlite:///{runs}", connect_args={"timeout": 0})
-    with closing(sqlite3.connect(runs, isolation_level=None)) as other:
+    with (
+        open_instance(project.home) as instance,
+        closing(sqlite3.connect(project.home / "history" / "runs.db", isolation_level=None)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(OperationalError) as raised, dagsters.begin() as connection:
-            connection.execute(text("DELETE FROM kvs"))
-    dagsters.dispose()
+        with pytest.raises(OperationalError) as raised:
+            instance.run_storage.set_cursor_values({"a": "b"})
 
     code = _report(raised.value, as_json=True)
 
@@ -37,23 +54,31 @@ def test_a_locked_database_of_dagster_is_named_with_what_to_do(project: Project,
     )
 
 
-def test_a_server_of_dagsters_database_that_is_away_is_named_without_its_password(capsys) -> None:
-    with pytest.raises(psycopg2.OperationalError) as raised:
-        psycopg2.connect("postgresql://dagster:of-the-server@127.0.0.1:1/dagster")
+def test_a_server_of_dagsters_database_that_is_away_is_named_without_its_password(
+    tmp_path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr("dagster_postgres.utils.time.sleep", lambda seconds: None)
+    url = "postgresql://dagster:of-the-server@127.0.0.1:1/dagster"
+    (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: '{url}'}}}}")
+    with pytest.raises(DagsterPostgresException) as raised:
+        open_instance(tmp_path)
 
     code = _report(raised.value, as_json=True)
 
     error = json.loads(capsys.readouterr().out)["error"]
     assert (code, error["type"]) == (2, "DagsterStorageUnusable")
-    assert error["message"].startswith("Dagster's own database cannot be used: connection to server at")
+    assert error["message"].startswith("Dagster's own database cannot be used: connection failed: connection to")
     assert error["hint"].startswith("Nothing is lost: check that the server runs")
     assert "of-the-server" not in str(error)
 
 
-def test_an_error_of_dagsters_files_without_a_code_is_named_too(project: Project, monkeypatch, capsys) -> None:
-    """Python's module gives no code to some errors, nor does a wrapper that raises its own."""
-    monkeypatch.setenv("DAGSTER_HOME", str(project.home))
+def test_the_error_of_an_assets_own_database_is_not_named_as_dagsters(capsys) -> None:
+    with pytest.raises(psycopg2.OperationalError) as raised:
+        psycopg2.connect("postgresql://shop:of-the-server@127.0.0.1:1/shop")
 
-    code = _report(sqlite3.OperationalError("could not decode"), as_json=True)
+    code = _report(raised.value, as_json=True)
 
-    assert (code, json.loads(capsys.readouterr().out)["error"]["type"]) == (2, "DagsterStorageUnusable")
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["type"]) == (1, "OperationalError")
+    assert "Dagster" not in str(error)
+    assert "of-the-server" not in str(error)

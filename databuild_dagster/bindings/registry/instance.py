@@ -67,10 +67,18 @@ def open_instance(home: Path) -> DagsterInstance:
     try:
         return DagsterInstance.from_config(str(home))
     except Exception as error:
-        # Trouble with the disk is not that of the settings.
-        if isinstance(error, OSError) or isinstance(error.__cause__, sqlite3.Error):
+        # Trouble with the disk or the server is not that of the settings.
+        if isinstance(error, OSError) or _is_of_a_database(error):
             raise
         raise BadHome(f"{home / 'dagster.yaml'} cannot be used by Dagster: {one_line(error)}; correct it.") from error
+
+
+def _is_of_a_database(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, sqlite3.Error) or type(error).__module__.startswith("psycopg"):
+            return True
+        error = error.__cause__
+    return False
 
 
 def store_url(instance: DagsterInstance) -> str:
