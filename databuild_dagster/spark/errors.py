@@ -39,6 +39,12 @@ class WarehouseOutOfReach(NoSession, Refused):
     )
 
 
+class FilesOutOfReach(Refused):
+    """Files in {place} cannot be read by the Spark of {spark}: {why}."""
+
+    hint = "Let that Spark see them, or build their refs again, into the warehouse of today: `databuild build --rebuild REF`."
+
+
 class AttemptIncomplete(DatabuildError):
     """What Spark wrote into {folder} is not what it reports: {why}."""
 

@@ -9,15 +9,19 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from databuild_dagster.spark.failures import explain_failure
-from databuild_dagster.spark.reach import in_place, without_wildcards
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.errors import FilesOutOfReach
+from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.reach import in_place, places_read, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.spark.session import remote_name
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files_of
+from databuild_dagster.warehouse.object_store import bucket_of
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ def read_instances(
     Raises `NoSchema` for no manifests without a schema, `SchemasDiffer` for columns that cannot be united.
     """
     schema = schema or united_schema(manifests)
-    paths_of = spark_paths(spark, warehouse, manifests)
+    paths_of = spark_paths(spark, warehouse, manifests, schema)
     return load_files(spark, schema, by_format(manifests, paths_of))
 
 
@@ -68,13 +72,19 @@ def filtered(frame: DataFrame, where: Filter) -> DataFrame:
 def load_files(
     spark: SparkSession, schema: StructType, paths: Mapping[str, Sequence[str]], *, base_path: str | None = None
 ) -> DataFrame:
-    """One frame of files by the name of their format; folders below `base_path` are columns."""
+    """One frame of files by the name of their format; folders below `base_path` are columns.
+
+    Each bucket is a relation of its own: Sail reads the first bucket of a list and leaves the others out, without an error.
+    """
     frames = []
     for name, found in paths.items():
         reader = spark.read.format(name).options(**format_named(name).spark_options).schema(schema)
         if base_path is not None:
             reader = reader.option("basePath", base_path)
-        frames.append(reader.load([without_wildcards(path) for path in found]))
+        by_bucket: dict[str, list[str]] = {}
+        for path in found:
+            by_bucket.setdefault(bucket_of(path), []).append(without_wildcards(path))
+        frames += [reader.load(some) for some in by_bucket.values()]
     frame: DataFrame = united(frames) if frames else spark.createDataFrame([], schema)
     return frame
 
@@ -88,10 +98,12 @@ def by_format(manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str
     return found
 
 
-def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest]) -> dict[str, list[str]]:
-    """The listed files of each instance as this session can open them, fetched if need be.
+def spark_paths(
+    spark: SparkSession, warehouse: Warehouse, manifests: Sequence[Manifest], schema: StructType
+) -> dict[str, list[str]]:
+    """The listed files of each instance, which are read by `schema`, as this session can open them, fetched if need be.
 
-    Raises `ListedFileLost`, `StorageTrouble`.
+    Raises `ListedFileLost`, `StorageTrouble`, `FilesOutOfReach`.
     """
     paths_of = {manifest.instance_uuid: file_paths(warehouse, manifest) for manifest in manifests}
     protocols = {uuid: protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
@@ -99,14 +111,59 @@ def spark_paths(spark: SparkSession, warehouse: Warehouse, manifests: Sequence[M
     direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
     if (reach := in_place(spark, warehouse)) is not None:
         _check_there(warehouse, manifests)
-        return {
-            uuid: [reach.url_of(path) if path.startswith(f"{reach.root}/") else path for path in paths]
-            for uuid, paths in paths_of.items()
-        }
+        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in paths_of.items()}
+        _check_seen(spark, manifests, schema, found, f"{reach.url_of(reach.root)}/")
+        return found
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
-    return paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
+    found = paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
+    _check_seen(spark, manifests, schema, found, None)
+    return found
+
+
+def _check_seen(
+    spark: SparkSession,
+    manifests: Sequence[Manifest],
+    schema: StructType,
+    paths_of: Mapping[str, Sequence[str]],
+    probed: str | None,
+) -> None:
+    """Let a remote Spark count the rows of one file of each place but the probed one, once per session.
+
+    The instances of an earlier warehouse and adopted files may be where it sees nothing, and an engine may read a file that
+    it does not see as one without rows. Raises `FilesOutOfReach`.
+    """
+    if (shown := remote_name(spark)) is None:
+        return
+    seen = places_read(spark)
+    rows, paths, new = 0, dict[str, list[str]](), dict[str, str]()
+    for manifest in manifests:
+        for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
+            place = _place_of(path)
+            is_probed = probed is not None and path.startswith(probed)
+            if file.rows and not is_probed and place not in seen and place not in new:
+                new[place] = path
+                rows += file.rows
+                paths.setdefault(manifest.format, []).append(path)
+    if not new:
+        return
+    facts = {"spark": shown, "place": few_of(list(new))}
+    try:
+        found = load_files(spark, schema, paths).count()
+    except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+        if is_lost(error):
+            raise
+        raise FilesOutOfReach(**facts, why=why_not_read(error)) from error
+    if found != rows:
+        raise FilesOutOfReach(**facts, why=f"it finds {found} of the {rows} rows of {few_of(list(new.values()))}")
+    seen.update(new)
+
+
+def _place_of(path: str) -> str:
+    """What a session sees or does not see as a whole: a bucket, or on a disk the folder of a dataset or of adopted files."""
+    folder, inside, _ = path.partition("/instance=")
+    return bucket_of(path) or (folder if inside else path.rpartition("/")[0])
 
 
 def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:

@@ -69,10 +69,11 @@ def file_figures(
     with_files = [manifest for manifest in manifests if manifest.files]
     if not with_files or not types:
         return found
-    paths_of = spark_paths(spark, warehouse, with_files)
+    schema = united_schema(with_files)
+    paths_of = spark_paths(spark, warehouse, with_files, schema)
     reach = in_place(spark, warehouse)
     if reach is None or reach.names_files:
-        frame = load_files(spark, united_schema(with_files), by_format(with_files, paths_of))
+        frame = load_files(spark, schema, by_format(with_files, paths_of))
         rows = {_path_of(row[_FILE]): row for row in _figured(frame, "_metadata.file_path", types).collect()}
     else:
         rows = {row[_FILE]: row for row in _figured(_by_file(spark, with_files, paths_of), _FILE, types).collect()}

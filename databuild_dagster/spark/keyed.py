@@ -56,7 +56,7 @@ def read_keyed(
     columns = columns or united_schema(manifests)
     refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
-    paths_of = spark_paths(spark, warehouse, manifests)
+    paths_of = spark_paths(spark, warehouse, manifests, columns)
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):

@@ -72,13 +72,14 @@ class Reach:
     coalesces: bool = True
 
     def url_of(self, path: str) -> str:
-        """The session's name for a file or folder below the root."""
-        assert path.startswith(f"{self.root}/"), (path, self.root)
-        name = f"{self.spark_root}{path.removeprefix(self.root)}"
-        if not self.decodes_urls:
-            return name
-        protocol, separator, rest = name.rpartition("://")
-        return f"{protocol}{separator}{quote(rest)}"
+        """The session's name for a file or folder below the root, or in another bucket; a local path is returned unchanged."""
+        if (protocol := protocol_of(path)) is None:
+            return path
+        rest = path.partition("://")[2]
+        if protocol == protocol_of(self.root):
+            protocol = protocol_of(self.spark_root)
+        # Azure's containers are before an `@`.
+        return f"{protocol}://{quote(rest, safe='/@') if self.decodes_urls else rest}"
 
 
 def without_wildcards(path: str) -> str:
@@ -119,6 +120,12 @@ def in_place(spark: SparkSession, warehouse: Warehouse) -> Reach | None:
         return reach_of(spark, warehouse.root, shown)
     except WarehouseOutOfReach:
         return None
+
+
+def places_read(spark: SparkSession) -> set[str]:
+    """The places from which a session has read a file, as `frames` keeps them."""
+    with _lock:
+        return _read.setdefault((os.getpid(), id(spark)), (spark, set()))[1]
 
 
 def check_reach(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -162,7 +169,7 @@ def _probe(spark: SparkSession, root: str, shown: str) -> Reach:
             except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
                 if is_lost(error):
                     raise
-                failures.append(_why(error))
+                failures.append(why_not_read(error))
                 continue
             return _judged(spark, storage, folder, root, spark_root, shown)
     finally:
@@ -196,7 +203,7 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
     try:
         found = read()
     except Exception as error:
-        raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=_why(error)) from error
+        raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why_not_read(error)) from error
     if found != _ROWS:
         why = f"Spark finds {found} of {_ROWS} rows in a file that it has just written"
         raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why)
@@ -216,7 +223,7 @@ def _counted(spark: SparkSession) -> bool:
     return bool(counted.get["rows"] == 3)
 
 
-def _why(error: Exception) -> str:
+def why_not_read(error: Exception) -> str:
     """The failure without the page of XML that a store answers with."""
     return explain_failure(error).partition(": <?xml")[0].rstrip(".")
 
@@ -266,4 +273,6 @@ def _within(do: Callable[[], T], seconds: float) -> T | None:
 
 
 _found: dict[tuple[int, int, str], tuple[Any, Reach | WarehouseOutOfReach]] = {}
+#: With the session, too.
+_read: dict[tuple[int, int], tuple[Any, set[str]]] = {}
 _lock = Lock()

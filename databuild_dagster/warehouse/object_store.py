@@ -327,7 +327,7 @@ class ObjectStore:
         if error is not None and "NoSuchKey" in _codes(error):
             return True
         try:
-            return bool(self._file_system.exists(_bucket(path)))
+            return bool(self._file_system.exists(bucket_of(path)))
         except Exception:
             # A user without the right to list a bucket may still read its objects.
             return True
@@ -349,7 +349,7 @@ def _explained(error: Exception, path: str, done: str) -> Exception:
     if isinstance(error, PermissionError) or codes & _NO_PERMISSION_CODES or names & _NO_PERMISSION:
         return AccessDenied(**facts, why=_first_line(error))
     if isinstance(error, FileNotFoundError) or codes & _NO_BUCKET_CODES:
-        return BucketMissing(**facts, bucket=_bucket(path), holder=kind.holder)
+        return BucketMissing(**facts, bucket=bucket_of(path), holder=kind.holder)
     if codes & _BUSY_CODES or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
         return StorageUnreachable(**facts, why=_first_line(error))
     return StorageTrouble(**facts, why=_first_line(error))
@@ -418,12 +418,13 @@ def _kind(path: str) -> _Kind:
 
 def _url_of(name: str, folder: str) -> str:
     """The url of an object that a listing of `folder` names `bucket/key`; the bucket's url may have an account."""
-    return f"{_bucket(folder)}/{name.partition('/')[2]}"
+    return f"{bucket_of(folder)}/{name.partition('/')[2]}"
 
 
-def _bucket(path: str) -> str:
-    protocol, _, rest = path.partition("://")
-    return f"{protocol}://{rest.partition('/')[0]}"
+def bucket_of(path: str) -> str:
+    """`s3://bucket` of a url; empty for a local path."""
+    protocol, separator, rest = path.partition("://")
+    return f"{protocol}{separator}{rest.partition('/')[0]}" if separator else ""
 
 
 def _codes(error: BaseException) -> frozenset[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import S3A_SETTING, read_instances, read_pandas, reads_s3a, s3a_uri, spark_paths
+from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
 from databuild_dagster.warehouse.layout import Warehouse
@@ -129,7 +130,7 @@ def test_with_hadoops_way_to_s3_nothing_is_fetched(spark, s3, warehouse, write):
     s3.requests.clear()
 
     try:
-        ((path,),) = spark_paths(spark, warehouse, [manifest]).values()
+        ((path,),) = spark_paths(spark, warehouse, [manifest], united_schema([manifest])).values()
     finally:
         spark.conf.unset(S3A_SETTING)
 

@@ -69,3 +69,25 @@ def test_a_local_spark_reaches_a_folder(spark, tmp_path):
 
     assert reach == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
     assert os.listdir(root) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("s3://bucket/warehouse/a%41/part-0.parquet", "s3a://bucket/warehouse/a%2541/part-0.parquet"),
+        ("s3://earlier/warehouse/part-0.parquet", "s3a://earlier/warehouse/part-0.parquet"),
+        ("abfss://box@us.dfs.core.windows.net/part-0.parquet", "abfss://box@us.dfs.core.windows.net/part-0.parquet"),
+        ("/data/a%41/part-0.parquet", "/data/a%41/part-0.parquet"),
+    ],
+)
+def test_a_file_of_an_earlier_root_is_named_as_those_of_the_root(path, name):
+    reach = Reach(
+        "s3://bucket/warehouse",
+        "s3a://bucket/warehouse",
+        decodes_urls=True,
+        leaves_mark=False,
+        names_files=False,
+        counts_rows=False,
+    )
+
+    assert reach.url_of(path) == name
