@@ -91,6 +91,19 @@ def test_a_batch_is_read_from_and_split_into_the_bucket(deploy: Any, s3: S3Serve
     assert len(manifests) == len(DAYS)
 
 
+def test_days_on_a_disk_are_inputs_of_a_total_in_a_bucket(
+    deploy: Any, s3: S3Server, bucket: str, warehouse: str
+) -> None:
+    """Decision 0039: the warehouse of the definitions is that of later builds."""
+    deploy(numbers, total).build(*(f"numbers@{day}" for day in DAYS))
+
+    site = deploy(numbers, total, warehouse=warehouse)
+    site.build("total")
+
+    assert site.rows("total") == [{"n": sum(sum(range(day)) for day in (1, 2, 3)), "numbers": 1 + 2 + 3}]
+    assert [key for key in s3.keys(bucket) if "/numbers/" in key] == []
+
+
 def test_a_missing_bucket_is_named_in_one_sentence_and_fails_no_ref(
     deploy: Any,
     s3: S3Server,
