@@ -1,6 +1,8 @@
 """After the troubles: what was lost, what was built twice, what is wrong, and what is left."""
 
+import inspect
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,10 +16,30 @@ from bench.soak.processes import SPARK
 from bench.soak.project import ASSETS, N_ROWS, expected
 from bench.soak.service import END_SECONDS, MAX_SECONDS, Soak
 from databuild_dagster.model import events as e
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.spark.errors import AttemptIncomplete, ServerFailed, SparkUnreachable
+from databuild_dagster.store.errors import HeartbeatsUnusable, StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.store.queries.wants import WantFilter
+
+#: The package's errors of what a soak kills and freezes.
+_ERRORS_OF_TROUBLES = (
+    AttemptIncomplete,
+    HeartbeatsUnusable,
+    ServerFailed,
+    SparkUnreachable,
+    StoreBusy,
+    StoreSilent,
+    StoreUnusable,
+)
+#: What `explain_failure` says of a Spark that was killed or frozen.
+_SENTENCES_OF_TROUBLES = (
+    "The Spark server was lost during the job: the next attempt gets another session.",
+    "A Spark executor or worker was lost during the job.",
+    "The Spark job was interrupted.",
+)
 
 
 @dataclass
@@ -275,8 +297,14 @@ class Judgment:
 
 
 def _of_a_trouble(error: str) -> bool:
-    words = ("lost", "Spark", "server", "gone", "UNAVAILABLE", "Connection", "heartbeat", "build state")
-    return any(word in error for word in words)
+    """Whether the error is exactly one that a killed or frozen process causes."""
+    return error in _SENTENCES_OF_TROUBLES or any(_is_an(kind, error) for kind in _ERRORS_OF_TROUBLES)
+
+
+def _is_an(kind: type[DatabuildError], error: str) -> bool:
+    """Whether the text is the message of this kind of error, with any facts."""
+    message = re.escape(" ".join(inspect.cleandoc(kind.__doc__ or "").split()))
+    return re.match(re.sub(r"\\\{\w+(!r)?\\\}", ".*", message), error, re.DOTALL) is not None
 
 
 def _values_in(manifest: str | None) -> list[int]:
