@@ -20,6 +20,7 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset, databuild_multi_asset
 from databuild_dagster.cli.main import cli
+from databuild_dagster.spark.server import stop_server
 from tests.support.command import Done, dagster, databuild, share_spark_server
 
 ROOT = Path(__file__).parent.parent
@@ -144,20 +145,24 @@ def lines(page: Path) -> list[str]:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return Project(tmp_path)
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project whose own Spark server, if a page starts one, ends with the test."""
+    from databuild_dagster.bindings.reading.spark_resource import close_sessions
+
+    yield Project(tmp_path)
+    close_sessions()
+    for home in (tmp_path / "home", tmp_path / ".dagster_home"):
+        if not (home / "spark").is_symlink():
+            stop_server(home)
 
 
 @pytest.fixture
-def spark_project(project: Project, spark_home: str) -> Iterator[Project]:
+def spark_project(project: Project, spark_home: str) -> Project:
     """A project in whose own home the Spark server is that of the test run."""
-    from databuild_dagster.bindings.reading.spark_resource import close_sessions
-
     home = project.folder / ".dagster_home"
     home.mkdir()
     share_spark_server(home, spark_home)
-    yield project
-    close_sessions()
+    return project
 
 
 @pytest.mark.long
@@ -339,14 +344,14 @@ def test_the_table_of_the_context_names_members_that_exist() -> None:
 @pytest.mark.parametrize(
     ("name", "n_lines"), [("trust", 6), ("pause", 9), ("deadlines", 3), ("clean-up", 9), ("operations", 5)]
 )
-def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, project: Project) -> None:
+def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, spark_project: Project) -> None:
     page = HOW_TO / f"{name}.md"
-    project.define(blocks(page, "python")[0])
+    spark_project.define(blocks(page, "python")[0])
     commands = lines(page)
     assert len(commands) == n_lines
 
     for line in commands:
-        project.run(line)
+        spark_project.run(line)
 
 
 @pytest.mark.long
