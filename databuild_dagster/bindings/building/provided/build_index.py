@@ -105,7 +105,9 @@ class _Job:
             context.mark_job_complete(detail={"files": 0, "skipped": gone.message})
             return
         if manifest.uri_type is UriType.IDENTIFIER:
-            context.mark_job_complete(detail={"files": 0, "skipped": "its files are not databuild's and may change"})
+            context.mark_job_complete(
+                detail={"files": 0, "skipped": "its files were adopted, or are in another warehouse"}
+            )
         elif not manifest.files:
             context.mark_job_complete(detail={"files": 0, "skipped": "it has no files"})
         else:

@@ -63,7 +63,7 @@ class Compact(DistributedOperation[CompactArg]):
             return
         n_files = len(manifest.files)
         if manifest.uri_type is UriType.IDENTIFIER:
-            skipped = "its files are not databuild's"
+            skipped = "its files were adopted, or are in another warehouse"
             job.mark_job_complete(detail={"skipped": skipped, "files_before": n_files, "files_after": n_files})
         elif files_after(manifest, arg.target_bytes) >= n_files:
             job.mark_job_complete(detail={"files_before": n_files, "files_after": n_files})
