@@ -29,6 +29,26 @@ ENVIRONMENT = {
 }
 
 
+#: More than a test needs to kill a process and to build once more.
+MAX_HELD_SECONDS = 300.0
+
+
+@dataclass
+class Hold:
+    """The next request of a method to a part of a path, held back until the test answers it."""
+
+    method: str
+    path: str
+    reached: threading.Event = field(default_factory=threading.Event)
+    released: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+
+    def answer(self) -> None:
+        """Let the request take effect, whether its client is still there or not."""
+        self.released.set()
+        assert self.done.wait(MAX_HELD_SECONDS)
+
+
 @dataclass
 class S3Server:
     """The server's address, what it was asked, and how it is to misbehave."""
@@ -42,6 +62,12 @@ class S3Server:
     ignores_conditions: bool = False
     #: What it answers instead, request by request: status, S3's code, and a part of the method and path it is about.
     refusals: list[tuple[int, str, str]] = field(default_factory=list)
+    #: Requests that it holds back, each once.
+    holds: list[Hold] = field(default_factory=list)
+
+    def hold(self, method: str, path: str) -> Hold:
+        self.holds.append(Hold(method, path))
+        return self.holds[-1]
 
     def client(self) -> Any:
         import boto3
@@ -71,6 +97,22 @@ class S3Server:
             self.requests.append(request)
             if self.ignores_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
+            for hold in self.holds:
+                if hold.method == request[0] and hold.path in request[1]:
+                    self.holds.remove(hold)
+                    return held(hold, environ, start_response)
+            return answered(environ, start_response)
+
+        def held(hold: Hold, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            hold.reached.set()
+            hold.released.wait(MAX_HELD_SECONDS)
+            try:
+                return answered(environ, start_response)
+            finally:
+                hold.done.set()
+
+        def answered(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
             for refusal in self.refusals:
                 status, code, about = refusal
                 if about in " ".join(request):
@@ -140,6 +182,7 @@ def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     running_s3.requests.clear()
     running_s3.sent.clear()
     running_s3.refusals.clear()
+    running_s3.holds.clear()
     running_s3.ignores_conditions = False
     yield running_s3
     forget_connections()

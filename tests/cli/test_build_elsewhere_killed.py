@@ -1,0 +1,140 @@
+"""kill -9 of a builder, or of its Spark, while Spark writes into a bucket itself: its files are never read, and are removed.
+
+The bucket holds one request back, so that the process dies exactly there; the request is answered afterwards."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from tests.support.object_store import ENVIRONMENT, MAX_HELD_SECONDS, Hold, S3Server
+from tests.support.spark_elsewhere import Elsewhere, start_sail
+
+from .conftest import Project
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+DEFINITIONS = """
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
+
+
+@databuild_asset(code_version="1")
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(3)
+
+
+defs = build_definitions([numbers], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
+"""
+
+
+@pytest.fixture(autouse=True)
+def closed_sessions() -> Iterator[None]:
+    yield
+    close_sessions()
+
+
+Sails = Callable[[], Elsewhere]
+
+
+@pytest.fixture
+def sails(running_sail: Elsewhere, running_s3: S3Server, tmp_path: Path) -> Iterator[Sails]:
+    """Starts servers of a test's own. `running_sail` skips the test where mounts are refused."""
+    started: list[Elsewhere] = []
+
+    def start() -> Elsewhere:
+        started.append(start_sail(running_s3, [tmp_path], tmp_path.parent / f"{tmp_path.name}-{len(started)}.log"))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.process.kill()
+        server.process.wait()
+
+
+def killed_at(project: Project, s3: S3Server, path: str) -> Hold:
+    """A builder of `numbers` is killed while the bucket holds its request back; not answered yet."""
+    hold = s3.hold("PUT", path)
+    environment = {name: os.environ[name] for name in (*ENVIRONMENT, "AWS_ENDPOINT_URL", "DATABUILD_CACHE_DIR")}
+    builder = project.start("build", "numbers", **environment)
+    assert hold.reached.wait(300), builder.poll()
+    builder.kill()
+    builder.wait()
+    return hold
+
+
+def attempts(s3: S3Server, bucket: str) -> set[str]:
+    return {key.split("/")[3] for key in s3.keys(bucket) if "/data/attempt=" in key}
+
+
+@pytest.mark.parametrize(
+    ("path", "is_stored"),
+    [
+        pytest.param("/numbers/data/attempt=", True, id="late write"),
+        pytest.param("/numbers/data/instance=", False, id="before the manifest", marks=pytest.mark.extended),
+        pytest.param("/numbers/data/instance=", True, id="after the manifest", marks=pytest.mark.extended),
+    ],
+)
+def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
+    project: Project, running_sail: Elsewhere, s3: S3Server, bucket: str, path: str, is_stored: bool
+) -> None:
+    project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+    hold = killed_at(project, s3, path)
+    if "attempt=" not in path:
+        if not is_stored:
+            s3.refusals.append((500, "InternalError", path))
+        hold.answer()
+
+    project.build("numbers")
+
+    if "attempt=" in path:
+        hold.answer()
+        assert len(attempts(s3, bucket)) == 2, "Spark wrote after its launch was lost and another one had published"
+        (left,) = project.ask("gc", "--leftovers")["leftovers"]
+        assert "an attempt of job run" in left["why"]
+        assert not left["orphan"]
+    states = [run.state for run in project.queries.job_runs()]
+    is_adopted = "instance=" in path and is_stored
+    assert sorted(states) == (["Succeeded"] if is_adopted else ["Lost", "Succeeded"])
+    assert len(project.ask("read", "numbers")) == 3
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
+    project.ask("gc", "--leftovers", "--yes")
+    (attempt,) = attempts(s3, bucket)
+    (file, *_) = project.ask("show", "numbers")["canonical"]["files"]
+    assert f"/{attempt}/" in file
+    assert len(project.ask("read", "numbers")) == 3
+
+
+@pytest.mark.extended
+def test_a_spark_that_is_killed_in_a_job_leaves_nothing_that_is_read(
+    project: Project, s3: S3Server, bucket: str, sails: Sails
+) -> None:
+    first = sails()
+    warehouse = f"s3://{bucket}/warehouse"
+    project.define(DEFINITIONS.format(url=first.url, warehouse=warehouse))
+    hold = s3.hold("PUT", "/numbers/data/attempt=")
+
+    def kill() -> None:
+        hold.reached.wait(MAX_HELD_SECONDS)
+        first.process.kill()
+
+    killer = Thread(target=kill)
+    killer.start()
+    failed = project.call("build", "numbers")
+    killer.join()
+    hold.answer()
+    assert failed.code == 1, failed
+    (late,) = attempts(s3, bucket)
+
+    project.define(DEFINITIONS.format(url=sails().url, warehouse=warehouse))
+    project.ask("retry", "numbers")
+    project.build("numbers")
+
+    (file, *_) = project.ask("show", "numbers")["canonical"]["files"]
+    assert f"/{late}/" not in file
+    assert len(project.ask("read", "numbers")) == 3
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}, "its launch may be writing yet"
