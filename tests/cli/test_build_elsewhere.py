@@ -75,3 +75,43 @@ def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(project: Proje
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("log", "check", "--deep", "--contents")["ok"]
     assert not [key for key in s3.keys(bucket) if "/.probe" in key]
+
+
+FAILING = """
+from pathlib import Path
+
+import dagster as dg
+import pyspark.sql.functions as F
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+
+
+@databuild_asset(partitions_def=daily)
+def shaped(spark: SparkSession) -> DataFrame:
+    changed = (Path(__file__).parent / "changed").exists()
+    return spark.range(3).toDF("n") if changed else spark.range(3)
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def stray(spark: SparkSession) -> DataFrame:
+    return spark.range(2).select("id", F.lit("2024-01-31").alias("partition_key"))
+
+
+defs = build_definitions([shaped, stray], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
+"""
+
+
+def test_a_call_that_fails_removes_what_spark_wrote_for_it(project: Project, running_sail, s3, bucket) -> None:
+    project.define(FAILING.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+    project.build("shaped@2024-01-29")
+    before = s3.keys(bucket)
+    (project.folder / "changed").touch()
+
+    failed = [project.call("build", ref) for ref in ("shaped@2024-01-30", "stray@2024-01-30")]
+
+    assert "it has no column 'id'" in failed[0].out
+    assert "2024-01-31" in failed[1].out, "its rows are of a key that was not asked for"
+    assert s3.keys(bucket) == before

@@ -1015,6 +1015,14 @@ GUARDS = (
         (ORPHAN_FILES,),
     ),
     Guard(
+        "a failed call leaves what Spark wrote into the bucket",
+        "10.8",
+        "bindings/building/builds.py",
+        "                self.leftovers.drop(call.staged.values())\n",
+        "",
+        ("tests/cli/test_build_elsewhere.py::test_a_call_that_fails_removes_what_spark_wrote_for_it",),
+    ),
+    Guard(
         "a removal takes a file away that another instance lists",
         "10.8",
         "warehouse/removing.py",
