@@ -119,6 +119,13 @@ RULES: Final = (
         _compiled(r"""\b(bearer|basic)\s{1,9}(?=[^\s"']{0,200}[0-9=_])[\w.~+/=-]{8,}"""),
         rf"\1 {HIDDEN}",
     ),
+    # S3 answers to an expired token with the token.
+    Rule(
+        "element of XML",
+        ("token", "secret", "accesskey", "credential"),
+        _compiled(r"(<[\w:.-]{0,60}(?:token|secret|accesskey|credential)[\w.-]{0,60}>)[^<>]{1,8000}"),
+        rf"\1{HIDDEN}",
+    ),
     Rule(
         "key that its first letters name",
         ("akia", "asia", "gh", "xox", "eyj"),

@@ -45,6 +45,18 @@ class FilesOutOfReach(Refused):
     hint = "Let that Spark see them, or build their refs again, into the warehouse of today: `databuild build --rebuild REF`."
 
 
+class StoreRefusesSpark(WarehouseOutOfReach):
+    """The warehouse {root} cannot be {done} by the Spark of {spark}: {why}."""
+
+    hint = "{advice}"
+
+
+class SparkRefuses(NoSession):
+    """The Spark of {spark} runs no job: {why}."""
+
+    hint = "Check that it runs, its token, and that its version fits the PySpark here, which is {version}."
+
+
 class AttemptIncomplete(DatabuildError):
     """What Spark wrote into {folder} is not what it reports: {why}."""
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
@@ -13,12 +14,15 @@ from databuild_dagster.spark.errors import (
     AttemptIncomplete,
     JavaMissing,
     ServerFailed,
+    SparkRefuses,
     SparkUnreachable,
     StrangeFolder,
     TooManyServers,
+    WarehouseOutOfReach,
 )
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
 
 MAX_SENTENCE_LENGTH = 400
 
@@ -26,9 +30,11 @@ MAX_SENTENCE_LENGTH = 400
 _OF_THE_MACHINE = (
     JavaMissing,
     ServerFailed,
+    SparkRefuses,
     SparkUnreachable,
     StrangeFolder,
     TooManyServers,
+    WarehouseOutOfReach,
     DiskTrouble,
     StorageTrouble,
     StoreUnusable,
@@ -71,6 +77,41 @@ _INTERRUPTED = (
     "was cancelled",
 )
 _DISK_FULL = ("No space left on device", "Disk quota exceeded")
+#: What an error of Spark says about the object store, and what to do. Spark's credentials are not those of this process.
+_OF_A_STORE = {
+    StoreFault.EXPIRED: (
+        "the credentials of that Spark have expired",
+        "Give it new ones, or such as renew themselves: they are others than those of this process.",
+    ),
+    StoreFault.FULL: (
+        "the object store is full",
+        "Free some space there, such as by `databuild gc`, or raise the quota, then build again.",
+    ),
+    StoreFault.NO_BUCKET: (
+        "there is no such bucket",
+        "Create it, or set the endpoint of its store in the configuration of that Spark.",
+    ),
+    StoreFault.REFUSED: (
+        "the object store refuses it to the credentials of that Spark",
+        "Give it credentials that may put, get, list and delete there: they are others than those of this process.",
+    ),
+    StoreFault.BUSY: (
+        "the object store did not answer that Spark as it should",
+        "Check the store, and its endpoint in the configuration of that Spark.",
+    ),
+}
+#: The code of the store and the status of HTTP, as the clients of Spark's engines quote them.
+_STORE_CODE = re.compile(
+    r"<Code>(\w+)</Code>|error occurred \((\w+)\) when|Error Code: (\w+)|Status Code: (\d{3})|status code: (\d{3})"
+)
+#: Phrases of engines in the place of a code.
+_STORE_PHRASES = {
+    "credential provider was not enabled": "AccessDenied",
+    "NoAuthWithAWSException": "AccessDenied",
+    "HTTP error: error sending request": "ServiceUnavailable",
+}
+#: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
+_STORE_PLACE = re.compile(r"Error performing \w+ (https?://[^\s?]+)|\b((?:s3a?|gs|abfss?|wasbs?)://[^\s,;:'\"]+)")
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
 #: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
 _ON_AN_EXECUTOR = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor (?!driver\b)(?P<executor>\w+)\)")
@@ -78,10 +119,37 @@ _ON_AN_EXECUTOR = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor (?!driver\b)
 _MEMORY_EXIT = re.compile(r"(?:exited with code |exit code |exit status:? )(?:52|137)\b", re.IGNORECASE)
 
 
+class StoreTrouble(NamedTuple):
+    """What an object store refused a Spark."""
+
+    fault: StoreFault
+    why: str
+    advice: str
+    #: The object or the folder, if the error names one.
+    place: str | None
+
+
+def store_trouble(exception: BaseException) -> StoreTrouble | None:
+    """The trouble with an object store that an error of Spark tells of, if it tells of one."""
+    if not _from_spark(exception):
+        return None
+    text = _all_text(exception)
+    if "Traceback (most recent call last)" in text:
+        return None  # A Python function in Spark has clients of its own.
+    codes = [code for found in _STORE_CODE.findall(text) for code in found if code]
+    codes += [code for phrase, code in _STORE_PHRASES.items() if phrase in text]
+    if (fault := fault_of(codes)) is None:
+        return None
+    place = _STORE_PLACE.search(text)
+    return StoreTrouble(fault, *_OF_A_STORE[fault], place=(place[1] or place[2]).rstrip(".") if place else None)
+
+
 def is_transient(exception: BaseException) -> bool:
     """Whether a retry may succeed: the server or an executor was lost, the job was interrupted, or the machine lacks
     something."""
     if is_of_the_machine(exception) or isinstance(exception, AttemptIncomplete):
+        return True
+    if store_trouble(exception) is not None:
         return True
     text = _all_text(exception)
     if _from_spark(exception) and _executor_out_of_memory(text):
@@ -92,8 +160,12 @@ def is_transient(exception: BaseException) -> bool:
 
 
 def is_of_the_machine(exception: BaseException) -> bool:
-    """Whether the machine lacks something, so that every build there fails alike."""
-    return isinstance(exception, _OF_THE_MACHINE)
+    """Whether the machine or a store lacks something, so that every build there fails alike."""
+    if isinstance(exception, _OF_THE_MACHINE):
+        return True
+    trouble = store_trouble(exception)
+    # A bucket that is not there may be one that a function names.
+    return trouble is not None and trouble.fault is not StoreFault.NO_BUCKET
 
 
 def is_lost(exception: BaseException) -> bool:
@@ -115,6 +187,8 @@ def _sentence(exception: BaseException) -> str:
     text = _all_text(exception)
     if known := _known_condition(exception):
         return f"{known}{_where(exception)}"
+    if trouble := store_trouble(exception):
+        return f"Spark could not use {trouble.place or 'the object store'}: {trouble.why}. {trouble.advice}"
     if _names(text, _DISK_FULL):
         return "The disk is full where Spark writes: free some space, then build again."
     if place := _executor_out_of_memory(text):

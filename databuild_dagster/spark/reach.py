@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
-from databuild_dagster.spark.errors import WarehouseOutOfReach
-from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.errors import SparkRefuses, StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.failures import explain_failure, is_lost, store_trouble
 from databuild_dagster.spark.session import remote_name
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
@@ -87,18 +87,18 @@ def without_wildcards(path: str) -> str:
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
 
 
-def reach_of(spark: SparkSession, root: str, shown: str, *, seconds: float | None = None) -> Reach | None:
+def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float = MAX_PROBE_SECONDS) -> Reach | None:
     """How this session reaches a root, a folder or a url; found once per session. `shown` names the Spark in messages.
 
-    None if the session has run no job within `seconds`, as a cluster without workers. Raises `WarehouseOutOfReach`, or what
-    opening the root raises.
+    None if the session has run no job within `start_seconds`, as a cluster without workers. Raises `WarehouseOutOfReach`,
+    what opening the root raises, and errors of Spark.
     """
     key = (os.getpid(), id(spark), root)
     with _lock:
         if key not in _found:
             found: Reach | WarehouseOutOfReach | None
             try:
-                found = _bounded_probe(spark, root, shown, MAX_PROBE_SECONDS if seconds is None else seconds)
+                found = _bounded_probe(spark, root, shown, start_seconds)
             except WarehouseOutOfReach as error:
                 found = error
             if found is None:
@@ -128,28 +128,46 @@ def places_read(spark: SparkSession) -> set[str]:
         return _read.setdefault((os.getpid(), id(spark)), (spark, set()))[1]
 
 
-def check_reach(spark: SparkSession, warehouse: Warehouse) -> None:
-    """Check that a session and this process meet, if it is a remote one. Raises `WarehouseOutOfReach`, `DiskTrouble`."""
+def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_PROBE_SECONDS) -> None:
+    """Check that a session and this process meet, if it is a remote one. A refusal is not kept: the next check asks again.
+
+    Raises `WarehouseOutOfReach`, `SparkRefuses`, `DiskTrouble`, `StorageTrouble`.
+    """
     shown = remote_name(spark)
-    if shown is None or in_place(spark, warehouse) is not None:
+    if shown is None:
         return
     place = warehouse.storage.staging_parent(warehouse.root)
-    try:
-        if reach_of(spark, place, shown) is None:
-            _log.warning("databuild: the Spark of %s runs no job yet, so nothing checks that it sees %s", shown, place)
-    except WarehouseOutOfReach as error:
-        if protocol_of(warehouse.root) is not None:
-            # Why it does not reach the bucket, which is where it should.
-            reach_of(spark, warehouse.root, shown)
-        raise WarehouseOutOfReach(**{**error.facts, "root": warehouse.root}) from error
+    roots = [warehouse.root, place] if protocol_of(warehouse.root) is not None else [place]
+    refusals = []
+    for root in roots:
+        try:
+            if reach_of(spark, root, shown, start_seconds=start_seconds) is None:
+                _log.warning(
+                    "databuild: the Spark of %s runs no job yet, so nothing checks that it sees %s", shown, root
+                )
+            return
+        except WarehouseOutOfReach as error:
+            refusals.append(error)
+        except DatabuildError:
+            raise
+        except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+            import pyspark
+
+            raise SparkRefuses(spark=shown, why=why_not_read(error), version=pyspark.__version__) from error
+    with _lock:
+        for root in roots:
+            _found.pop((os.getpid(), id(spark), root), None)
+    # Of a bucket and a folder the bucket counts: it is where Spark should write.
+    first = refusals[0]
+    raise type(first)(**{**first.facts, "root": warehouse.root}) from first
 
 
-def _bounded_probe(spark: SparkSession, root: str, shown: str, seconds: float) -> Reach | None:
+def _bounded_probe(spark: SparkSession, root: str, shown: str, start_seconds: float) -> Reach | None:
     began = time.monotonic()
-    if _within(lambda: spark.range(1).collect(), seconds) is None:
+    if _within(lambda: spark.range(1).collect(), start_seconds) is None:
         return None
-    # On a busy machine everything takes longer.
-    seconds = max(seconds, SLOWER * (time.monotonic() - began))
+    # On a busy machine everything takes longer; a first job of more seconds has waited for its workers.
+    seconds = max(MAX_PROBE_SECONDS, SLOWER * min(time.monotonic() - began, MAX_PROBE_SECONDS))
     reach = _within(lambda: _probe(spark, root, shown), seconds)
     if reach is None:
         why = f"a file of one row is not back after {seconds:.0f} s"
@@ -169,6 +187,9 @@ def _probe(spark: SparkSession, root: str, shown: str) -> Reach:
             except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
                 if is_lost(error):
                     raise
+                if (trouble := store_trouble(error)) is not None:
+                    facts = {"why": trouble.why, "advice": trouble.advice}
+                    raise StoreRefusesSpark(spark=shown, done="written", root=root, **facts) from error
                 failures.append(why_not_read(error))
                 continue
             return _judged(spark, storage, folder, root, spark_root, shown)

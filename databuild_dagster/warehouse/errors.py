@@ -47,6 +47,18 @@ class AccessDenied(StorageTrouble):
     hint = "Set credentials in the environment ({credentials}) that may read, write and list there."
 
 
+class CredentialsExpired(AccessDenied):
+    """{path} could not be {done}, because the credentials of this process for the object store have expired."""
+
+    hint = "Renew them in the environment of each process that builds or reads; those of Spark are others."
+
+
+class StoreFull(StorageTrouble):
+    """{path} could not be {done}, because the object store is full."""
+
+    hint = "Free some space there, such as by `databuild gc`, or raise the quota, then build again."
+
+
 class StorageUnreachable(StorageTrouble):
     """{path} could not be {done}, because the object store did not answer as it should: {why}."""
 

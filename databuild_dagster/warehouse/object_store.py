@@ -19,6 +19,7 @@ from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
     AccessDenied,
     BucketMissing,
+    CredentialsExpired,
     DiskFull,
     DiskTrouble,
     InvalidWarehouse,
@@ -26,7 +27,9 @@ from databuild_dagster.warehouse.errors import (
     StorageLibraryMissing,
     StorageTrouble,
     StorageUnreachable,
+    StoreFull,
 )
+from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
 from databuild_dagster.warehouse.threads import R, T, in_threads
 
 #: S3 asks for a retry when two conditional writes of one object overlap.
@@ -79,16 +82,8 @@ _NO_ANSWER = frozenset(
     {"HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientConnectionError", "TimeoutError"}
     | {"ServiceRequestError", "ServiceResponseError"}
 )
-_NO_PERMISSION_CODES = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "401", "403"}
-)
-_NO_BUCKET_CODES = frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"})
 _EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 _OVERLAP_CODES = frozenset({"ConditionalRequestConflict"})
-_BUSY_CODES = frozenset(
-    {"SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503"}
-    | {"ServerBusy", "OperationTimedOut", "429", "502", "504"}
-)
 #: How gcsfs begins an error without a code; the reason is in the second line.
 _FORBIDDEN = "Forbidden: "
 
@@ -338,7 +333,7 @@ def _explained(error: Exception, path: str, done: str) -> Exception:
     kind = _kind(path)
     facts = {"path": path, "done": done, "credentials": kind.credentials, "address": kind.address}
     names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
-    codes = _codes(error)
+    fault = fault_of(_codes(error))
     if isinstance(error, OSError) and error.errno in disk.FULL:
         return DiskFull(path=local_copies.cache_dir(), done="written")
     if isinstance(error, OSError) and os.path.isabs(str(error.filename)):
@@ -346,11 +341,15 @@ def _explained(error: Exception, path: str, done: str) -> Exception:
         return DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
     if names & _NO_CREDENTIALS:
         return AccessDenied(**facts, why="the environment has no complete credentials")
-    if isinstance(error, PermissionError) or codes & _NO_PERMISSION_CODES or names & _NO_PERMISSION:
+    if fault is StoreFault.EXPIRED:
+        return CredentialsExpired(**facts)
+    if fault is StoreFault.FULL:
+        return StoreFull(**facts)
+    if isinstance(error, PermissionError) or fault is StoreFault.REFUSED or names & _NO_PERMISSION:
         return AccessDenied(**facts, why=_first_line(error))
-    if isinstance(error, FileNotFoundError) or codes & _NO_BUCKET_CODES:
+    if isinstance(error, FileNotFoundError) or fault is StoreFault.NO_BUCKET:
         return BucketMissing(**facts, bucket=bucket_of(path), holder=kind.holder)
-    if codes & _BUSY_CODES or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
+    if fault is StoreFault.BUSY or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
         return StorageUnreachable(**facts, why=_first_line(error))
     return StorageTrouble(**facts, why=_first_line(error))
 

@@ -50,6 +50,7 @@ FORMS = {
     "a signed url": ("https://a.example/c?sv=1&sig=MaRk", "https://a.example/c?sv=1&sig=***"),
     "a webhook": ("POST https://hooks.slack.com/services/T0/MaRk: 404", "POST https://hooks.slack.com/*** 404"),
     "a webhook by its path": ("https://discord.com/api/webhooks/1/MaRk", "https://discord.com/api/webhooks/***"),
+    "an element of XML": ("<Error><Token-0>MaRk</Token-0></Error>", "<Error><Token-0>***</Token-0></Error>"),
     "an access key id": ("AKIA0123456789ABCDEF", "***"),
     "a token of GitHub": ("used ghp_0123456789abcdefghijMaRk", "used ***"),
     "a private key": ("-----BEGIN PRIVATE KEY-----\nMaRk\n-----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----***"),
@@ -77,6 +78,7 @@ def test_a_secret_is_hidden_by_its_form_and_the_rest_is_shown(name):
         "Syntax error at or near token: 'x'",
         "The partition key: 2024-01-01 of secrets@2024 is live",
         "Basic authentication fails",
+        "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message><Key>a/b</Key></Error>",
     ],
 )
 def test_a_text_without_a_secret_is_unchanged(text):

@@ -4,10 +4,14 @@ import os
 
 import pytest
 
-from databuild_dagster.spark.errors import WarehouseOutOfReach
-from databuild_dagster.spark.reach import Reach, reach_of
+from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.reach import Reach, check_reach, in_place, reach_of
+from databuild_dagster.warehouse.layout import Warehouse
 
 pytestmark = pytest.mark.long
+
+#: More refusals than one probe takes: Sail tries a write eleven times.
+MANY = 100
 
 
 def test_a_spark_without_our_disk_reaches_a_bucket(sail, s3, bucket):
@@ -33,13 +37,49 @@ def test_a_spark_without_our_disk_does_not_reach_a_folder(sail, tmp_path):
 
 def test_a_bucket_that_is_not_there_is_named_with_the_reason(sail, s3):
     with pytest.raises(
-        WarehouseOutOfReach, match=r"s3://nowhere/warehouse cannot be written by .*404 Not Found\. Give"
+        WarehouseOutOfReach,
+        match=r"s3://nowhere/warehouse cannot be written by .*: there is no such bucket\. Create it",
     ):
         reach_of(sail, "s3://nowhere/warehouse", "sc://elsewhere")
 
 
+@pytest.mark.parametrize(
+    ("refusal", "why"),
+    [
+        ((400, "ExpiredToken"), "the credentials of that Spark have expired. Give it new ones"),
+        (
+            (403, "AccessDenied"),
+            "the object store refuses it to the credentials of that Spark. Give it credentials that",
+        ),
+        ((507, "QuotaExceeded"), "the object store is full. Free some space there"),
+        ((503, "SlowDown"), "the object store did not answer that Spark as it should. Check the store"),
+    ],
+    ids=lambda value: value[1] if isinstance(value, tuple) else "",
+)
+def test_a_store_that_refuses_spark_is_one_sentence_with_what_to_do(sail, s3, bucket, refusal, why):
+    root = f"s3://{bucket}/warehouse"
+    s3.refusals += [(*refusal, ".zst.parquet")] * MANY
+
+    with pytest.raises(StoreRefusesSpark) as refused:
+        reach_of(sail, root, "sc://elsewhere")
+
+    assert f"The warehouse {root} cannot be written by the Spark of sc://elsewhere: {why}" in str(refused.value)
+
+
+def test_a_refusal_is_not_kept_for_the_next_check(sail, s3, bucket):
+    warehouse = Warehouse(f"s3://{bucket}/warehouse")
+    s3.refusals += [(403, "AccessDenied", ".zst.parquet")] * MANY
+    with pytest.raises(StoreRefusesSpark):
+        check_reach(sail, warehouse)
+    s3.refusals.clear()
+
+    check_reach(sail, warehouse)
+
+    assert in_place(sail, warehouse) is not None
+
+
 def test_a_spark_that_runs_no_job_in_time_is_not_judged(sail, s3, bucket):
-    assert reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere", seconds=0) is None
+    assert reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere", start_seconds=0) is None
 
 
 def test_a_session_is_probed_once_per_root(sail, s3, bucket):
@@ -65,7 +105,7 @@ def test_a_file_is_found_under_the_name_that_the_session_has_for_it(sail, s3, bu
 def test_a_local_spark_reaches_a_folder(spark, tmp_path):
     root = str(tmp_path / "ware [house]* {x}")
 
-    reach = reach_of(spark, root, "local", seconds=60)
+    reach = reach_of(spark, root, "local", start_seconds=120)
 
     assert reach == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
     assert os.listdir(root) == []

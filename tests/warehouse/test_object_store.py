@@ -17,6 +17,7 @@ from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
     AccessDenied,
     BucketMissing,
+    CredentialsExpired,
     DiskTrouble,
     ListedFileLost,
     ManifestConflict,
@@ -24,6 +25,7 @@ from databuild_dagster.warehouse.errors import (
     NotCreateOnly,
     StorageTrouble,
     StorageUnreachable,
+    StoreFull,
 )
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
 from databuild_dagster.warehouse.formats import WRITTEN
@@ -397,6 +399,25 @@ def test_missing_rights_are_named_by_every_action(s3, warehouse, do):
 
     with pytest.raises(AccessDenied, match="refuses it to this user.*AWS_PROFILE"):
         do(warehouse)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "why"),
+    [
+        (
+            400,
+            "ExpiredToken",
+            CredentialsExpired,
+            "because the credentials of this process .* have expired. Renew them",
+        ),
+        (507, "QuotaExceeded", StoreFull, "because the object store is full. Free some space there"),
+    ],
+)
+def test_a_store_that_refuses_a_write_says_why_and_what_to_do(s3, warehouse, status, code, kind, why):
+    s3.refusals += [(status, code, "manifest.json")] * 5
+
+    with pytest.raises(kind, match=f"manifest.json could not be written, {why}"):
+        write_manifest(warehouse, manifest_of())
 
 
 @pytest.mark.parametrize("do", EVERYTHING)
