@@ -59,6 +59,7 @@ REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
+STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 SPARK_SERVER = "tests/spark/test_server.py"
 STORE = "tests/store/test_store.py"
@@ -941,6 +942,38 @@ GUARDS = (
         "    @errors_without_secrets()\n",
         "",
         ("tests/bindings/orchestration/test_wanting.py::test_an_error_of_refs_reaches_dagster_without_secrets",),
+    ),
+    Guard(
+        "a Dagster run of another Spark claims its refs before the Spark is asked",
+        "16.25",
+        "bindings/building/step.py",
+        "            check=self._check_spark,\n",
+        "",
+        (f"{STEP_ELSEWHERE}::test_a_pressed_run_fails_with_one_sentence_and_records_nothing",),
+    ),
+    Guard(
+        "a launch and an operation use a Spark that does not see the warehouse",
+        "16.25",
+        "bindings/reading/frames.py",
+        "SparkUse(spark_resource, on_session, check)",
+        "SparkUse(spark_resource, on_session)",
+        (f"{STEP_ELSEWHERE}::test_a_job_of_an_operation_cannot_be_executed",),
+    ),
+    Guard(
+        "a refusal of a warehouse is kept as long as the process",
+        "16.25",
+        "spark/reach.py",
+        "            _found.pop((os.getpid(), id(spark), root), None)",
+        "            pass",
+        ("tests/spark/test_reach.py::test_a_refusal_is_not_kept_for_the_next_check",),
+    ),
+    Guard(
+        "a full or a forbidden object store fails the refs of a Spark for good",
+        "6.8",
+        "spark/failures.py",
+        "    if store_trouble(exception) is not None:\n        return True",
+        "    if False:\n        return True",
+        ("tests/spark/test_failures.py",),
     ),
     Guard(
         "a copied home names the files of the original",

@@ -50,6 +50,7 @@ from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.progress import watch_progress
 from databuild_dagster.spark.session import spark_ui_url
 
@@ -119,6 +120,7 @@ class _Step:
             asking=self.asking,
             launch_id=self.context.run.tags.get(LAUNCH_TAG),
             apart=self._with_missing_inputs,
+            check=self._check_spark,
         )
         asked = hosting.asked
         next_hosting: Hosting | None = hosting
@@ -132,6 +134,21 @@ class _Step:
                 raise
             raise NotBuilt(refs=self._not_live(asked), why=stalled.description or "") from stalled
         yield from self._finish(asked, is_launch=hosting.is_launch)
+
+    def _check_spark(self, refs: Sequence[Ref]) -> None:
+        """Open and probe a Spark that others run before a claim records anything. Raises `Failure` with its sentence.
+
+        The refs of a launch are leased already. Its job runs get the same sentence as a transient failure (rule 6.8).
+        """
+        if not (self.body.uses_spark and self.frames.spark.is_remote):
+            return
+        if not (self.asking.rebuild_before is not None or self._not_live(refs)):
+            return
+        try:
+            _ = self.frames.spark.session
+        except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+            why = explain_failure(error)
+            raise NotBuilt(refs=refs, why=why) if self.is_direct else Failure(why, allow_retries=False) from error
 
     def _registered(self) -> dict[str, DatasetSpec]:
         """Register the datasets first: here a graph and an instance are at hand."""

@@ -97,14 +97,17 @@ def begin(
     asking: Asking,
     launch_id: str | None,
     apart: Apart,
+    check: Callable[[Sequence[Ref]], None] = lambda refs: None,
 ) -> Hosting:
     """Start the launch that the Dagster run was created for, or else claim the refs of its selection.
 
-    `datasets` are the selected outputs, by asset; `apart` is as for `claim`.
+    `datasets` are the selected outputs, by asset; `apart` is as for `claim`. `check` raises if the refs cannot be built
+    here, and then nothing is recorded.
     """
     if launch_id is not None and (hosting := _start(engine, datasets, launch_id, asking)) is not None:
         return hosting
     refs = [make_ref(asset, key) for key in partition_keys for asset in datasets]
+    check(refs)
     return claim(engine, datasets, refs, asking=asking, apart=apart)
 
 

@@ -1,6 +1,7 @@
 """Frames for one step: instances through Spark or pandas, plain assets through Dagster's loading. Thread-safe."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
+from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
@@ -25,6 +27,9 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest
 
 _log = logger(__name__)
+
+#: A cluster may start its first workers for the first job of a step.
+MAX_START_SECONDS = 300.0
 
 #: Receives, by instance, how many files of how many are read.
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
@@ -57,8 +62,9 @@ class Frames:
         graph: AssetGraph | None = None,
         on_session: Callable[[Any], None] = lambda session: None,
     ) -> None:
-        self.spark = SparkUse(spark_resource, on_session)
         self.warehouse = Warehouse(warehouse)
+        check = partial(check_reach, warehouse=self.warehouse, start_seconds=MAX_START_SECONDS)
+        self.spark = SparkUse(spark_resource, on_session, check)
         self._instance = instance
         self._graph = graph
         self.writer = InstanceWriter(self.warehouse, instance)

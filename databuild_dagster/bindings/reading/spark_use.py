@@ -13,8 +13,9 @@ from threading import Lock, Thread, local
 from typing import Any
 
 from databuild_dagster.bindings.reading.spark_resource import forget_session_of
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
-from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.session import active_in_thread, interrupt, tag_operations
 
@@ -37,10 +38,18 @@ class _Call:
 class SparkUse:
     """One session for many threads."""
 
-    def __init__(self, resource: Any, on_session: Callable[[Any], None] = lambda session: None) -> None:
+    def __init__(
+        self,
+        resource: Any,
+        on_session: Callable[[Any], None] = lambda session: None,
+        check: Callable[[Any], None] = lambda session: None,
+    ) -> None:
+        """`check` raises a `DatabuildError` for a new session that this step cannot use."""
         self.resource = resource
         self._on_session = on_session
+        self._check = check
         self._session: Any = None
+        self._refusal: DatabuildError | None = None
         self._lock = Lock()
         #: Per thread, its current call.
         self._local = local()
@@ -49,12 +58,20 @@ class SparkUse:
         self._in_use_lock = Lock()
 
     @property
+    def is_remote(self) -> bool:
+        """Whether others run the Spark, as far as the resource says before a session is open."""
+        return getattr(self.resource, "mode", None) == "remote"
+
+    @property
     def session(self) -> Any:
-        """The session. Inside of `interruptible`, this thread's operations carry the tags. Raises errors of opening."""
+        """The session. Inside of `interruptible`, this thread's operations carry the tags.
+
+        Raises errors of opening and of the check.
+        """
         with self._lock:
             is_new = self._session is None
             if is_new:
-                self._session = self.resource.spark_session
+                self._session = self._opened()
             session = self._session
         if is_new:
             self._on_session(session)
@@ -64,6 +81,21 @@ class SparkUse:
             call.held.enter_context(active_in_thread(session))
             for tag in call.tags:
                 call.held.enter_context(tag_operations(session, tag))
+        return session
+
+    def _opened(self) -> Any:
+        """A session that was checked. A refusal counts for all threads: a launch does not ask again for each of its refs."""
+        if self._refusal is not None:
+            raise self._refusal
+        session = self.resource.spark_session
+        try:
+            self._check(session)
+        except DatabuildError as error:
+            if is_lost(error):
+                forget_session_of(self.resource, session)
+            else:
+                self._refusal = error
+            raise
         return session
 
     @contextmanager

@@ -1,0 +1,115 @@
+"""A step whose Spark, which others run, does not see the warehouse: it claims nothing (rule 6.8)."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import BuildContext, DatabuildSpark, NotBuilt, databuild_asset
+from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
+from databuild_dagster.bindings.building.operations import operation_resources
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.engine.operations.job import CannotExecute
+from databuild_dagster.model.states import InstanceState
+from tests.bindings.conftest import Site, deployed
+from tests.support.object_store import S3Server
+from tests.support.spark_elsewhere import Elsewhere
+
+pytestmark = pytest.mark.long
+
+daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2013-01-04")
+DAYS = daily.get_partition_keys()
+SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+#: More refusals than one probe takes.
+MANY = 100
+
+
+@databuild_asset(partitions_def=daily)
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(3)
+
+
+@databuild_asset(partitions_def=daily)
+def by_pandas(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
+
+
+@pytest.fixture
+def elsewhere(instance: dg.DagsterInstance, running_sail: Elsewhere) -> Iterator[Callable[..., Site]]:
+    """Deploys assets on a Spark that shares no disk with this process."""
+    yield partial(deployed, instance, "", spark=DatabuildSpark(mode="remote", url=running_sail.url))
+    close_sessions()
+
+
+@pytest.fixture
+def blind(elsewhere: Callable[..., Site], tmp_path: Path) -> Site:
+    """The warehouse is a folder of this machine."""
+    return elsewhere(numbers, by_pandas, warehouse=str(tmp_path / "warehouse"))
+
+
+def recorded(site: Site) -> tuple[list[Any], list[Any]]:
+    return list(site.engine.queries.job_runs()), list(site.engine.queries.wants())
+
+
+def test_a_pressed_run_fails_with_one_sentence_and_records_nothing(blind: Site, tmp_path: Path) -> None:
+    run = blind.launch(["numbers"], DAYS[:2])
+
+    assert run.status is FAILURE
+    assert f"The warehouse {tmp_path}/warehouse cannot be shared with this process by the Spark of" in blind.failure()
+    assert recorded(blind) == ([], [])
+
+
+def test_a_launch_of_the_orchestrator_fails_for_the_same_reason_and_does_not_spin(blind: Site) -> None:
+    refs = [f"numbers@{day}" for day in DAYS]
+
+    blind.build(*refs)
+
+    assert [blind.state(ref) for ref in refs] == [InstanceState.UP_FOR_RETRY] * 3
+    assert "cannot be shared with this process by the Spark of" in str(
+        blind.engine.queries.canonical(refs)[refs[0]].reason
+    )
+    assert len(recorded(blind)[0]) == 3
+
+
+def test_an_asset_without_spark_is_built_beside_a_spark_that_sees_nothing(blind: Site) -> None:
+    run = blind.launch(["by_pandas"], DAYS[:1])
+
+    assert run.status is SUCCESS
+    assert blind.state(f"by_pandas@{DAYS[0]}") is InstanceState.LIVE
+
+
+def test_a_job_of_an_operation_cannot_be_executed(blind: Site) -> None:
+    resources = operation_resources(blind.instance, blind.deployment)
+
+    with pytest.raises(CannotExecute, match="cannot be shared with this process by the Spark of"):
+        _ = resources.spark
+
+
+def test_a_script_gets_the_error_of_a_run_that_built_nothing(blind: Site) -> None:
+    job = blind.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection={dg.AssetKey("numbers")})
+
+    with pytest.raises(NotBuilt, match="cannot be shared with this process by the Spark of"):
+        job.execute_in_process(instance=blind.instance, partition_key=DAYS[0])
+
+    assert recorded(blind) == ([], [])
+
+
+def test_the_next_run_asks_again_once_the_warehouse_can_be_written(
+    elsewhere: Callable[..., Site], s3: S3Server, bucket: str
+) -> None:
+    site = elsewhere(numbers, warehouse=f"s3://{bucket}/warehouse")
+    s3.refusals += [(403, "AccessDenied", ".zst.parquet")] * MANY
+    assert site.launch(["numbers"], DAYS[:1]).status is FAILURE
+    assert "the object store refuses it to the credentials of that Spark" in site.failure()
+    assert recorded(site) == ([], [])
+    s3.refusals.clear()
+
+    run = site.launch(["numbers"], DAYS[:1])
+
+    assert run.status is SUCCESS
+    assert site.rows(f"numbers@{DAYS[0]}") == [{"id": 0}, {"id": 1}, {"id": 2}]
