@@ -52,6 +52,10 @@ _LOST = (
     "SESSION_NOT_FOUND",
     "SESSION_CLOSED",
     "SESSION_CHANGED",
+    # PySpark, after its server was started again.
+    "incorrect server side session identifier",
+    # Sail, likewise.
+    "invalid argument: operation not found",
     "OPERATION_NOT_FOUND",
     "SparkContext was shut down",
     "stopped SparkContext",
@@ -60,6 +64,10 @@ _LOST = (
 _JVM_GONE = re.compile(
     r"^Py4J(?:Network)?Error (?:An error occurred while calling [\w.$]+$|.*connect to the Java server)", re.M
 )
+#: Sail, of a session that was closed.
+_SESSION_GONE = re.compile(r"session [\w-]+ is not running")
+#: A worker reads a function that names a module which only this process has.
+_MODULE_LACKING = re.compile(r"^ModuleNotFoundError: No module named '([\w.]+)'", re.M)
 _EXECUTOR_LOST = (
     "ExecutorLostFailure",
     "Lost executor",
@@ -173,6 +181,13 @@ def is_lost(exception: BaseException) -> bool:
     return _from_spark(exception) and _is_lost(_all_text(exception))
 
 
+def refusal(spark: str, error: Exception) -> SparkRefuses:
+    """The error of a Spark that answers and does not work; its own may be of any class."""
+    import pyspark
+
+    return SparkRefuses(spark=spark, why=explain_failure(error).rstrip("."), version=pyspark.__version__)
+
+
 def explain_failure(exception: BaseException) -> str:
     """The failure and its place in one sentence; the exception's own first line if it is not known."""
     sentence = without_secrets(_sentence(exception))
@@ -204,6 +219,12 @@ def _sentence(exception: BaseException) -> str:
         return "The Spark server was lost during the job: the next attempt gets another session."
     if _names(text, _EXECUTOR_LOST):
         return "A Spark executor or worker was lost during the job."
+    if lacking := _MODULE_LACKING.search(text):
+        module = lacking[1].partition(".")[0]
+        return (
+            f"The Python workers of Spark lack the module {module}: install it there, or send its file by "
+            f"spark.addArtifacts('{module}.py', pyfile=True)."
+        )
     if raised := _raised_in_python(text):
         return f"A Python function in Spark raised {raised}"
     return f"{type(exception).__name__}: {_first_line(exception)}{_where(exception)}"
@@ -261,7 +282,7 @@ def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
 
 
 def _is_lost(text: str) -> bool:
-    return _names(text, _LOST) or _JVM_GONE.search(text) is not None
+    return _names(text, _LOST) or any(form.search(text) for form in (_JVM_GONE, _SESSION_GONE))
 
 
 def _executor_out_of_memory(text: str) -> str | None:

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
-from databuild_dagster.spark.errors import SparkRefuses, StoreRefusesSpark, WarehouseOutOfReach
-from databuild_dagster.spark.failures import explain_failure, is_lost, store_trouble
+from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.failures import explain_failure, is_lost, refusal, store_trouble
 from databuild_dagster.spark.session import remote_name
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
@@ -151,9 +151,7 @@ def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: flo
         except DatabuildError:
             raise
         except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
-            import pyspark
-
-            raise SparkRefuses(spark=shown, why=why_not_read(error), version=pyspark.__version__) from error
+            raise refusal(shown, error) from error
     with _lock:
         for root in roots:
             _found.pop((os.getpid(), id(spark), root), None)

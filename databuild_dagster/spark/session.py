@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.endpoints import check_reachable
 from databuild_dagster.spark.errors import (
     BadSparkUrl,
@@ -22,6 +23,7 @@ from databuild_dagster.spark.errors import (
     SessionModesMixed,
     SparkUnreachable,
 )
+from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.server import server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
@@ -51,7 +53,7 @@ _remote_names: dict[str, str] = {}
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session for these settings: a new one on a server, or the process's own with a JVM here.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `TooManyServers`, `SessionModesMixed`,
+    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`, `SessionModesMixed`,
     `BadSparkUrl`, `BadSetting`, `FixedSetting`.
     """
     settings.check()
@@ -206,7 +208,12 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
     if remote.is_connect:
         _refuse_beside_a_jvm("remote")
         _check_answers(remote)
-        spark = _client(remote.url, settings)
+        try:
+            spark = _client(remote.url, settings)
+        except DatabuildError:
+            raise
+        except Exception as error:  # A server of another version, or none of Spark's; the errors have no common class.
+            raise refusal(remote.shown, error) from error
         _remote_names[cast("ConnectSession", spark).session_id] = remote.shown
         return spark
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):

@@ -1,12 +1,18 @@
 """Builds by a Spark that shares no disk with this process (rule 10.9)."""
 
+import time
+
 import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from tests.support.spark_elsewhere import start_sail
 
 from .conftest import Project
 
 pytestmark = pytest.mark.long
+
+#: Ten on a machine with nothing else to do; Sail itself takes two to give up an endpoint that refuses it.
+MAX_SECONDS_OF_A_REFUSAL = 30
 
 DEFINITIONS = """
 import dagster as dg
@@ -62,6 +68,50 @@ def test_a_spark_that_sees_no_disk_of_ours_is_refused_at_once(project: Project, 
     )
     assert "Traceback" not in done.err
     assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+
+
+#: Without credentials, and with the endpoint of another store: what the server is given, and the reason.
+WRONG = [
+    (
+        {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""},
+        "the object store refuses it to the credentials of that Spark",
+    ),
+    ({"AWS_ENDPOINT": "http://127.0.0.1:9"}, "the object store did not answer that Spark as it should"),
+]
+
+
+@pytest.mark.parametrize(("environment", "why"), WRONG, ids=["no credentials", "another endpoint"])
+def test_a_spark_that_is_set_up_wrongly_is_refused_within_ten_seconds(
+    project: Project, s3, bucket, tmp_path, environment, why
+) -> None:
+    server = start_sail(s3, [tmp_path], tmp_path.parent / "sail.log", **environment)
+    project.define(DEFINITIONS.format(url=server.url, warehouse=f"s3://{bucket}/warehouse"))
+
+    began = time.monotonic()
+    done = project.call("build", "numbers")
+    seconds = time.monotonic() - began
+
+    server.process.kill()
+    server.process.wait()
+    assert (done.code, done.err.count("Error: ")) == (2, 1), (done, project.queries.job_runs())
+    assert f"s3://{bucket}/warehouse cannot be written by the Spark of {server.url}: {why}" in done.err
+    assert (project.queries.job_runs(), project.queries.wants()) == ([], [])
+    assert seconds < MAX_SECONDS_OF_A_REFUSAL
+
+
+def test_a_build_ends_well_on_a_store_that_fails_every_tenth_request(
+    project: Project, running_sail, s3, bucket, monkeypatch
+) -> None:
+    # As without a setting: the other tests do not wait for further attempts.
+    monkeypatch.delenv("AWS_MAX_ATTEMPTS")
+    project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+    s3.fails_every = 10
+
+    project.build("total@2024-01-01")
+
+    s3.fails_every = 0
+    assert project.ask("read", "total@2024-01-01") == [{"total": 6}]
+    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
 
 def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(project: Project, running_sail, s3, bucket) -> None:

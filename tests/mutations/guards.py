@@ -945,7 +945,7 @@ GUARDS = (
     ),
     Guard(
         "a Dagster run of another Spark claims its refs before the Spark is asked",
-        "16.25",
+        "10.9",
         "bindings/building/step.py",
         "            check=self._check_spark,\n",
         "",
@@ -953,7 +953,7 @@ GUARDS = (
     ),
     Guard(
         "a launch and an operation use a Spark that does not see the warehouse",
-        "16.25",
+        "10.9",
         "bindings/reading/frames.py",
         "SparkUse(spark_resource, on_session, check)",
         "SparkUse(spark_resource, on_session)",
@@ -961,7 +961,7 @@ GUARDS = (
     ),
     Guard(
         "a refusal of a warehouse is kept as long as the process",
-        "16.25",
+        "10.9",
         "spark/reach.py",
         "            _found.pop((os.getpid(), id(spark), root), None)",
         "            pass",

@@ -1,10 +1,14 @@
 """Real errors of a Spark elsewhere become one sentence, and a retry where one may help (rule 6.8)."""
 
+import sys
+
+import pyspark.sql.functions as F
 import pytest
 
 from databuild_dagster.spark.attempt import write_attempt
-from databuild_dagster.spark.failures import explain_failure, is_of_the_machine, is_transient
-from databuild_dagster.spark.reach import in_place
+from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
+from databuild_dagster.spark.reach import Reach
+from databuild_dagster.spark.session import open_session
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -19,6 +23,12 @@ def warehouse(bucket):
     return Warehouse(f"s3://{bucket}/warehouse")
 
 
+def reach_of_sail(warehouse):
+    """What a probe finds, without the time that it is given."""
+    root = warehouse.root
+    return Reach(root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False)
+
+
 @pytest.mark.parametrize(
     ("status", "code", "why"),
     [
@@ -28,11 +38,10 @@ def warehouse(bucket):
     ],
 )
 def test_a_store_that_refuses_a_write_of_spark_is_no_fault_of_the_ref(sail, s3, warehouse, status, code, why):
-    reach = in_place(sail, warehouse)
     s3.refusals += [(status, code, ".zst.parquet")] * MANY
 
     with pytest.raises(Exception, match=code) as refused:
-        write_attempt(sail.range(3), warehouse.new_attempt_dir("flights", "run"), reach, WRITTEN)
+        write_attempt(sail.range(3), warehouse.new_attempt_dir("flights", "run"), reach_of_sail(warehouse), WRITTEN)
 
     sentence = explain_failure(refused.value)
     assert sentence.startswith(f"Spark could not use {s3.url}/{warehouse.root.removeprefix('s3://')}/flights/data/")
@@ -46,3 +55,41 @@ def test_a_bucket_that_a_function_names_wrongly_may_be_of_one_partition(sail, s3
 
     assert "there is no such bucket. Create it" in explain_failure(refused.value)
     assert not is_of_the_machine(refused.value)
+
+
+def test_a_store_that_is_slow_for_a_while_delays_a_write(sail, s3, warehouse):
+    s3.delays += [(2.0, ".zst.parquet")]
+
+    found, _ = write_attempt(
+        sail.range(3), warehouse.new_attempt_dir("flights", "run"), reach_of_sail(warehouse), WRITTEN
+    )
+
+    assert (sum(file.rows for file in found[""]), s3.delays) == (3, [])
+
+
+def test_a_session_that_its_server_has_closed_is_lost(running_sail):
+    session, other = open_session(running_sail.settings()), open_session(running_sail.settings())
+    other.client._session_id = session.session_id
+    with pytest.raises(Exception, match="session identifier"):
+        other.client.release_session()
+
+    with pytest.raises(Exception, match="is not running") as lost:
+        session.range(3).collect()
+
+    assert is_lost(lost.value)
+
+
+def test_a_module_that_the_workers_lack_is_named_with_what_to_do(spark, tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text("def double(n):\n    return 2 * n\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_here
+
+    with pytest.raises(Exception, match="only_here") as failed:
+        spark.range(3).select(F.udf(only_here.double, "long")("id")).collect()
+
+    sys.modules.pop("only_here")
+    assert explain_failure(failed.value) == (
+        "The Python workers of Spark lack the module only_here: install it there, or send its file by "
+        "spark.addArtifacts('only_here.py', pyfile=True)."
+    )
+    assert not is_transient(failed.value)

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from databuild_dagster.spark import reach
 from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
 from databuild_dagster.spark.reach import Reach, check_reach, in_place, reach_of
 from databuild_dagster.warehouse.layout import Warehouse
@@ -14,12 +15,18 @@ pytestmark = pytest.mark.long
 MANY = 100
 
 
+@pytest.fixture(autouse=True)
+def on_a_busy_machine(monkeypatch):
+    """A probe has more time here than a person has."""
+    monkeypatch.setattr(reach, "MAX_PROBE_SECONDS", 60.0)
+
+
 def test_a_spark_without_our_disk_reaches_a_bucket(sail, s3, bucket):
     root = f"s3://{bucket}/warehouse"
 
-    reach = reach_of(sail, root, "sc://elsewhere")
+    found = reach_of(sail, root, "sc://elsewhere")
 
-    assert reach == Reach(
+    assert found == Reach(
         root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False, coalesces=False
     )
     assert s3.keys(bucket) == []
@@ -92,22 +99,22 @@ def test_a_session_is_probed_once_per_root(sail, s3, bucket):
 
 
 def test_a_file_is_found_under_the_name_that_the_session_has_for_it(sail, s3, bucket):
-    reach = reach_of(sail, f"s3://{bucket}/ware house", "sc://elsewhere")
-    folder = f"{reach.root}/caf%C3%A9 [old]/partition_key=05:00%25"
+    found = reach_of(sail, f"s3://{bucket}/ware house", "sc://elsewhere")
+    folder = f"{found.root}/caf%C3%A9 [old]/partition_key=05:00%25"
 
-    sail.range(3).write.parquet(reach.url_of(folder))
+    sail.range(3).write.parquet(found.url_of(folder))
 
     (key,) = s3.keys(bucket)
     assert f"s3://{bucket}/{key}".startswith(f"{folder}/")
-    assert sail.read.schema("id long").parquet(reach.url_of(f"s3://{bucket}/{key}")).count() == 3
+    assert sail.read.schema("id long").parquet(found.url_of(f"s3://{bucket}/{key}")).count() == 3
 
 
 def test_a_local_spark_reaches_a_folder(spark, tmp_path):
     root = str(tmp_path / "ware [house]* {x}")
 
-    reach = reach_of(spark, root, "local", start_seconds=120)
+    found = reach_of(spark, root, "local", start_seconds=120)
 
-    assert reach == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
+    assert found == Reach(root, root, decodes_urls=False, leaves_mark=False, names_files=True, counts_rows=True)
     assert os.listdir(root) == []
 
 

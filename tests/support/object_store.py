@@ -62,6 +62,10 @@ class S3Server:
     ignores_conditions: bool = False
     #: What it answers instead, request by request: status, S3's code, and a part of the method and path it is about.
     refusals: list[tuple[int, str, str]] = field(default_factory=list)
+    #: Refuses every so many requests, if it is not zero.
+    fails_every: int = 0
+    #: How long it waits before an answer, once for each: seconds, and a part of the method and path it is about.
+    delays: list[tuple[float, str]] = field(default_factory=list)
     #: Requests that it holds back, each once.
     holds: list[Hold] = field(default_factory=list)
 
@@ -117,12 +121,21 @@ class S3Server:
                 status, code, about = refusal
                 if about in " ".join(request):
                     self.refusals.remove(refusal)
-                    body = f"<Error><Code>{code}</Code><Message>{code} by the test</Message></Error>".encode()
-                    headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
-                    start_response(f"{status} {code}", headers)
-                    # What follows the answer to a HEAD would be taken for the next answer, if it comes in time.
-                    return [] if request[0] == "HEAD" else [body]
+                    return refused(status, code, request, start_response)
+            for delay in self.delays:
+                if delay[1] in " ".join(request):
+                    self.delays.remove(delay)
+                    threading.Event().wait(delay[0])
+            if self.fails_every and len(self.requests) % self.fails_every == 0:
+                return refused(503, "SlowDown", request, start_response)
             return self._counted(environ.get("HTTP_USER_AGENT", "").partition("/")[0], app(environ, start_response))
+
+        def refused(status: int, code: str, request: tuple[str, str], start_response: Any) -> Iterable[bytes]:
+            body = f"<Error><Code>{code}</Code><Message>{code} by the test</Message></Error>".encode()
+            headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+            start_response(f"{status} {code}", headers)
+            # What follows the answer to a HEAD would be taken for the next answer, if it comes in time.
+            return [] if request[0] == "HEAD" else [body]
 
         return gated
 
@@ -182,6 +195,8 @@ def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     running_s3.requests.clear()
     running_s3.sent.clear()
     running_s3.refusals.clear()
+    running_s3.delays.clear()
+    running_s3.fails_every = 0
     running_s3.holds.clear()
     running_s3.ignores_conditions = False
     yield running_s3

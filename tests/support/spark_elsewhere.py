@@ -60,19 +60,21 @@ def sail(running_sail: Elsewhere, s3: S3Server) -> Iterator[Any]:
     session.stop()
 
 
-def start_sail(s3: S3Server, hidden: list[Path], log: Path) -> Elsewhere:
-    """Start a server for which the folders `hidden` are empty."""
+def start_sail(s3: S3Server, hidden: list[Path], log: Path, *, program: str = f"'{_SAIL}'", **more: str) -> Elsewhere:
+    """Start a server for which the folders `hidden` are empty; `more` is of its environment, and an empty text takes it away."""
     port = free_port()
     mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)
-    command = f"{mounts}exec '{sys.executable}' '{_SAIL}' spark server --ip {LOOPBACK} --port {port}"
-    environment = {
+    command = f"{mounts}exec '{sys.executable}' {program} spark server --ip {LOOPBACK} --port {port}"
+    everything = {
         **os.environ,
         **ENVIRONMENT,
         "AWS_ENDPOINT": s3.url,
         "AWS_REGION": "us-east-1",
         "AWS_ALLOW_HTTP": "true",
         "RUST_LOG": "warn",
+        **more,
     }
+    environment = {name: value for name, value in everything.items() if value}
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*_own_mounts(), "sh", "-c", command],
