@@ -287,7 +287,7 @@ def _trouble_with_dagsters_files(error: BaseException | None) -> tuple[str, str]
             advice = _WHEN_LOCKED if is_locked else "Look at the rights there and at the free space."
             return f"Dagster's own files in {home} cannot be used: {error}.", advice
         if is_dagsters and type(error).__module__.startswith("psycopg") and type(error).__name__ == "OperationalError":
-            return f"Dagster's own database cannot be used: {one_line(error).rstrip('.')}.", _WHEN_AWAY
+            return f"Dagster's own database cannot be used: {one_line(error).rstrip('.?')}.", _WHEN_AWAY
         error = error.__cause__ or error.__context__
     return None
 
