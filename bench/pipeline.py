@@ -148,13 +148,13 @@ def databuild(home: Path, *arguments: str) -> tuple[float, Any]:
     return run(home, "databuild_dagster", *arguments, "--json")
 
 
-def run(home: Path, module: str, *arguments: str) -> tuple[float, Any]:
+def run(home: Path, module: str, *arguments: str, folder: Path = ROOT, **environment: str) -> tuple[float, Any]:
     """The same for any of Python's modules that prints JSON last."""
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        env=os.environ | {"DAGSTER_HOME": str(home)},
+        cwd=folder,
+        env=os.environ | {"DAGSTER_HOME": str(home)} | environment,
         capture_output=True,
         text=True,
         timeout=MAX_SECONDS,

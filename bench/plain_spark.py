@@ -29,50 +29,49 @@ UTC = ("spark.sql.session.timeZone", "UTC")
 
 def run(
     spark: SparkSession,
-    out_dir: str | Path,
+    out: str,
     months: Sequence[int] = JANUARY,
     tables: Sequence[str] = MONTH_TABLES,
 ) -> dict[str, float]:
-    """Write the tables of `months` below `out_dir`; the seconds of each, and all together as `total`."""
+    """Write the tables of `months` below `out`, a folder or a url; the seconds of each, and all together as `total`."""
     spark.conf.set(*UTC)
-    out = Path(out_dir)
 
     def read(name: str) -> DataFrame:
-        return spark.read.parquet(str(out / name))
+        return spark.read.parquet(f"{out}/{name}")
 
     def write_flights() -> None:
         flights = spark.createDataFrame(nycflights.flights_in(months))
-        write_by("date", with_date(flights), out / "flights")
+        write_by("date", with_date(flights), f"{out}/flights")
 
     def write_weather() -> None:
         weather = with_date(spark.createDataFrame(nycflights.weather_in(months)))
-        write_by("date", weather.drop("year", "month", "day", "hour"), out / "weather")
+        write_by("date", weather.drop("year", "month", "day", "hour"), f"{out}/weather")
 
     def write_airlines() -> None:
-        write(spark.createDataFrame(nycflights.all_airlines()), out / "airlines")
+        write(spark.createDataFrame(nycflights.all_airlines()), f"{out}/airlines")
 
     def write_planes() -> None:
-        write(spark.createDataFrame(nycflights.all_planes()), out / "planes")
+        write(spark.createDataFrame(nycflights.all_planes()), f"{out}/planes")
 
     def write_flight_delays() -> None:
-        write_by("date", flight_delays(*map(read, ("flights", "weather", "airlines"))), out / "flight_delays")
+        write_by("date", flight_delays(*map(read, ("flights", "weather", "airlines"))), f"{out}/flight_delays")
 
     def write_airport_daily() -> None:
-        write_by("date", airport_daily(read("flight_delays")), out / "airport_daily")
+        write_by("date", airport_daily(read("flight_delays")), f"{out}/airport_daily")
 
     def write_carrier_monthly() -> None:
-        write_by("month", carrier_monthly(read("flight_delays"), "month"), out / "carrier_monthly")
+        write_by("month", carrier_monthly(read("flight_delays"), "month"), f"{out}/carrier_monthly")
 
     def write_by_destination() -> None:
-        write_by("month", breakdown(read("flight_delays"), "dest"), out / "by_destination")
+        write_by("month", breakdown(read("flight_delays"), "dest"), f"{out}/by_destination")
 
     def write_by_hour() -> None:
-        write_by("month", breakdown(read("flight_delays"), "hour"), out / "by_hour")
+        write_by("month", breakdown(read("flight_delays"), "hour"), f"{out}/by_hour")
 
     def write_year_report() -> None:
         report = year_report(read("carrier_monthly"))
         report.orderBy("carrier").collect()
-        write(report, out / "year_report")
+        write(report, f"{out}/year_report")
 
     steps = {
         "flights": write_flights,
@@ -129,13 +128,14 @@ def year_report(carrier_monthly: DataFrame) -> DataFrame:
     )
 
 
-def write(table: DataFrame, where: Path) -> None:
+def write(table: DataFrame, where: str | Path) -> None:
+    """Write to a folder or a url."""
     table.write.mode("overwrite").parquet(str(where))
 
 
-def write_by(column: str, table: DataFrame, where: Path) -> None:
+def write_by(column: str, table: DataFrame, where: str) -> None:
     """One file per value of the column, which is what repartitioning by it first gives."""
-    table.repartition(column).write.mode("overwrite").partitionBy(column).parquet(str(where))
+    table.repartition(column).write.mode("overwrite").partitionBy(column).parquet(where)
 
 
 def seconds_of_each(steps: dict[str, Callable[[], None]]) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""The example by a Spark that writes and reads a bucket itself: seconds, requests and bytes."""

@@ -1,0 +1,179 @@
+"""An S3 server (moto's) in a process of its own, which counts what each of two parties asks, and its bytes.
+
+    python -m bench.anywhere.store
+
+The parties have an address each, so a connection tells its party. The bytes are the kernel's counters of the connection
+(`TCP_INFO`): with headers, without the packets around them. Prints the two urls as JSON; each line of its input is answered
+by the figures since the line before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from tests.support.object_store import S3Server
+
+#: The builder has an address of its own, everything else the other.
+ADDRESSES = {"builder": "127.0.0.2", "spark": "127.0.0.1"}
+#: Place of `tcpi_bytes_acked` in the kernel's `struct tcp_info`; `tcpi_bytes_received` follows it.
+_BYTES_ACKED = 120
+_INFO_BYTES = 136
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class Figures:
+    """Requests and bytes of one party."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, tuple[int, int]] = {}
+        self._requests: Counter[str] = Counter()
+        self._contents: Counter[str] = Counter()
+        self._sent = self._received = 0
+
+    def opened(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._open[connection] = (0, 0)
+
+    def closed(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._count(connection)
+            self._open.pop(connection, None)
+
+    def asked(self, request: str) -> None:
+        with self._lock:
+            self._requests[request] += 1
+
+    def answered(self, request: str, n_bytes: int) -> None:
+        with self._lock:
+            self._contents[request] += n_bytes
+
+    def taken(self) -> dict[str, Any]:
+        """The figures since the last call."""
+        with self._lock:
+            for connection in self._open:
+                self._count(connection)
+            found = {
+                "sent": self._sent,
+                "received": self._received,
+                "requests": dict(self._requests),
+                "contents": dict(self._contents),
+            }
+            self._sent = self._received = 0
+            self._requests.clear()
+            self._contents.clear()
+        return found
+
+    def _count(self, connection: socket.socket) -> None:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        now: tuple[int, int] = struct.unpack_from("QQ", info, _BYTES_ACKED)
+        before = self._open[connection]
+        self._open[connection] = now
+        self._sent += now[0] - before[0]
+        self._received += now[1] - before[1]
+
+
+class Store:
+    """The running process, its urls by party, and its figures."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.urls: dict[str, str] = self._line()
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """For each party since the last call: bytes `sent` to it and `received` from it, as the kernel counts them.
+
+        And its `requests` with the bytes of the answers' `contents`, by operation.
+        """
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        found: dict[str, dict[str, Any]] = self._line()
+        return found
+
+    def client(self) -> Any:
+        return S3Server(self.urls["spark"]).client()
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+
+@contextmanager
+def running_store() -> Iterator[Store]:
+    command = [sys.executable, "-m", "bench.anywhere.store"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield Store(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main() -> None:
+    from moto.server import DomainDispatcherApplication, create_backend_app  # type: ignore[attr-defined]
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    app = DomainDispatcherApplication(create_backend_app)
+    figures = {party: Figures() for party in ADDRESSES}
+    urls = {}
+    for party, address in ADDRESSES.items():
+        of_party = figures[party]
+
+        class Handler(WSGIRequestHandler):
+            protocol_version = "HTTP/1.1"
+            counted = of_party
+
+            def setup(self) -> None:
+                super().setup()
+                self.counted.opened(self.connection)
+
+            def finish(self) -> None:
+                self.counted.closed(self.connection)
+                super().finish()
+
+            def log_request(self, *_: Any, **__: Any) -> None:
+                pass
+
+        server = make_server(address, 0, _named(app, of_party), threaded=True, request_handler=Handler)
+        urls[party] = f"http://{address}:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(json.dumps(urls), flush=True)
+    for _ in sys.stdin:
+        print(json.dumps({party: of_party.taken() for party, of_party in figures.items()}), flush=True)
+    os._exit(0)
+
+
+def _named(app: App, figures: Figures) -> App:
+    def counting(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        name = _name(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", ""))
+        figures.asked(name)
+        for piece in app(environ, start_response):
+            figures.answered(name, len(piece))
+            yield piece
+
+    return counting
+
+
+def _name(method: str, path: str, query: str) -> str:
+    """The operation and the kind of object."""
+    if method == "GET" and "list-type=2" in query:
+        return "LIST"
+    if path.endswith(".parquet"):
+        return f"{method} data"
+    return f"{method} {'manifest' if path.endswith('/manifest.json') else 'other'}"
+
+
+if __name__ == "__main__":
+    main()
