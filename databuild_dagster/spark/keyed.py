@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
-from databuild_dagster.spark.frames import by_format, load_files, spark_paths, united, with_all_columns
+from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, with_all_columns
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import folder_of
@@ -24,7 +24,7 @@ from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import Filter, matching_rows
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, UriType, is_in_attempt
+from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +61,8 @@ def read_keyed(
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):
         reach = in_place(spark, warehouse)
-        return _joined(spark, keyed, paths_of, schema, by_path=reach is None or reach.names_files)
+        by_key = {key: by_format(found, paths_of) for key, found in keyed.items()}
+        return load_keyed(spark, columns, by_key, column, names_files=reach is None or reach.names_files)
     links: dict[str, list[str]] = {}
     for key, found in keyed.items():
         of_key = os.path.join(folder, folder_of(key, column))
@@ -129,43 +130,6 @@ def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
                 raise ListedFileLost(path=path, why="it is not there")
             os.symlink(path, link)
     return links
-
-
-def _joined(
-    spark: SparkSession, keyed: Keyed, paths_of: Mapping[str, Sequence[str]], schema: StructType, *, by_path: bool
-) -> DataFrame:
-    """The frame without links, as for an object store that Spark itself reads: by a small broadcast join.
-
-    The path of a built file names its instance, if the session tells it (`by_path`). Files that were adopted, or that
-    Spark wrote into the warehouse itself, are read key by key.
-    """
-    import pyspark.sql.functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    columns, column = StructType(schema.fields[:-1]), schema.fields[-1]
-    adopted = {key: [m for m in found if not (by_path and _is_named_by_path(m))] for key, found in keyed.items()}
-    frames = [
-        load_files(spark, columns, paths).withColumn(column.name, F.lit(key))
-        for key, found in adopted.items()
-        if (paths := by_format(found, paths_of))
-    ]
-    own = {m.instance_uuid: m for found in keyed.values() for m in found if by_path and _is_named_by_path(m)}
-    if paths := by_format(list(own.values()), paths_of):
-        instance = "__databuild_instance"
-        rows = load_files(spark, columns, paths).withColumn(
-            instance, F.regexp_extract("_metadata.file_path", "instance=([0-9a-f-]{36})", 1)
-        )
-        keys = spark.createDataFrame(
-            [(m.instance_uuid, key) for key, found in keyed.items() for m in found if m.instance_uuid in own],
-            StructType([StructField(instance, StringType()), column]),
-        )
-        frames.append(rows.join(F.broadcast(keys), instance).drop(instance))
-    frame: DataFrame = united(frames)
-    return frame
-
-
-def _is_named_by_path(manifest: Manifest) -> bool:
-    return manifest.uri_type is not UriType.IDENTIFIER and not any(is_in_attempt(file.uri) for file in manifest.files)
 
 
 def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from string import ascii_letters, digits
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -27,7 +28,7 @@ from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
 from databuild_dagster.warehouse.threads import T
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _log = logger(__name__)
 
@@ -46,6 +47,8 @@ _DECODED = "A"
 _ROWS = 2
 #: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
 COMMITTED = re.compile(r"_committed_(\d+)")
+#: The characters of a path that a uri has as they are.
+_IN_A_URI = frozenset("/;:@&=+$,_-!.~'()*" + ascii_letters + digits)
 #: Names of one store: fsspec and Hadoop's file systems differ.
 _ALIASES = {"s3": ("s3", "s3a"), "s3a": ("s3a", "s3"), "gcs": ("gs",)}
 
@@ -62,7 +65,7 @@ class Reach:
     decodes_urls: bool
     #: A finished write leaves `_SUCCESS`.
     leaves_mark: bool
-    #: A row has `_metadata.file_path`.
+    #: A row has `_metadata.file_path`, and it is as `told_as` expects it.
     names_files: bool
     #: `observe` counts the rows that it writes.
     counts_rows: bool
@@ -85,6 +88,20 @@ class Reach:
 def without_wildcards(path: str) -> str:
     """A path escaped for Spark, which takes paths for patterns; a folder may be named `[old]`."""
     return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
+
+
+def told_as(path: str) -> str:
+    """A path or url as Spark on a JVM tells it in `_metadata.file_path`, by the rules of `java.net.URI`.
+
+    Rows are compared with it as they are: to decode the path of each row took a hundred times as long as to read it.
+    """
+    whole = path if protocol_of(path) is not None else f"file:{path}"
+    return "".join(
+        character
+        if character in _IN_A_URI or (ord(character) > 127 and not character.isspace() and character.isprintable())
+        else quote(character, safe="")
+        for character in whole
+    )
 
 
 def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float = MAX_PROBE_SECONDS) -> Reach | None:
@@ -216,11 +233,15 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
     )
     paths = [without_wildcards(plain.url_of(f"{folder}/{name}")) for name in data]
 
-    def read(*columns: str) -> int:
-        return len(spark.read.format("parquet").schema("id long").load(paths).select("id", *columns).collect())
+    def read() -> DataFrame:
+        return spark.read.format("parquet").schema("id long").load(paths)
+
+    def names_files() -> bool:
+        named = {row[0] for row in read().select("_metadata.file_path").collect()}
+        return named == {told_as(plain.url_of(f"{folder}/{name}")) for name in data}
 
     try:
-        found = read()
+        found = len(read().collect())
     except Exception as error:
         raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why_not_read(error)) from error
     if found != _ROWS:
@@ -228,7 +249,7 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
         raise WarehouseOutOfReach(spark=shown, done="read", root=root, why=why)
     return replace(
         plain,
-        names_files=_answers(lambda: read("_metadata.file_path") == _ROWS),
+        names_files=_answers(names_files),
         counts_rows=_answers(lambda: _counted(spark)),
     )
 

@@ -24,7 +24,7 @@ from databuild_dagster.spark.errors import (
     StrayPartitionKeys,
     UnsupportedColumn,
 )
-from databuild_dagster.spark.frames import load_files, united
+from databuild_dagster.spark.frames import load_keyed
 from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
@@ -183,9 +183,7 @@ def read_staged(
     if not paths:
         return spark.createDataFrame([], schema)
     if first.reach is not None:
-        return united(
-            [_in_place(spark, of_key, key if by_key else None) for key, of_key in staged.items() if of_key.files]
-        )
+        return _in_place(spark, staged, first.reach, by_key=by_key)
     if is_elsewhere:
         return spark.createDataFrame(_staged_as_arrow(schema, staged, by_key=by_key), schema)
     reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
@@ -195,14 +193,12 @@ def read_staged(
     return reader.load([without_wildcards(path) for path in paths])
 
 
-def _in_place(spark: SparkSession, staged: Staged, key: str | None) -> DataFrame:
-    """The rows of one key, with it beside them; not every engine tells the file of a row."""
-    import pyspark.sql.functions as F
-
-    assert staged.reach is not None
-    paths = {staged.file_format.name: [staged.reach.url_of(path) for path in staged.paths]}
-    frame: DataFrame = load_files(spark, spark_schema(staged.schema), paths)
-    return frame if key is None else frame.withColumn(PARTITION_KEY, F.lit(key))
+def _in_place(spark: SparkSession, staged: Mapping[str | None, Staged], reach: Reach, *, by_key: bool) -> DataFrame:
+    first = next(iter(staged.values()))
+    urls = {str(key): [reach.url_of(path) for path in of_key.paths] for key, of_key in staged.items()}
+    keyed = {key: {first.file_format.name: paths} for key, paths in urls.items() if paths}
+    rows = load_keyed(spark, spark_schema(first.schema), keyed, PARTITION_KEY, names_files=reach.names_files)
+    return rows if by_key else rows.drop(PARTITION_KEY)
 
 
 def _staged_as_arrow(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pa.Table:

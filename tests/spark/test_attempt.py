@@ -14,7 +14,7 @@ from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_instances, read_pandas, united
 from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.reach import in_place
+from databuild_dagster.spark.reach import reach_of
 from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.formats import WRITTEN
@@ -40,7 +40,8 @@ def warehouse(bucket):
 
 @pytest.fixture
 def reach(sail, warehouse):
-    return in_place(sail, warehouse)
+    # Under load, the probe of a read takes longer than a user waits.
+    return reach_of(sail, warehouse.root, "sail", start_seconds=60)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Frames to instances and back."""
 
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime
@@ -8,12 +9,14 @@ from pathlib import Path
 import msgspec
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pyspark.sql.functions as F
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 from databuild_dagster.spark.errors import NoSchema, NotAFrame, SchemasDiffer, UnsupportedColumn
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.frames import load_keyed, read_instances, read_pandas
 from databuild_dagster.spark.staging import files_wanted
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.store import open_store
@@ -279,3 +282,19 @@ def test_a_warehouse_that_disappears_as_spark_writes_leaves_no_manifest_and_says
 
     assert is_transient(caught.value)
     assert list(Path(root).rglob("manifest.json")) == []
+
+
+def test_the_file_of_a_row_is_its_key_for_any_path(spark, tmp_path):
+    """A plan with a relation for each of 1,000 keys would take minutes on a JVM."""
+    paths = [str(tmp_path / folder / "a.parquet") for folder in ("a b+c", "%41=é", "[x]{y}*,;~'()&$@!#")]
+    for number, path in enumerate(paths):
+        os.makedirs(os.path.dirname(path))
+        pq.write_table(pa.table({"n": [number]}), path)
+    schema = StructType([StructField("n", LongType())])
+    keyed = {"first": {"parquet": paths[:2]}, "second": {"parquet": paths[1:]}, "nothing": {}}
+
+    joined = load_keyed(spark, schema, keyed, "key", names_files=True)
+
+    assert joined.columns == ["n", "key"]
+    expected = [("first", 0), ("first", 1), ("second", 1), ("second", 2)]
+    assert sorted((row.key, row.n) for row in joined.collect()) == expected
