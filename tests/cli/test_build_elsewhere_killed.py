@@ -15,7 +15,7 @@ from tests.support.spark_elsewhere import Elsewhere, start_sail
 
 from .conftest import Project
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
 
 DEFINITIONS = """
 from pyspark.sql import DataFrame, SparkSession
@@ -75,8 +75,8 @@ def attempts(s3: S3Server, bucket: str) -> set[str]:
     ("path", "is_stored"),
     [
         pytest.param("/numbers/data/attempt=", True, id="late write"),
-        pytest.param("/numbers/data/instance=", False, id="before the manifest", marks=pytest.mark.extended),
-        pytest.param("/numbers/data/instance=", True, id="after the manifest", marks=pytest.mark.extended),
+        pytest.param("/numbers/data/instance=", False, id="before the manifest"),
+        pytest.param("/numbers/data/instance=", True, id="after the manifest"),
     ],
 )
 def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
@@ -109,7 +109,6 @@ def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
     assert len(project.ask("read", "numbers")) == 3
 
 
-@pytest.mark.extended
 def test_a_spark_that_is_killed_in_a_job_leaves_nothing_that_is_read(
     project: Project, s3: S3Server, bucket: str, sails: Sails
 ) -> None:

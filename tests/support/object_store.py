@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,9 @@ class S3Server:
             return answered(environ, start_response)
 
         def held(hold: Hold, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+            # A client that is killed sends no more of it.
+            if length := environ.get("CONTENT_LENGTH"):
+                environ["wsgi.input"] = BytesIO(environ["wsgi.input"].read(int(length)))
             hold.reached.set()
             hold.released.wait(MAX_HELD_SECONDS)
             try:
