@@ -4,6 +4,7 @@ import sys
 
 import pyspark.sql.functions as F
 import pytest
+from pyspark.sql.types import LongType
 
 from databuild_dagster.spark.attempt import write_attempt
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
@@ -85,7 +86,7 @@ def test_a_module_that_the_workers_lack_is_named_with_what_to_do(spark, tmp_path
     import only_here
 
     with pytest.raises(Exception, match="only_here") as failed:
-        spark.range(3).select(F.udf(only_here.double, "long")("id")).collect()
+        spark.range(3).select(F.udf(only_here.double, LongType())("id")).collect()
 
     sys.modules.pop("only_here")
     assert explain_failure(failed.value) == (
