@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql.types import LongType
 
 from databuild_dagster.spark.attempt import write_attempt
-from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
+from databuild_dagster.spark.failures import explain_failure, is_of_the_machine, is_transient
 from databuild_dagster.spark.reach import Reach
-from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.session import active_in_thread
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -68,24 +68,12 @@ def test_a_store_that_is_slow_for_a_while_delays_a_write(sail, s3, warehouse):
     assert (sum(file.rows for file in found[""]), s3.delays) == (3, [])
 
 
-def test_a_session_that_its_server_has_closed_is_lost(running_sail):
-    session, other = open_session(running_sail.settings()), open_session(running_sail.settings())
-    other.client._session_id = session.session_id
-    with pytest.raises(Exception, match="session identifier"):
-        other.client.release_session()
-
-    with pytest.raises(Exception, match="is not running") as lost:
-        session.range(3).collect()
-
-    assert is_lost(lost.value)
-
-
 def test_a_module_that_the_workers_lack_is_named_with_what_to_do(spark, tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("def double(n):\n    return 2 * n\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_here
 
-    with pytest.raises(Exception, match="only_here") as failed:
+    with active_in_thread(spark), pytest.raises(Exception, match="only_here") as failed:
         spark.range(3).select(F.udf(only_here.double, LongType())("id")).collect()
 
     sys.modules.pop("only_here")
