@@ -968,11 +968,11 @@ GUARDS = (
         ("tests/spark/test_reach.py::test_a_refusal_is_not_kept_for_the_next_check",),
     ),
     Guard(
-        "a full or a forbidden object store fails the refs of a Spark for good",
+        "a full or a forbidden object store is the fault of the refs that a Spark writes",
         "6.8",
         "spark/failures.py",
-        "    if store_trouble(exception) is not None:\n        return True",
-        "    if False:\n        return True",
+        "    return trouble is not None and trouble.fault is not StoreFault.NO_BUCKET",
+        "    return False",
         ("tests/spark/test_failures.py",),
     ),
     Guard(
