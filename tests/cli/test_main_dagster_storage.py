@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg2
@@ -57,7 +58,7 @@ def test_a_locked_database_of_dagster_is_named_with_what_to_do(project: Project,
 def test_a_server_of_dagsters_database_that_is_away_is_named_without_its_password(
     tmp_path, capsys, monkeypatch
 ) -> None:
-    monkeypatch.setattr("dagster_postgres.utils.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("dagster_postgres.utils.time", SimpleNamespace(sleep=lambda seconds: None))
     url = "postgresql://dagster:of-the-server@127.0.0.1:1/dagster"
     (tmp_path / "dagster.yaml").write_text(f"storage: {{postgres: {{postgres_url: '{url}'}}}}")
     with pytest.raises(DagsterPostgresException) as raised:

@@ -23,6 +23,7 @@ from xml.sax.saxutils import escape
 import pytest
 
 from .free_port import LOOPBACK
+from .serving import served
 
 #: The account of Azure's own emulator; its key is public.
 ACCOUNT = "devstoreaccount1"
@@ -331,14 +332,8 @@ def _serving(store: CloudStore, handler: type[Any]) -> Iterator[CloudStore]:
     server = ThreadingHTTPServer((LOOPBACK, 0), handler)
     server.daemon_threads = True
     store.url = f"http://{LOOPBACK}:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield store
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def environment(store: CloudStore) -> dict[str, str]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import random
 import socket
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from .free_port import LOOPBACK
 from .object_store import S3Server
+from .serving import served
 
 _PREFIX = "/webhdfs/v1/"
 #: WebHDFS's port, where a url names none.
@@ -38,17 +38,11 @@ def hadoop_bucket(s3: S3Server, bucket: str, folder: Path) -> Iterator[dict[str,
     hosts = folder / f"hosts-{bucket}"
     # Java asks this file alone.
     hosts.write_text(f"{LOOPBACK} localhost {socket.gethostname()}\n{address} {bucket}\n")
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield {
             "spark.hadoop.fs.s3a.impl": "org.apache.hadoop.hdfs.web.WebHdfsFileSystem",
             "spark.driver.extraJavaOptions": f"-Djdk.net.hosts.file={hosts}",
         }
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def _listening(handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:

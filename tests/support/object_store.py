@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from .serving import served
+
 #: What a WSGI server calls, and what it calls with.
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -168,14 +170,8 @@ def s3_server() -> Iterator[S3Server]:
     app = server.gate(DomainDispatcherApplication(create_backend_app))
     http = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Silent)
     server.url = f"http://127.0.0.1:{http.server_port}"
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with served(http):
         yield server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,8 @@ import json
 import multiprocessing
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Barrier
 
 import msgspec
 import pyarrow as pa
@@ -35,6 +33,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
+from tests.support.written import winners_of_a_race
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
@@ -136,20 +135,8 @@ def test_writing_the_same_again_changes_nothing(warehouse):
 
 
 def test_of_two_writers_one_wins_and_the_other_is_refused(warehouse):
-    together = Barrier(2)
+    winners = winners_of_a_race(warehouse, 2, manifest_of)
 
-    def write(attempt):
-        together.wait()
-        try:
-            write_manifest(warehouse, manifest_of(attempt=attempt))
-        except ManifestConflict:
-            return None
-        return attempt
-
-    with ThreadPoolExecutor(2) as threads:
-        outcomes = list(threads.map(write, (1, 2)))
-
-    winners = [attempt for attempt in outcomes if attempt is not None]
     assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
 
 

@@ -4,13 +4,8 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from threading import Barrier
 
-import msgspec
-import pyarrow as pa
 import pytest
 
 from databuild_dagster.warehouse import disk, local_copies
@@ -20,7 +15,6 @@ from databuild_dagster.warehouse.errors import (
     CredentialsExpired,
     DiskTrouble,
     ListedFileLost,
-    ManifestConflict,
     ManifestMissing,
     NotCreateOnly,
     StorageTrouble,
@@ -31,8 +25,6 @@ from databuild_dagster.warehouse.files import describe_files, publish_files, rea
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
-    Manifest,
-    ManifestState,
     local_paths,
     missing_files,
     read_manifest,
@@ -40,55 +32,21 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
-
-UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
-OTHER = "579bd65c-4ec2-280d-148b-69c8ddecd1b2"
+from tests.support.written import (
+    OTHER,
+    UUID,
+    clear_cache,
+    manifest_of,
+    numbers,
+    publish,
+    winners_of_a_race,
+    write,
+)
 
 
 @pytest.fixture
 def warehouse(bucket):
     return Warehouse(f"s3://{bucket}/pre fix/[x]")
-
-
-def publish(warehouse, *tables, uuid=UUID):
-    staging = warehouse.new_staging_dir(uuid)
-    disk.make_dirs(staging)
-    for number, table in enumerate(tables):
-        WRITTEN.write(table, os.path.join(staging, f"part-{number}-{uuid[:4]}.parquet"))
-    files, schema = describe_files(staging)
-    publish_files(staging, warehouse.instance_dir("raw/flights", uuid), files)
-    disk.remove_tree(staging)
-    return manifest_of(files=files, schema=schema, instance_uuid=uuid)
-
-
-def write(warehouse, *tables, uuid=UUID):
-    manifest = publish(warehouse, *tables, uuid=uuid)
-    write_manifest(warehouse, manifest)
-    return manifest
-
-
-def manifest_of(**changes):
-    from databuild_dagster.warehouse.manifest import TableSchema
-
-    manifest = Manifest(
-        dataset="raw/flights",
-        ref="raw/flights@2013-01-01",
-        instance_uuid=UUID,
-        job_run="0190b6a0-0000-7000-8000-000000000000",
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        created_at=datetime(2013, 1, 2, tzinfo=UTC),
-        schema=TableSchema(()),
-    )
-    return msgspec.structs.replace(manifest, **changes)
-
-
-def numbers(*values):
-    return pa.table({"n": pa.array(values, pa.int64())})
-
-
-def clear_cache():
-    disk.remove_tree(local_copies.cache_dir())
 
 
 def test_what_was_written_is_read_as_from_a_disk(warehouse):
@@ -119,20 +77,8 @@ def test_the_files_are_there_before_the_manifest(s3, warehouse):
 
 
 def test_of_two_writers_of_one_manifest_one_wins_and_the_other_is_refused(warehouse):
-    together = Barrier(8)
+    winners = winners_of_a_race(warehouse, 8)
 
-    def write_attempt(attempt):
-        together.wait()
-        try:
-            write_manifest(warehouse, manifest_of(attempt=attempt))
-        except ManifestConflict:
-            return None
-        return attempt
-
-    with ThreadPoolExecutor(8) as threads:
-        outcomes = list(threads.map(write_attempt, range(8)))
-
-    winners = [attempt for attempt in outcomes if attempt is not None]
     assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
 
 
