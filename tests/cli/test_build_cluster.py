@@ -80,6 +80,7 @@ def all_begun(project: Project, n: int) -> bool:
     return len(list(project.folder.glob("begun-*"))) >= n
 
 
+@pytest.mark.extended
 def test_a_build_survives_the_death_of_an_executor_and_of_a_worker(project: Project, cluster: Cluster) -> None:
     first = cluster.add_worker()
     deploy(project, cluster)
