@@ -25,6 +25,7 @@ from databuild_dagster.warehouse.manifest import (
     ManifestState,
     UriType,
     file_paths,
+    kept_manifests,
     missing_files,
     read_manifest,
     read_manifests,
@@ -62,16 +63,16 @@ def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical
 
     Another code location may have another warehouse. Raises `ManifestMissing`.
     """
-    by_place: dict[Warehouse, list[str]] = {}
+    by_place: dict[tuple[Warehouse, bool], list[str]] = {}
     for pinned in canonical:
         if pinned.uuid is not None:
             uri = pinned.manifest_uri
             place = Warehouse.of_manifest(uri, asset) if uri is not None else warehouse
-            by_place.setdefault(place, []).append(pinned.uuid)
+            by_place.setdefault((place, pinned.manifest_state == REMOVED), []).append(pinned.uuid)
     found: dict[str, Manifest] = {}
-    for place, uuids in by_place.items():
+    for (place, is_removed), uuids in by_place.items():
         try:
-            manifests = read_manifests(place, asset, uuids)
+            manifests = read_manifests(place, asset, uuids) if is_removed else kept_manifests(place, asset, uuids)
         except ManifestMissing:
             if place == warehouse:
                 raise

@@ -17,7 +17,7 @@ import msgspec
 
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, encode_segment
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_text, with_whole_uris
-from databuild_dagster.warehouse.storage import is_whole
+from databuild_dagster.warehouse.storage import is_whole, protocol_of
 
 #: The version of a dataset that declares none.
 NO_VERSION = "0"
@@ -65,6 +65,28 @@ def manifest_copy(warehouse: Warehouse, folder: str, manifest: Manifest) -> tupl
 def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str, bytes]:
     """Path and contents of an arc's state of a lot: its name is what counts."""
     return os.path.join(folder, f"{state}.arc"), msgspec.json.encode(facts, order="deterministic") + b"\n"
+
+
+def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, set[str]]:
+    """The files in folders of lots, by folder; in an object store by one listing for the lots of a dataset.
+
+    Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    if protocol_of(warehouse.root) is None:
+        return {folder: _names(warehouse, folder) for folder in folders}
+    found: dict[str, set[str]] = {folder: set() for folder in folders}
+    beside: dict[str, list[str]] = {}
+    for folder in folders:
+        parent, _, name = folder.rpartition("/")
+        beside.setdefault(parent, []).append(name)
+    for parent, names in beside.items():
+        # Lots that are written together are often neighbors, so what their names have in common narrows the listing.
+        prefix = os.path.commonprefix(names)  # noqa: RUF071 (of names, not of paths)
+        for file in warehouse.storage.list_files(parent, deep=True, prefix=prefix):
+            lot = file.path.removeprefix(f"{parent}/").partition("/")[0]
+            if (files := found.get(f"{parent}/{lot}")) is not None:
+                files.add(file.path)
+    return found
 
 
 def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None) -> Put:

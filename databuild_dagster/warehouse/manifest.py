@@ -10,10 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from importlib.resources import files as package_files
+from threading import Lock
 
 import msgspec
 
@@ -32,6 +34,9 @@ from databuild_dagster.warehouse.storage import Storage, is_whole, protocol_of, 
 
 #: A file of an attempt, relative to the folder of an instance.
 _IN_AN_ATTEMPT = re.compile(rf"\.\./{ATTEMPT}[^/]+/(?:[^/]+/)*[^/]+", re.DOTALL)
+
+#: Manifests of object stores that a process keeps: those of a year of days of eleven assets.
+MAX_KEPT = 4096
 
 SCHEMA_VERSION = 1
 #: The schema's file in the package and among the reference pages.
@@ -139,6 +144,7 @@ def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
     """
     path, contents = _to_write(warehouse, manifest)
     write_once(warehouse, path, contents)
+    _keep(path, manifest)
     return path
 
 
@@ -226,6 +232,35 @@ def _with_names(warehouse: Warehouse, manifest: Manifest) -> Manifest:
 def read_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:
     """The manifests of several instances of an asset, in their order; from an object store several at once."""
     return warehouse.storage.for_each(lambda uuid: read_manifest(warehouse, asset, uuid), uuids)
+
+
+def kept_manifests(warehouse: Warehouse, asset: str, uuids: Sequence[str]) -> list[Manifest]:
+    """The same for instances that the log does not call removed.
+
+    Until the log does, a record stays as it was written; so one that this process has seen in an object store is not
+    fetched again.
+    """
+    return warehouse.storage.for_each(lambda uuid: _kept_manifest(warehouse, asset, uuid), uuids)
+
+
+def _kept_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
+    path = warehouse.manifest_path(asset, uuid)
+    with _lock:
+        if (found := _kept.get(path)) is not None:
+            _kept.move_to_end(path)
+            return found
+    found = read_manifest(warehouse, asset, uuid)
+    _keep(path, found)
+    return found
+
+
+def _keep(path: str, manifest: Manifest) -> None:
+    if protocol_of(path) is None:
+        return
+    with _lock:
+        _kept[path] = manifest
+        if len(_kept) > MAX_KEPT:
+            _kept.popitem(last=False)
 
 
 def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
@@ -376,3 +411,7 @@ def _check_uris(manifest: Manifest, path: str) -> None:
             uri in ("", ".", "..") or ("/" in uri and not is_in_attempt(uri)) or "\\" in uri or "\0" in uri
         ):
             raise EscapingFile(path=path, uri=uri)
+
+
+_kept: OrderedDict[str, Manifest] = OrderedDict()
+_lock = Lock()

@@ -35,6 +35,7 @@ from databuild_dagster.warehouse.copies import (
     all_copies,
     arc_copy,
     arc_folder,
+    copies_in,
     lot_folder,
     manifest_copy,
     put_copies,
@@ -50,7 +51,7 @@ from databuild_dagster.warehouse.errors import (
     StorageTrouble,
 )
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, kept_manifests, read_manifests
 from databuild_dagster.warehouse.threads import in_threads
 
 #: Refs that one tick writes and seconds that it takes; the rest waits for the next tick.
@@ -181,11 +182,14 @@ class Writer:
 
     def put(self, canonicals: Sequence[Canonical], present: dict[str, set[str]] | None = None) -> Put:
         """The same for known canonical instances; `present` has the files of each folder."""
+        if present is None:
+            folders = [folder for canonical in canonicals for folder in self.folders_of(canonical.ref)]
+            present = copies_in(self.warehouse, folders)
 
         def put(canonical: Canonical) -> Put:
             return _total(
                 [
-                    put_copies(self.warehouse, folder, files, None if present is None else present.get(folder, set()))
+                    put_copies(self.warehouse, folder, files, present.get(folder, set()))
                     for folder, files in self.files_of(canonical).items()
                 ]
             )
@@ -218,7 +222,8 @@ class Writer:
         if canonical.uuid is None or canonical.state not in _MATTERS | {InstanceState.LIVE}:
             return _Record(warehouse, None, has_data=False)
         try:
-            manifest = read_manifest(warehouse, asset, canonical.uuid)
+            read = read_manifests if canonical.manifest_state == ManifestState.REMOVED else kept_manifests
+            (manifest,) = read(warehouse, asset, [canonical.uuid])
         except ManifestMissing:
             return _Record(warehouse, None, has_data=False)
         except (ManifestDamaged, EscapingFile, NewerManifest):

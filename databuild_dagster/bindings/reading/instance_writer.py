@@ -15,7 +15,7 @@ from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, TableSchema, read_manifests
+from databuild_dagster.warehouse.manifest import Manifest, TableSchema, kept_manifests
 
 #: The schema of an asset that has returned only EMPTY so far.
 NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
@@ -87,7 +87,7 @@ class InstanceWriter:
         for ref, uuid in inputs.items():
             by_asset.setdefault(asset_of(ref), []).append(uuid)
         try:
-            return [m for asset, uuids in by_asset.items() for m in read_manifests(self._warehouse, asset, uuids)]
+            return [m for asset, uuids in by_asset.items() for m in kept_manifests(self._warehouse, asset, uuids)]
         except ManifestMissing:
             return []
 
