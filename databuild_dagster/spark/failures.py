@@ -21,7 +21,7 @@ from databuild_dagster.spark.errors import (
     WarehouseOutOfReach,
 )
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
 from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
 
 MAX_SENTENCE_LENGTH = 400
@@ -155,7 +155,7 @@ def store_trouble(exception: BaseException) -> StoreTrouble | None:
 def is_transient(exception: BaseException) -> bool:
     """Whether a retry may succeed: the server or an executor was lost, the job was interrupted, or the machine lacks
     something."""
-    if is_of_the_machine(exception) or isinstance(exception, AttemptIncomplete):
+    if is_of_the_machine(exception) or isinstance(exception, AttemptIncomplete | FolderChanged):
         return True
     if store_trouble(exception) is not None:
         return True

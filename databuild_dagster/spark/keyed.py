@@ -9,12 +9,13 @@ And from one frame to the keys in a column, and to the rows of one key (rule 10.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
-from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, with_all_columns
+from databuild_dagster.spark.folders import load_folders, readable_folders
+from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, united, with_all_columns
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import folder_of
@@ -25,6 +26,7 @@ from databuild_dagster.warehouse.filters import Filter, matching_rows
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
+from databuild_dagster.warehouse.whole_folders import WholeFolders
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,12 +45,14 @@ def read_keyed(
     *,
     column: str = PARTITION_KEY,
     columns: StructType | None = None,
+    on_folders: Callable[[WholeFolders], None] | None = None,
 ) -> DataFrame:
     """One frame of the rows of each key's instances; the key is the last column.
 
     `folder` must not exist yet, and must stay as long as the frame is used; None where Spark and this process share no
-    disk. `columns` are by default those of all instances together. Raises `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`,
-    `ListedFileLost`, `StorageTrouble`.
+    disk. `columns` are by default those of all instances together. `on_folders` is called with folders that are read in
+    place of their listed files, which the caller has to `check_unchanged`; without it, only listed files are read. Raises
+    `NoSchema`, `SchemasDiffer`, `KeyColumnTaken`, `ListedFileLost`, `StorageTrouble`.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
@@ -60,9 +64,7 @@ def read_keyed(
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
     if folder is None or any("://" in path for found in paths_of.values() for path in found):
-        reach = in_place(spark, warehouse)
-        by_key = {key: by_format(found, paths_of) for key, found in keyed.items()}
-        return load_keyed(spark, columns, by_key, column, names_files=reach is None or reach.names_files)
+        return _read_in_place(spark, warehouse, keyed, paths_of, columns, column, on_folders)
     links: dict[str, list[str]] = {}
     for key, found in keyed.items():
         of_key = os.path.join(folder, folder_of(key, column))
@@ -70,6 +72,38 @@ def read_keyed(
             links.setdefault(name, []).extend(_links(paths, of_key, format_named(name).suffix))
     # By file: in a folder, Spark silently skips a link to a file that is gone.
     return load_files(spark, schema, links, base_path=folder)
+
+
+def _read_in_place(
+    spark: SparkSession,
+    warehouse: Warehouse,
+    keyed: Keyed,
+    paths_of: Mapping[str, Sequence[str]],
+    columns: StructType,
+    column: str,
+    on_folders: Callable[[WholeFolders], None] | None,
+) -> DataFrame:
+    """The rows of files in a store: by folders where these can be looked at again, else by the lists of files."""
+    reach = in_place(spark, warehouse)
+    keys_of: dict[str, list[str]] = {}
+    manifests: dict[str, Manifest] = {}
+    for key, found in keyed.items():
+        for manifest in found:
+            keys_of.setdefault(manifest.instance_uuid, []).append(key)
+            manifests[manifest.instance_uuid] = manifest
+    frames = []
+    if reach is not None and on_folders is not None:
+        for folders in readable_folders(reach, warehouse, list(manifests.values())):
+            on_folders(folders)
+            frames.append(load_folders(spark, columns, reach.url_of(folders.attempt), folders, keys_of, column))
+            manifests = {uuid: one for uuid, one in manifests.items() if uuid not in folders.instances.values()}
+    listed = {key: [one for one in found if one.instance_uuid in manifests] for key, found in keyed.items()}
+    by_key = {key: by_format(found, paths_of) for key, found in listed.items()}
+    if not frames or any(by_key.values()):
+        names_files = reach is None or reach.names_files
+        frames.append(load_keyed(spark, columns, by_key, column, names_files=names_files))
+    frame: DataFrame = united(frames)
+    return frame
 
 
 def read_keyed_pandas(

@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
+from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost, refusal, store_trouble
 from databuild_dagster.spark.session import remote_name
@@ -37,12 +38,15 @@ PROBE = ".probe"
 #: A probe takes one second where Spark sees the place; a Spark that does not may retry for minutes.
 MAX_PROBE_SECONDS = 8.0
 
-#: A probe has six jobs and two listings; a job of one row tells how busy the Spark is.
+#: A probe has eight jobs and two listings; a job of one row tells how busy the Spark is.
 SLOWER = 20.0
 
 #: A session that takes `%41` for `A` writes to a folder of another name.
 _NAME = "%41"
 _DECODED = "A"
+#: A batch of one key, with characters that the name of a folder has escaped.
+_KEYS = "by-key"
+_KEY = "1-_.:| %41+"
 #: In as many tasks, to see whether they are written as one file.
 _ROWS = 2
 #: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
@@ -73,6 +77,8 @@ class Reach:
     names_committed: bool = False
     #: `coalesce` makes fewer files.
     coalesces: bool = True
+    #: The folders of a batch give each row its partition key, as it was written.
+    reads_keys: bool = False
 
     def url_of(self, path: str) -> str:
         """The session's name for a file or folder below the root, or in another bucket; a local path is returned unchanged."""
@@ -251,7 +257,17 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
         plain,
         names_files=_answers(names_files),
         counts_rows=_answers(lambda: _counted(spark)),
+        reads_keys=_answers(lambda: _keys_read(spark, plain.url_of(f"{folder}/{_KEYS}")) == [_KEY]),
     )
+
+
+def _keys_read(spark: SparkSession, url: str) -> list[str]:
+    """The partition keys of the rows with the key `_KEY` in a folder that was written by key."""
+    import pyspark.sql.functions as F
+
+    spark.range(1).withColumn(PARTITION_KEY, F.lit(_KEY)).write.format("parquet").partitionBy(PARTITION_KEY).save(url)
+    rows = spark.read.format("parquet").schema(f"id long, {PARTITION_KEY} string").load(url)
+    return [row[PARTITION_KEY] for row in rows.where(F.col(PARTITION_KEY) == _KEY).collect()]
 
 
 def _counted(spark: SparkSession) -> bool:

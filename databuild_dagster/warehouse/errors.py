@@ -95,6 +95,12 @@ class ListedFileLost(DatabuildError):
     hint = _REPAIR
 
 
+class FolderChanged(DatabuildError):
+    """Files came or went in {folder} while Spark read it as an input."""
+
+    hint = "The ref is retried; only files that manifests list are read then."
+
+
 class InvalidInstanceUuid(Refused):
     """{uuid!r} is no instance uuid."""
 

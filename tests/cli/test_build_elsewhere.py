@@ -172,3 +172,49 @@ def test_a_call_that_fails_removes_what_spark_wrote_for_it(project: Project, run
     assert "it has no column 'id'" in failed[0].out
     assert "2024-01-31" in failed[1].out, "its rows are of a key that was not asked for"
     assert s3.keys(bucket) == before
+
+
+BY_FOLDER = """
+from pathlib import Path
+
+import dagster as dg
+import fsspec
+import pyspark.sql.functions as F
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
+
+TRIED = Path(__file__).parent / "tried"
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-09")
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def orders(context: BuildContext, spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([(1, key) for key in context.partition_keys], "n int, partition_key string")
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def copied(context: BuildContext, orders: DataFrame) -> DataFrame:
+    with TRIED.open("a") as tried:
+        tried.write(f"{{len(context.partition_keys)}}\\n")
+    store = fsspec.filesystem("s3")
+    (first, *others) = store.glob({warehouse!r} + "/orders/data/attempt=*/partition_key=2024-01-01/*.parquet")
+    if not others:
+        store.cp_file(first, first.replace(".zst.parquet", "-late.zst.parquet"))
+    return orders
+
+
+defs = build_definitions([orders, copied], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
+"""
+
+
+def test_a_late_file_in_the_folder_of_an_input_is_in_no_result(project: Project, running_sail, bucket) -> None:
+    project.define(BY_FOLDER.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+
+    project.build("copied@2024-01-01..2024-01-08")
+
+    for day in range(1, 9):
+        assert project.ask("read", f"copied@2024-01-0{day}") == [{"n": 1}]
+    # All of the keys, and then each half of them, of which one reads the listed file alone.
+    assert (project.folder / "tried").read_text().split() == ["8", "4", "4"]
+    assert project.is_sound()

@@ -61,6 +61,7 @@ REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
+WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
 SPARK_SERVER = "tests/spark/test_server.py"
 STORE = "tests/store/test_store.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
@@ -1054,6 +1055,38 @@ GUARDS = (
         "                self.leftovers.drop(call.staged.values())\n",
         "",
         ("tests/cli/test_build_elsewhere.py::test_a_call_that_fails_removes_what_spark_wrote_for_it",),
+    ),
+    Guard(
+        "a folder with a file that no manifest lists is read as a whole",
+        "10.9",
+        "warehouse/whole_folders.py",
+        "if len(of) == 1 and of[0].files == held.get(name)}",
+        "if len(of) == 1}",
+        (WHOLE_FOLDERS,),
+    ),
+    Guard(
+        "a late file in the folder of an input is in a result",
+        "10.9",
+        "bindings/building/builds.py",
+        "                self._frames.check_folders(folder)\n",
+        "",
+        ("tests/cli/test_build_elsewhere.py::test_a_late_file_in_the_folder_of_an_input_is_in_no_result",),
+    ),
+    Guard(
+        "a folder of an input is not looked at again",
+        "10.9",
+        "warehouse/whole_folders.py",
+        "        if seen != folders.held:\n",
+        "        if False:\n",
+        (WHOLE_FOLDERS,),
+    ),
+    Guard(
+        "the mark of another engine is read as data",
+        "10.9",
+        "spark/folders.py",
+        "if reach.leaves_mark or not found.has_marks]",
+        "]",
+        ("tests/spark/test_folders.py::test_marks_of_another_engine_are_not_given_to_one_that_leaves_none",),
     ),
     Guard(
         "a removal takes a file away that another instance lists",

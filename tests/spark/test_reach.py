@@ -27,7 +27,14 @@ def test_a_spark_without_our_disk_reaches_a_bucket(sail, s3, bucket):
     found = reach_of(sail, root, "sc://elsewhere")
 
     assert found == Reach(
-        root, root, decodes_urls=True, leaves_mark=False, names_files=False, counts_rows=False, coalesces=False
+        root,
+        root,
+        decodes_urls=True,
+        leaves_mark=False,
+        names_files=False,
+        counts_rows=False,
+        coalesces=False,
+        reads_keys=True,
     )
     assert s3.keys(bucket) == []
 

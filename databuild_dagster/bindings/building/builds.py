@@ -166,6 +166,7 @@ class Builder:
                     self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
                     self.stops.raise_if_all(call)
                     self._outputs.check(call, asset, context)
+                self._frames.check_folders(folder)
                 self.stops.raise_if_all(call)
             except BaseException:
                 self.leftovers.drop(call.staged.values())

@@ -25,6 +25,7 @@ from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest
+from databuild_dagster.warehouse.whole_folders import WholeFolders, check_unchanged
 
 _log = logger(__name__)
 
@@ -68,6 +69,8 @@ class Frames:
         self._instance = instance
         self._graph = graph
         self.writer = InstanceWriter(self.warehouse, instance)
+        #: Folders that were read in place of listed files, by the folder of the frame that reads them.
+        self._folders: list[tuple[str, WholeFolders]] = []
         #: Dagster's loading shares its resources and is not thread-safe.
         self._foreign_lock = Lock()
 
@@ -92,7 +95,8 @@ class Frames:
     def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, how: How, folder: str) -> Any:
         """One frame of instances of one asset, with the column of the output's partition key.
 
-        It creates `folder`, which must stay until Spark has read the frame. Everything else is as for `read`.
+        It creates `folder`, which must stay until Spark has read the frame; `check_folders` comes after that. Everything else
+        is as for `read`.
         """
         wanted = self._filter(how)
         distinct = {instance.uuid: instance for found in by_key.values() for instance in found}
@@ -107,8 +111,21 @@ class Frames:
             keyed = dict.fromkeys(list(by_key)[:1], usable)
         if how.pandas:
             return read_keyed_pandas(self.warehouse, keyed, where=wanted)
-        frame = read_keyed(self.spark.session, self.warehouse, keyed, folder)
+        frame = read_keyed(
+            self.spark.session,
+            self.warehouse,
+            keyed,
+            folder,
+            on_folders=lambda folders: self._folders.append((folder, folders)),
+        )
         return frame if wanted is None else filtered(frame, wanted)
+
+    def check_folders(self, folder: str) -> None:
+        """Check, before a result is published, that its inputs were the listed files alone (decision 0040).
+
+        `folder` is the one of the call, above those of its frames. Raises `FolderChanged`, `StorageTrouble`.
+        """
+        check_unchanged([folders for of_frame, folders in self._folders if of_frame.startswith(f"{folder}/")])
 
     def filtered(self, frame: Any, where: str, *, pandas: bool) -> Any:
         """The rows of any frame that meet a condition. Raises `BadFilter`."""
