@@ -21,7 +21,7 @@ from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.formats import FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
-from databuild_dagster.warehouse.storage import storage_at, store_checksum
+from databuild_dagster.warehouse.storage import storage_at
 from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def _counting(frame: DataFrame) -> tuple[DataFrame, Any]:
 def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> list[tuple[str, FileEntry]]:
     """Each data file of a finished attempt with the name of its folder. One listing, and the footer of each file.
 
-    Raises `AttemptIncomplete`, `StorageTrouble`, `UnreadableFile`.
+    The files of a disk are also read and synced. Raises `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`,
+    `UnreadableFile`.
     """
     storage = storage_at(folder)
     try:
@@ -101,7 +102,7 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
 
     expected = 0
 
-    def describe(file: Listed) -> tuple[str, FileEntry]:
+    def rows_of(file: Listed) -> int:
         nonlocal expected
 
         def read_last(length: int) -> bytes:
@@ -109,16 +110,19 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
 
         tail = file_format.tail(read_last, expected)
         expected = max(expected, len(tail) + TAILS_DIFFER_BYTES)
-        rows = file_format.describe(BytesIO(tail), file.path).rows
-        within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
-        return within, FileEntry(uri=name, bytes=file.bytes, rows=rows, checksum=store_checksum(file))
+        return file_format.describe(BytesIO(tail), file.path).rows
 
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
     if reach.names_committed:
         data = _committed(folder, listed, data)
     data.sort(key=lambda file: file.path)
     # The first one tells how long a footer is; then one request for each.
-    return [*map(describe, data[:1]), *in_threads(describe, data[1:])]
+    rows = [*map(rows_of, data[:1]), *in_threads(rows_of, data[1:])]
+    described = []
+    for file, n_rows, checksum in zip(data, rows, storage.seal(data, folder), strict=True):
+        within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
+        described.append((within, FileEntry(uri=name, bytes=file.bytes, rows=n_rows, checksum=checksum)))
+    return described
 
 
 def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]) -> list[Listed]:

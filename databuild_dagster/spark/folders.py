@@ -46,7 +46,7 @@ def load_folders(
     from pyspark.sql.types import StringType, StructField, StructType
 
     read = StructType([*schema, StructField(PARTITION_KEY, StringType())])
-    rows = load_files(spark, read, {folders.format: [url]})
+    rows = load_files(spark, read, {folders.format: [url]}, base_path=url)
     if not folders.are_all:
         rows = rows.where(F.col(PARTITION_KEY).isin(list(folders.instances)))
     pairs = [(of_folder, key) for of_folder, uuid in folders.instances.items() for key in keys_of[uuid]]

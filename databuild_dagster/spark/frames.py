@@ -161,7 +161,7 @@ def spark_paths(
     if (reach := in_place(spark, warehouse)) is not None:
         _check_there(warehouse, manifests)
         found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in paths_of.items()}
-        _check_seen(spark, manifests, schema, found, f"{reach.url_of(reach.root)}/")
+        _check_seen(spark, manifests, schema, found, f"{reach.url_of(warehouse.root)}/")
         return found
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))

@@ -16,7 +16,7 @@ from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.folders import load_folders, readable_folders
 from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, united, with_all_columns
-from databuild_dagster.spark.reach import in_place
+from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import folder_of
 from databuild_dagster.warehouse import disk
@@ -63,8 +63,9 @@ def read_keyed(
     paths_of = spark_paths(spark, warehouse, manifests, columns)
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
-    if folder is None or any("://" in path for found in paths_of.values() for path in found):
-        return _read_in_place(spark, warehouse, keyed, paths_of, columns, column, on_folders)
+    reach = in_place(spark, warehouse)
+    if reach is not None or folder is None or any("://" in path for found in paths_of.values() for path in found):
+        return _read_in_place(spark, warehouse, reach, keyed, paths_of, columns, column, on_folders)
     links: dict[str, list[str]] = {}
     for key, found in keyed.items():
         of_key = os.path.join(folder, folder_of(key, column))
@@ -77,14 +78,14 @@ def read_keyed(
 def _read_in_place(
     spark: SparkSession,
     warehouse: Warehouse,
+    reach: Reach | None,
     keyed: Keyed,
     paths_of: Mapping[str, Sequence[str]],
     columns: StructType,
     column: str,
     on_folders: Callable[[WholeFolders], None] | None,
 ) -> DataFrame:
-    """The rows of files in a store: by folders where these can be looked at again, else by the lists of files."""
-    reach = in_place(spark, warehouse)
+    """The rows of files where they lie: by folders where these can be looked at again, else by the lists of files."""
     keys_of: dict[str, list[str]] = {}
     manifests: dict[str, Manifest] = {}
     for key, found in keyed.items():

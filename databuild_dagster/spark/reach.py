@@ -135,14 +135,20 @@ def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float
 
 
 def in_place(spark: SparkSession, warehouse: Warehouse) -> Reach | None:
-    """How the session writes and reads a warehouse itself; None where this process does it, on a disk that both see."""
+    """How the session writes and reads a warehouse itself; None where this process does it, on a disk that both see.
+
+    On such a disk, too, a session writes itself if its files are not those of Spark on a JVM: it leaves no mark.
+    """
     shown = remote_name(spark)
-    if shown is None or protocol_of(warehouse.root) is None:
+    if shown is None:
         return None
     try:
-        return reach_of(spark, warehouse.root, shown)
+        if protocol_of(warehouse.root) is not None:
+            return reach_of(spark, warehouse.root, shown)
+        reach = reach_of(spark, warehouse.storage.staging_parent(warehouse.root), shown)
     except WarehouseOutOfReach:
         return None
+    return None if reach is None or reach.leaves_mark else reach
 
 
 def places_read(spark: SparkSession) -> set[str]:

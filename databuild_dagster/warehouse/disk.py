@@ -331,6 +331,22 @@ def seal_file(path: str) -> tuple[int, str]:
         return os.fstat(file.fileno()).st_size, checksum_of(file)
 
 
+def seal(files: Sequence[Listed], within: str) -> list[str]:
+    if not files:
+        return []
+    with ThreadPoolExecutor(SYNC_THREADS, "databuild sync") as threads:
+        checksums = [checksum for _, checksum in threads.map(seal_file, [file.path for file in files])]
+        folders = {os.path.dirname(within), within}
+        for file in files:
+            folder = os.path.dirname(file.path)
+            while folder not in folders:
+                folders.add(folder)
+                folder = os.path.dirname(folder)
+        with explained(within, "written"):
+            list(threads.map(sync_dir, folders))
+    return checksums
+
+
 def sync_file(path: str) -> None:
     """Sync a file's bytes."""
     with explained(path, "written"), open(path, "rb") as file:

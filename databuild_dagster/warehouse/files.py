@@ -14,7 +14,7 @@ import msgspec
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat, format_named
-from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
     FileEntry,
@@ -110,10 +110,10 @@ def publish_files(staging: str, instance_dir: str, files: Sequence[FileEntry]) -
 
     Files of an attempt stay where they are. Returns the entries for the instance's manifest.
     """
-    if protocol_of(staging) is None:
+    attempt = staging.removeprefix(instance_dir.rpartition("/")[0])
+    if not attempt.startswith(f"/{ATTEMPT}"):
         storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
         return tuple(files)
-    attempt = staging.removeprefix(instance_dir.rpartition("/")[0])
     return tuple(msgspec.structs.replace(file, uri=f"..{attempt}/{file.uri}") for file in files)
 
 

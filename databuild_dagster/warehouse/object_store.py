@@ -29,6 +29,7 @@ from databuild_dagster.warehouse.errors import (
     StorageUnreachable,
     StoreFull,
 )
+from databuild_dagster.warehouse.storage import store_checksum
 from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
 from databuild_dagster.warehouse.threads import R, T, in_threads
 
@@ -262,6 +263,9 @@ class ObjectStore:
                 self._file_system.rm_file(first)
             self.for_each(self._file_system.rm_file, found[1:])
         disk.remove_tree(local_copies.copies_of(path))
+
+    def seal(self, files: Sequence[disk.Listed], within: str) -> list[str]:
+        return [store_checksum(file) for file in files]
 
     def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Several at once; the first error is raised after those that were started have ended."""

@@ -94,6 +94,9 @@ class Storage(Protocol):
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all its contents, if it exists."""
 
+    def seal(self, files: Sequence[Listed], within: str) -> list[str]:
+        """Make files last that Spark wrote into a folder; returns the checksum of each. An object store's last already."""
+
     def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """`do` for every item, in order or at once, as is faster for this storage."""
 

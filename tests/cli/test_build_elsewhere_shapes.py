@@ -1,4 +1,4 @@
-"""Every shape of asset, built and read by a Spark that writes and reads the bucket itself (rule 10.9)."""
+"""Every shape of asset, built and read by a Spark that writes and reads the warehouse itself (rule 10.9)."""
 
 from collections.abc import Iterator
 from io import BytesIO
@@ -8,6 +8,7 @@ import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 
+from ..support.spark_elsewhere import start_sail
 from .conftest import Project
 
 pytestmark = pytest.mark.long
@@ -176,23 +177,37 @@ def closed_sessions() -> Iterator[None]:
 
 @pytest.fixture
 def elsewhere(project: Project, running_sail, bucket) -> Project:
-    filled = {"{url!r}": repr(running_sail.url), "{warehouse!r}": repr(f"s3://{bucket}/warehouse")}
-    text = DEFINITIONS
-    for name, value in filled.items():
-        text = text.replace(name, value)
-    project.define(text)
+    project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))
     return project
+
+
+def definitions(url: str, warehouse: str) -> str:
+    return DEFINITIONS.replace("{url!r}", repr(url)).replace("{warehouse!r}", repr(warehouse))
 
 
 def summed(rows):
     return len(rows), sum(row["n"] for row in rows)
 
 
-def test_every_shape_is_built_and_read_in_a_bucket(elsewhere: Project) -> None:
-    elsewhere.build(*SHAPES)
+@pytest.fixture(params=["a bucket", "a disk that the Spark shares"])
+def anywhere(request, project: Project, s3, bucket, running_sail, tmp_path) -> Iterator[Project]:
+    if request.param == "a bucket":
+        project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))
+        yield project
+        return
+    server = start_sail(s3, [], tmp_path / "sail.log")
+    project.define(definitions(server.url, str(project.folder / "ware house")))
+    yield project
+    close_sessions()
+    server.process.kill()
+    server.process.wait()
 
-    assert {ref: summed(elsewhere.ask("read", ref)) for ref in SHAPES} == SHAPES
-    assert elsewhere.ask("log", "check", "--deep", "--contents")["ok"]
+
+def test_every_shape_is_built_and_read(anywhere: Project) -> None:
+    anywhere.build(*SHAPES)
+
+    assert {ref: summed(anywhere.ask("read", ref)) for ref in SHAPES} == SHAPES
+    assert anywhere.ask("log", "check", "--deep", "--contents")["ok"]
 
 
 def test_a_refused_shape_fails_alone_and_is_not_read(elsewhere: Project) -> None:
@@ -221,27 +236,27 @@ def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Projec
     assert elsewhere.ask("log", "check", "--deep")["ok"]
 
 
-def test_an_instance_of_an_attempt_is_validated_indexed_compacted_and_reverted(elsewhere: Project) -> None:
-    elsewhere.build("one", f"batch@{ODD}")
-    first = elsewhere.ask("show", "one")["canonical"]
+def test_an_instance_of_an_attempt_is_validated_indexed_compacted_and_reverted(anywhere: Project) -> None:
+    anywhere.build("one", f"batch@{ODD}")
+    first = anywhere.ask("show", "one")["canonical"]
     assert first["n_files"] == 3
 
     for operation in (("validate", "--range", "n=0:5"), ("build_index", "--column", "n"), ("compact",)):
         name, *options = operation
         for asset in ("one", "batch"):
-            assert elsewhere.call("operation", "run", name, asset, *options, "--local").code == 0
-    compacted = elsewhere.ask("show", "one")["canonical"]
+            assert anywhere.call("operation", "run", name, asset, *options, "--local").code == 0
+    compacted = anywhere.ask("show", "one")["canonical"]
 
     assert compacted["n_files"] == 1
-    assert summed(elsewhere.ask("read", "one")) == summed(elsewhere.ask("read", f"batch@{ODD}")) == (6, 15)
-    assert elsewhere.ask("read", f"batch@{ODD}", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
+    assert summed(anywhere.ask("read", "one")) == summed(anywhere.ask("read", f"batch@{ODD}")) == (6, 15)
+    assert anywhere.ask("read", f"batch@{ODD}", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
 
-    elsewhere.ask("revert", "one", "--to", first["uuid"])
-    assert elsewhere.ask("show", "one")["canonical"]["files"] == first["files"]
-    assert elsewhere.ask("read", "one", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
-    elsewhere.ask("taint", "one", "--reason", "bad day")
-    elsewhere.build("one")
-    assert set(elsewhere.ask("show", "one")["canonical"]["files"]).isdisjoint(first["files"] + compacted["files"])
+    anywhere.ask("revert", "one", "--to", first["uuid"])
+    assert anywhere.ask("show", "one")["canonical"]["files"] == first["files"]
+    assert anywhere.ask("read", "one", "--where", "n = 5") == [{"n": 5, "k": "k1"}]
+    anywhere.ask("taint", "one", "--reason", "bad day")
+    anywhere.build("one")
+    assert set(anywhere.ask("show", "one")["canonical"]["files"]).isdisjoint(first["files"] + compacted["files"])
 
 
 def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, s3, bucket) -> None:
