@@ -3,6 +3,7 @@
 Commands run in this process, and Spark is the server of the whole test run.
 """
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,6 +62,34 @@ def test_a_second_demo_runs_no_job(example: Example) -> None:
     built = example.ask("build", MONTH)
 
     assert (built["launches"], built["job_runs"]["succeeded"], built["reused"]) == (0, 0, 1)
+
+
+def test_january_by_a_spark_with_a_bucket_is_january_by_one_with_a_disk(
+    example: Example, running_sail, s3, bucket, tmp_path, monkeypatch
+) -> None:
+    """Rule 10.9"""
+    (tmp_path / "workspace.yaml").write_text("load_from:\n  - python_module: bench.anywhere.deployed\n")
+    monkeypatch.setenv("BENCH_SPARK", running_sail.url)
+    monkeypatch.setenv("BENCH_WAREHOUSE", f"s3://{bucket}/warehouse")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    home = tmp_path / "home"
+    home.mkdir()
+
+    def by_sail(*arguments: str) -> Any:
+        done = command.databuild(tmp_path, home, *arguments, "--json")
+        assert done.code == 0, done
+        return done.json
+
+    built = by_sail("build", MONTH)
+
+    assert built["job_runs"]["succeeded"] == 95
+    for ref in (MONTH, *DAYS[::10]):
+        assert rows_of(by_sail("read", ref)) == rows_of(example.ask("read", ref)), ref
+    assert by_sail("log", "check", "--deep") == {"ok": True, "violations": []}
+
+
+def rows_of(read: list[dict[str, Any]]) -> list[str]:
+    return sorted(json.dumps(row, sort_keys=True) for row in read)
 
 
 @pytest.mark.extended

@@ -28,13 +28,14 @@ class Cluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._port = free_port()
         self.url = f"spark://{LOOPBACK}:{self._port}"
-        self._master = self._start("master.Master", "--port", str(self._port))
+        self._master = self._start("master.Master", LOOPBACK, "--port", str(self._port))
         wait_until(lambda: _listens(self._port), "the master listens")
 
-    def add_worker(self, cores: int = 2) -> subprocess.Popen[bytes]:
-        """A worker that the master knows."""
+    def add_worker(self, cores: int = 2, host: str = LOOPBACK) -> subprocess.Popen[bytes]:
+        """A worker that the master knows. Spark runs a task a second time on another `host` alone."""
         name = f"worker-{len(self._processes)}"
-        worker = self._start("worker.Worker", "-c", str(cores), "-m", "1g", "-d", str(self._folder / name), self.url)
+        of_worker = ("-c", str(cores), "-m", "1g", "-d", str(self._folder / name), self.url)
+        worker = self._start("worker.Worker", host, *of_worker)
         log = self._log_of(worker)
         wait_until(lambda: "Successfully registered with master" in log.read_text(), f"{name} is registered")
         return worker
@@ -50,14 +51,14 @@ class Cluster:
             process.kill()
             process.wait()
 
-    def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
         spark_home = _find_spark_home()
         command = [os.path.join(spark_home, "bin", "spark-class"), f"org.apache.spark.deploy.{name}"]
-        command += ["--host", LOOPBACK, "--webui-port", "0", *arguments]
+        command += ["--host", host, "--webui-port", "0", *arguments]
         environment = os.environ | {
             "JAVA_HOME": find_java().home,
             "SPARK_HOME": spark_home,
-            "SPARK_LOCAL_IP": LOOPBACK,
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": worker_python(),
         }
