@@ -4,6 +4,7 @@ PYTHON ?=
 export PYTHON
 READY := .venv/.installed
 BIN := .venv/bin
+SPARK ?= shared
 REF ?= carrier_monthly@2013-01-01
 SEEDS ?= 1000
 FIRST ?= 0
@@ -29,8 +30,8 @@ setup: $(READY) ## create .venv with the pinned versions
 $(READY): pyproject.toml constraints.txt tools/setup.sh
 	@sh tools/setup.sh
 
-demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it
-	@sh tools/demo.sh $(REF)
+demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it (SPARK=sail: without Java)
+	@EXAMPLE_SPARK=$(SPARK) sh tools/demo.sh $(REF)
 
 lots-demo: $(READY) ## flights that arrive as files, late and missing ones among them: lots, arcs and gaps
 	@sh tools/lots_demo.sh

@@ -10,7 +10,9 @@ partitions; a month is made of its days, the year of its months. A plane's histo
 flew, and only its function knows which.
 """
 
+import os
 from datetime import date, timedelta
+from typing import Literal
 
 import dagster as dg
 import pyspark.sql.functions as F
@@ -154,6 +156,9 @@ def replay(context: dg.SensorEvaluationContext, wants: Wants) -> dg.SkipReason:
     return dg.SkipReason(f"Recorded a want for the flights of {day}; the orchestrator builds them.")
 
 
+#: `make demo SPARK=sail` needs no Java.
+_MODE: Literal["shared", "sail"] = "sail" if os.environ.get("EXAMPLE_SPARK") == "sail" else "shared"
+
 defs = build_definitions(
     [
         flights,
@@ -167,7 +172,7 @@ defs = build_definitions(
         year_report,
         plane_history,
     ],
-    spark=DatabuildSpark(),
+    spark=DatabuildSpark(mode=_MODE),
     schedules=[monthly_report],
     sensors=[replay],
 )

@@ -5,6 +5,14 @@ cd "$(dirname "$0")/.."
 ref=${1:-carrier_monthly@2013-01-01}
 databuild=.venv/bin/databuild
 
+case "${EXAMPLE_SPARK:-shared}" in
+shared | sail) ;;
+*)
+    echo "SPARK=$EXAMPLE_SPARK is neither shared nor sail" >&2
+    exit 1
+    ;;
+esac
+
 # The shared server makes the next command fast, but a demo leaves nothing running.
 trap '"$databuild" spark stop >/dev/null 2>&1 || true' EXIT
 trap 'exit 130' INT TERM

@@ -18,6 +18,12 @@ class JavaMissing(NoSession):
     )
 
 
+class SailMissing(NoSession):
+    """Sail is not installed for {python}."""
+
+    hint = "pip install 'databuild-dagster[sail]', or leave out mode='sail' to have Spark's own server, which needs a Java."
+
+
 class SparkUnreachable(NoSession):
     """No Spark server answers at {host}:{port} ({why})."""
 

@@ -14,7 +14,7 @@ from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
-from databuild_dagster.spark.session import remote_name
+from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
@@ -183,7 +183,7 @@ def _check_seen(
     The instances of an earlier warehouse and adopted files may be where it sees nothing, and an engine may read a file that
     it does not see as one without rows. Raises `FilesOutOfReach`.
     """
-    if (shown := remote_name(spark)) is None:
+    if (shown := engine_name(spark)) is None:
         return
     seen = places_read(spark)
     rows, paths, new = 0, dict[str, list[str]](), dict[str, str]()

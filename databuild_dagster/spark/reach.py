@@ -22,7 +22,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost, refusal, store_trouble
-from databuild_dagster.spark.session import remote_name
+from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
@@ -139,7 +139,7 @@ def in_place(spark: SparkSession, warehouse: Warehouse) -> Reach | None:
 
     On such a disk, too, a session writes itself if its files are not those of Spark on a JVM: it leaves no mark.
     """
-    shown = remote_name(spark)
+    shown = engine_name(spark)
     if shown is None:
         return None
     try:
@@ -162,7 +162,7 @@ def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: flo
 
     Raises `WarehouseOutOfReach`, `SparkRefuses`, `DiskTrouble`, `StorageTrouble`.
     """
-    shown = remote_name(spark)
+    shown = engine_name(spark)
     if shown is None:
         return
     place = warehouse.storage.staging_parent(warehouse.root)

@@ -33,7 +33,8 @@ from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
+from databuild_dagster.spark.sail import sail_command, sail_version
+from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -67,7 +68,8 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def url(self) -> str:
         # A fixed user: PySpark would take $USER, which a process that interrupts orphans may not share.
-        return f"sc://{HOST}:{self.port}/;token={self.token};user_id={USER}"
+        token = f"token={self.token};" if self.token else ""
+        return f"sc://{HOST}:{self.port}/;{token}user_id={USER}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +164,11 @@ def check_owner(folder: Path) -> None:
 
 
 def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
-    token, why = secrets.token_urlsafe(24), ""
+    is_sail = SparkMode(settings.mode) is SparkMode.SAIL
+    token, why = "" if is_sail else secrets.token_urlsafe(24), ""
     for _ in range(1 + START_RETRIES):
         port, ui_port = free_ports(2)
-        process = _launch(settings, folder, port, ui_port, token)
+        process = _launch_sail(folder, port) if is_sail else _launch_spark(settings, folder, port, ui_port, token)
         # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
         record = _noted(process, settings, folder, port, ui_port, token)
         if _becomes_ready(process, port):
@@ -214,23 +217,34 @@ def _noted(
     began = _began(process.pid)
     if began is None:
         return None
-    import pyspark
-
+    is_sail = SparkMode(settings.mode) is SparkMode.SAIL
     record = ServerRecord(
         pid=process.pid,
         began=began,
         port=port,
         token=token,
         fingerprint=settings.fingerprint(),
-        spark_version=pyspark.__version__,
+        spark_version=f"Sail {sail_version()}" if is_sail else _pyspark_version(),
         started_at=time.time(),
-        ui_url=_ui_url(settings, ui_port),
+        ui_url=None if is_sail else _ui_url(settings, ui_port),
     )
     _write_private(folder / "server.json", msgspec.json.encode(record))
     return record
 
 
-def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str) -> subprocess.Popen[bytes]:
+def _pyspark_version() -> str:
+    import pyspark
+
+    return str(pyspark.__version__)
+
+
+def _launch_sail(folder: Path, port: int) -> subprocess.Popen[bytes]:
+    return _launched(sail_command(LOOPBACK, port), folder, _environment())
+
+
+def _launch_spark(
+    settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
+) -> subprocess.Popen[bytes]:
     from pyspark.find_spark_home import _find_spark_home
 
     java = find_java()
@@ -240,12 +254,7 @@ def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, toke
     config["spark.connect.grpc.binding.address"] = LOOPBACK
     config["spark.connect.grpc.binding.port"] = str(port)
     _write_private(folder / "spark.properties", _properties(config).encode())
-    log = folder / "server.log"
-    with suppress(FileNotFoundError):
-        os.replace(log, folder / "server.log.1")
-
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_THE_SERVER}
-    environment |= {
+    environment = _environment() | {
         "JAVA_HOME": java.home,
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": worker_python(),
@@ -257,6 +266,18 @@ def _launch(settings: SparkSettings, folder: Path, port: int, ui_port: int, toke
     command += ["--master", settings.master, "--name", settings.app_name]
     # The user's spark-defaults.conf still counts, below what is given here.
     command += ["--load-spark-defaults", "--properties-file", str(folder / "spark.properties")]
+    return _launched(command, folder, environment)
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_THE_SERVER}
+
+
+def _launched(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """The process of a server, which outlives this one."""
+    log = folder / "server.log"
+    with suppress(FileNotFoundError):
+        os.replace(log, folder / "server.log.1")
     with open(log, "wb") as output:
         process = subprocess.Popen(
             command,

@@ -25,7 +25,8 @@ from databuild_dagster.spark.errors import (
 )
 from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.server import server_statuses, use_server
+from databuild_dagster.spark.sail import sail_version
+from databuild_dagster.spark.server import HOST, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
 
 if TYPE_CHECKING:
@@ -46,21 +47,21 @@ _FIXED = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG")
 #: The UI of the server behind a client's session, by session id: a client cannot ask for it.
 _ui_urls: dict[str, str] = {}
 
-#: The urls of Connect servers that others run, by session id.
-_remote_names: dict[str, str] = {}
+#: Names of the Connect servers that are no server of Spark on this machine, by session id.
+_engine_names: dict[str, str] = {}
 
 
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session for these settings: a new one on a server, or the process's own with a JVM here.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`, `SessionModesMixed`,
-    `BadSparkUrl`, `BadSetting`, `FixedSetting`.
+    Raises `JavaMissing`, `SailMissing`, `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`,
+    `SessionModesMixed`, `BadSparkUrl`, `BadSetting`, `FixedSetting`.
     """
     settings.check()
     mode = SparkMode(settings.mode)
     _silence_query_errors()
     match mode:
-        case SparkMode.SHARED:
+        case SparkMode.SHARED | SparkMode.SAIL:
             return _open_shared(settings)
         case SparkMode.CLASSIC:
             return _open_classic(settings, settings.master)
@@ -73,16 +74,20 @@ def open_session(settings: SparkSettings) -> SparkSession:
 def check_startable(settings: SparkSettings) -> None:
     """Check that a session could be opened, without opening it, so that a command that would fail says so first.
 
-    Raises `JavaMissing`, `RemoteUnreachable`, and what `SparkSettings.check` raises.
+    Raises `JavaMissing`, `SailMissing`, `RemoteUnreachable`, and what `SparkSettings.check` raises.
     """
     settings.check()
     if settings.remote is not None:
         _check_answers(settings.remote)
         if settings.remote.is_connect:
             return  # A cluster's driver runs here, and needs a Java.
-    if SparkMode(settings.mode) is SparkMode.SHARED and settings.home and server_statuses(settings.home):
-        return
-    find_java()
+    match SparkMode(settings.mode):
+        case SparkMode.SAIL:
+            sail_version()
+        case SparkMode.SHARED if settings.home and server_statuses(settings.home):
+            return
+        case _:
+            find_java()
 
 
 def is_client(spark: SparkSession) -> bool:
@@ -90,10 +95,13 @@ def is_client(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def remote_name(spark: SparkSession) -> str | None:
-    """The Spark that others run, for messages; None for one that this package started on this machine."""
+def engine_name(spark: SparkSession) -> str | None:
+    """A Spark that others run, or Sail, for messages; None for a Spark that this package started on this machine.
+
+    What it sees and how it writes is not known before a probe (`reach`).
+    """
     if is_client(spark):
-        return _remote_names.get(cast("ConnectSession", spark).session_id)
+        return _engine_names.get(cast("ConnectSession", spark).session_id)
     master = str(spark.sparkContext.master)
     return None if master.startswith("local") else master
 
@@ -194,11 +202,13 @@ def _silence_query_errors() -> None:
 
 
 def _open_shared(settings: SparkSettings) -> SparkSession:
-    _refuse_beside_a_jvm("shared")
+    _refuse_beside_a_jvm(SparkMode(settings.mode).value)
     record = use_server(settings)
     spark = _client(record.url, settings)
     if record.ui_url is not None:
         _ui_urls[cast("ConnectSession", spark).session_id] = record.ui_url
+    if SparkMode(settings.mode) is SparkMode.SAIL:
+        _engine_names[cast("ConnectSession", spark).session_id] = f"Sail on {HOST}:{record.port}"
     return spark
 
 
@@ -214,7 +224,7 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
             raise
         except Exception as error:  # A server of another version, or none of Spark's; the errors have no common class.
             raise refusal(remote.shown, error) from error
-        _remote_names[cast("ConnectSession", spark).session_id] = remote.shown
+        _engine_names[cast("ConnectSession", spark).session_id] = remote.shown
         return spark
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")

@@ -31,6 +31,7 @@ from databuild_dagster.model.redaction import (
     without_secrets,
 )
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting
+from databuild_dagster.spark.sail import sail_version
 
 #: Parameters of a Connect url that are no secrets; any other is sent as a header.
 _OPEN_PARAMETERS: Final = frozenset({"user_id", "user_agent", "session_id", "use_ssl", "grpc_max_message_size"})
@@ -48,6 +49,8 @@ class SparkMode(StrEnum):
 
     #: A client of a local Spark server that all processes of one home use.
     SHARED = "shared"
+    #: The same with Sail in place of Spark's own server: it needs no Java, and starts in a second.
+    SAIL = "sail"
     #: A JVM inside the process, which ends with it.
     CLASSIC = "classic"
     #: A Spark that others run: a Spark Connect server, or a cluster with a JVM inside the process as driver.
@@ -100,16 +103,17 @@ class SparkSettings:
         if self.url is not None and SparkMode(self.mode) is not SparkMode.REMOTE:
             raise BadSparkUrl(url=self.url, why=f"mode={str(self.mode)!r} has no url")
         remote = self.remote
+        is_sail = SparkMode(self.mode) is SparkMode.SAIL
         for key in (*self.config, *self.run_config):
             if not key.startswith("spark."):
                 raise BadSetting(what=repr(key), why="the names of Spark's settings begin with 'spark.'")
         for key in self.run_config:
             if not _set_by_session(key):
                 raise FixedSetting(setting=key, what="one Dagster run")
-        if remote is not None and remote.is_connect:
+        if is_sail or (remote is not None and remote.is_connect):
             for key in self.config:
                 if not _set_by_session(key):
-                    raise FixedSetting(setting=key, what=f"a session of {remote.shown}")
+                    raise FixedSetting(setting=key, what=f"a session of {remote.shown if remote else 'Sail'}")
 
     @property
     def remote(self) -> RemoteSpark | None:
@@ -145,11 +149,17 @@ class SparkSettings:
         return {**by_session, **{key: str(value) for key, value in self.run_config.items()}}
 
     def fingerprint(self) -> str:
-        """A text that two settings share exactly if one server can serve both; UDFs run in the server's Python."""
-        import pyspark
+        """A text that two settings share exactly if one server can serve both; UDFs run in the server's Python.
 
-        fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
-        facts = [pyspark.__version__, self.master, interpreter(worker_python()), fixed]
+        Sail has no settings that are fixed when it starts. Raises `SailMissing`.
+        """
+        if SparkMode(self.mode) is SparkMode.SAIL:
+            facts: list[object] = [SparkMode.SAIL, sail_version(), interpreter(sys.executable)]
+        else:
+            import pyspark
+
+            fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
+            facts = [pyspark.__version__, self.master, interpreter(worker_python()), fixed]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 

@@ -34,7 +34,9 @@ _lock = Lock()
 
 
 def temporary(settings: SparkSettings) -> SparkSettings:
-    """The same settings for a small server of this process; other modes than `shared` end with the process anyway."""
+    """The same settings for a small server of this process; the sessions of other modes end with the process anyway."""
+    if SparkMode(settings.mode) is SparkMode.SAIL:
+        return replace(settings, home=temporary_home())
     if SparkMode(settings.mode) is not SparkMode.SHARED:
         return settings
     return replace(settings, home=temporary_home(), master=_MASTER, config={**SMALL, **settings.config})

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.spark.server import stop_server
 
 from ..support.spark_elsewhere import start_sail
 from .conftest import Project
@@ -189,11 +190,18 @@ def summed(rows):
     return len(rows), sum(row["n"] for row in rows)
 
 
-@pytest.fixture(params=["a bucket", "a disk that the Spark shares"])
+@pytest.fixture(params=["a bucket", "a disk that the Spark shares", "mode sail"])
 def anywhere(request, project: Project, s3, bucket, running_sail, tmp_path) -> Iterator[Project]:
     if request.param == "a bucket":
         project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))
         yield project
+        return
+    if request.param == "mode sail":
+        remote = "mode=\"remote\", url=''"
+        project.define(definitions("", "").replace(remote, "mode='sail'").replace("warehouse='',", ""))
+        yield project
+        close_sessions()
+        stop_server(project.home)
         return
     server = start_sail(s3, [], tmp_path / "sail.log")
     project.define(definitions(server.url, str(project.folder / "ware house")))

@@ -25,7 +25,6 @@ from .free_port import LOOPBACK, free_port
 from .object_store import ENVIRONMENT, S3Server
 
 START_SECONDS = 60.0
-_SAIL = Path(__file__).with_name("sail_process.py")
 
 
 @dataclass
@@ -60,7 +59,9 @@ def sail(running_sail: Elsewhere, s3: S3Server) -> Iterator[Any]:
     session.stop()
 
 
-def start_sail(s3: S3Server, hidden: list[Path], log: Path, *, program: str = f"'{_SAIL}'", **more: str) -> Elsewhere:
+def start_sail(
+    s3: S3Server, hidden: list[Path], log: Path, *, program: str = "-m databuild_dagster.spark.sail_server", **more: str
+) -> Elsewhere:
     """Start a server for which the folders `hidden` are empty; `more` is of its environment, and an empty text takes it away."""
     port = free_port()
     mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)

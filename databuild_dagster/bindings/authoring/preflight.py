@@ -32,7 +32,7 @@ def prepare_machine(
     """Check that this machine can build these refs and their inputs, and open Spark while wants are recorded.
 
     `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
-    Raises `JavaMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
+    Raises `JavaMissing`, `SailMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
     or `RootOfAnother`.
     """
     states = engine_for(instance).queries.states(refs)

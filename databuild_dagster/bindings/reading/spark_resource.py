@@ -35,15 +35,16 @@ SPARK_CONFIG_TAG: Final = "databuild/spark"
 class DatabuildSpark(LazyPySparkResource):
     """The Spark session of a code location, opened when it is first needed.
 
-    `shared` is a local Spark server that all processes of the Dagster instance use; `classic` is a JVM per process;
-    `remote` is an existing Spark at `url`: a Spark Connect server (`sc://host:port`) or a master (`spark://host:port`,
-    `yarn`, `k8s://https://host:port`), whose driver is a JVM per process.
+    `shared` is a local Spark server that all processes of the Dagster instance use; `sail` is the same with Sail, which
+    needs no Java; `classic` is a JVM per process; `remote` is an existing Spark at `url`: a Spark Connect server
+    (`sc://host:port`) or a master (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per
+    process.
 
-    Opening raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
+    Opening raises `JavaMissing`, `SailMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
     `SessionModesMixed` or `TooManyServers`.
     """
 
-    mode: Literal["shared", "classic", "remote"] = Field(
+    mode: Literal["shared", "sail", "classic", "remote"] = Field(
         default="shared", description="How a process gets its session."
     )
     url: str | None = Field(
