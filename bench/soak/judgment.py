@@ -142,18 +142,19 @@ class Judgment:
         return self.soak.queries.job_runs(most=1_000_000)
 
     def _check_builds(self, found: Found) -> None:
-        """A ref becomes live once, and once more for every time that it was tainted."""
+        """A ref becomes live once, and once more for every time that it was tainted, and a lot for every file that came late."""
         tainted: Counter[str] = Counter()
+        late_files = Counter({make_ref("arrived", day): len(files) - 1 for day, files in self.soak.arrived.items()})
         for event in self._events():
             if isinstance(event.fact, e.TaintCreated):
                 tainted.update(event.fact.refs)
-        live: Counter[str] = Counter(
+        live: Counter[Ref] = Counter(
             ref for run in self._job_runs() if run.state is JobRunState.SUCCEEDED for ref in run.refs
         )
         found.violations += [
             f"{ref} was built {n} times and tainted {tainted[ref]} times"
             for ref, n in live.items()
-            if n > 1 + tainted[ref]
+            if n > 1 + tainted[ref] + late_files[ref]
         ]
         lines = [line.split() for line in (self.soak.folder / "witness.log").read_text().splitlines()]
         started = Counter(line[1] for line in lines if line[0] == "start")

@@ -31,10 +31,10 @@ from databuild_dagster.model.commands import (
 )
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
-from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.warehouse.threads import DaemonThreads
 
 #: The open launches of this process, and the function that abandons each.
@@ -109,7 +109,7 @@ class HostedLaunch:
                 yield from self._build_in_threads(ready, inputs)
             except Exception as error:
                 # An error of ours or of Dagster, not of the asset: the job runs are retried a limited number of times.
-                self._end(without_secrets(f"{type(error).__name__}: {error}"), as_failure=True)
+                self._end(explain_failure(error), as_failure=True)
                 raise
             except BaseException:
                 # Interrupted, or Dagster closed the step.
