@@ -1057,6 +1057,14 @@ GUARDS = (
         ("tests/cli/test_build_elsewhere.py::test_a_call_that_fails_removes_what_spark_wrote_for_it",),
     ),
     Guard(
+        "a kept manifest hides that an instance was removed",
+        "10.8",
+        "data/read_plan.py",
+        "read_manifests(place, asset, uuids) if is_removed else kept_manifests(place, asset, uuids)",
+        "kept_manifests(place, asset, uuids)",
+        ("tests/data/test_read_plan_kept.py",),
+    ),
+    Guard(
         "a folder with a file that no manifest lists is read as a whole",
         "10.9",
         "warehouse/whole_folders.py",
