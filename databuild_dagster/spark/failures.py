@@ -120,6 +120,8 @@ _STORE_PHRASES = {
 }
 #: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
 _STORE_PLACE = re.compile(r"Error performing \w+ (https?://[^\s?]+)|\b((?:s3a?|gs|abfss?|wasbs?)://[^\s,;:'\"]+)")
+#: PySpark 4.3 reads what Sail 0.7 packs for an older one.
+_NEWER_FUNCTION = "AttributeError: 'bytes' object has no attribute 'udfs'"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
 #: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
 _ON_AN_EXECUTOR = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor (?!driver\b)(?P<executor>\w+)\)")
@@ -224,6 +226,11 @@ def _sentence(exception: BaseException) -> str:
         return (
             f"The Python workers of Spark lack the module {module}: install it there, or send its file by "
             f"spark.addArtifacts('{module}.py', pyfile=True)."
+        )
+    if _NEWER_FUNCTION in text:
+        return (
+            "This Sail runs no Python functions of this PySpark, only those of an older one: write the step with Spark's own "
+            "functions, install PySpark 4.2, or let DatabuildSpark run without mode='sail'."
         )
     if raised := _raised_in_python(text):
         return f"A Python function in Spark raised {raised}"

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 
 from databuild_dagster.spark import sail
 from databuild_dagster.spark.errors import FixedSetting, SailMissing
+from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.sail_server import KNOWN
 from databuild_dagster.spark.server import server_statuses, stop_server, use_server
@@ -76,8 +77,13 @@ def test_a_python_function_of_a_newer_pyspark_is_refused_aloud(session) -> None:
         pytest.skip("Sail knows this PySpark")
     frame = session.range(3).select(F.udf(lambda n: n + 1, "long")("id"))
 
-    with pytest.raises(PySparkException):
+    with pytest.raises(PySparkException) as refused:
         frame.collect()
+
+    assert explain_failure(refused.value).startswith(
+        "This Sail runs no Python functions of this PySpark, only those of"
+    )
+    assert not is_transient(refused.value)
 
 
 def test_sail_that_is_not_installed_is_named_before_anything_starts(settings, monkeypatch) -> None:
