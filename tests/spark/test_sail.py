@@ -17,6 +17,8 @@ from databuild_dagster.spark.session import check_startable, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
 
+from ..support.cluster import wait_until
+
 pytestmark = pytest.mark.long
 
 
@@ -47,6 +49,7 @@ def test_a_home_has_one_server_of_sail_and_needs_no_java(settings, session) -> N
 def test_a_server_of_sail_that_was_killed_is_started_again(settings, session) -> None:
     (first,) = server_statuses(settings.home)
     os.kill(first.pid, signal.SIGKILL)
+    wait_until(lambda: not server_statuses(settings.home), "the server has ended")
 
     again = open_session(settings)
 
