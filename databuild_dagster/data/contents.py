@@ -27,7 +27,8 @@ from databuild_dagster.warehouse.errors import DAMAGE
 from databuild_dagster.warehouse.formats import READABLE, format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
-from databuild_dagster.warehouse.storage import STORE_CHECKSUMS, storage_at, store_checksum
+from databuild_dagster.warehouse.object_store import store_checksum
+from databuild_dagster.warehouse.storage import STORE_CHECKSUMS, storage_at
 from databuild_dagster.warehouse.threads import DISK_THREADS, DaemonThreads, n_cores
 
 #: The name, in the home, of the file with the instances that an unfinished comparison has compared.

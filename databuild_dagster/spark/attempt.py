@@ -18,7 +18,7 @@ from databuild_dagster.spark.errors import AttemptIncomplete
 from databuild_dagster.spark.reach import COMMITTED, Reach
 from databuild_dagster.spark.schemas import as_written
 from databuild_dagster.warehouse.disk import Listed, is_data
-from databuild_dagster.warehouse.errors import StorageTrouble
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.formats import FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
 from databuild_dagster.warehouse.storage import storage_at
@@ -47,7 +47,8 @@ def write_attempt(
     """Let Spark write a frame into `folder`, which no other call has, and describe what it left.
 
     Returns the files by the folder that they are in, relative to `folder` (an empty name for itself), and the columns
-    without the partition key. Raises `AttemptIncomplete`, `StorageTrouble`, `UnreadableFile`, or what Spark raises.
+    without the partition key. Raises `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, `UnreadableFile`, or what Spark
+    raises.
     """
     counted = None
     schema = as_written(frame.schema, without=PARTITION_KEY if by_key else None)
@@ -70,7 +71,7 @@ def _remove_empty(folder: str, files: Sequence[tuple[str, FileEntry]]) -> None:
     """Files without rows are in no manifest; without another file, the marks of the attempt go with them."""
     empty = [os.path.join(folder, within, file.uri) for within, file in files if not file.rows]
     # They are never read, so a failed removal does not fail the write.
-    with suppress(StorageTrouble):
+    with suppress(DiskTrouble, StorageTrouble):
         if len(empty) == len(files):
             storage_at(folder).remove_tree(folder)
         else:

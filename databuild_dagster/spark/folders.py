@@ -55,5 +55,7 @@ def load_folders(
     else:
         served = StructType([StructField(_FOLDER, StringType()), StructField(column, StringType())])
         keys = F.broadcast(spark.createDataFrame(pairs, served))
-        rows = rows.withColumnRenamed(PARTITION_KEY, _FOLDER).join(keys, _FOLDER)
+        unknown = F.raise_error(F.concat(F.lit("Spark reads another partition key than was written: "), F.col(_FOLDER)))
+        known = F.when(F.col(column).isNull(), unknown).otherwise(F.col(column))
+        rows = rows.withColumnRenamed(PARTITION_KEY, _FOLDER).join(keys, _FOLDER, "left").withColumn(column, known)
     return rows.select(*(quoted(field.name) for field in schema), quoted(column))

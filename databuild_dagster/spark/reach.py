@@ -44,9 +44,8 @@ SLOWER = 20.0
 #: A session that takes `%41` for `A` writes to a folder of another name.
 _NAME = "%41"
 _DECODED = "A"
-#: A batch of one key, with characters that the name of a folder has escaped.
-_KEYS = "by-key"
-_KEY = "1-_.:| %41+"
+#: A batch of keys that an engine may read otherwise: with characters that the name of a folder has escaped, and like a number.
+_KEYS = ("1-_.:| %41+", "007", "1.10", "2013-01-01")
 #: In as many tasks, to see whether they are written as one file.
 _ROWS = 2
 #: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
@@ -263,17 +262,18 @@ def _judged(spark: SparkSession, storage: Storage, folder: str, root: str, spark
         plain,
         names_files=_answers(names_files),
         counts_rows=_answers(lambda: _counted(spark)),
-        reads_keys=_answers(lambda: _keys_read(spark, plain.url_of(f"{folder}/{_KEYS}")) == [_KEY]),
+        reads_keys=_answers(lambda: _keys_read(spark, plain.url_of(f"{folder}/by-key")) == sorted(_KEYS)),
     )
 
 
 def _keys_read(spark: SparkSession, url: str) -> list[str]:
-    """The partition keys of the rows with the key `_KEY` in a folder that was written by key."""
+    """The partition keys of the rows with one of `_KEYS` in a folder that was written by key, sorted."""
     import pyspark.sql.functions as F
 
-    spark.range(1).withColumn(PARTITION_KEY, F.lit(_KEY)).write.format("parquet").partitionBy(PARTITION_KEY).save(url)
-    rows = spark.read.format("parquet").schema(f"id long, {PARTITION_KEY} string").load(url)
-    return [row[PARTITION_KEY] for row in rows.where(F.col(PARTITION_KEY) == _KEY).collect()]
+    of_keys = spark.createDataFrame(list(enumerate(_KEYS)), f"id int, {PARTITION_KEY} string")
+    of_keys.write.format("parquet").partitionBy(PARTITION_KEY).save(url)
+    rows = spark.read.format("parquet").schema(f"id int, {PARTITION_KEY} string").load(url)
+    return sorted(row[PARTITION_KEY] for row in rows.where(F.col(PARTITION_KEY).isin(list(_KEYS))).collect())
 
 
 def _counted(spark: SparkSession) -> bool:

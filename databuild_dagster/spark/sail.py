@@ -11,6 +11,7 @@ from databuild_dagster.spark.errors import SailMissing
 
 #: The distribution with the program.
 _PACKAGE = "pysail"
+#: Not the program of `pysail` itself, which serves nothing beside a newer PySpark.
 _SERVER = "databuild_dagster.spark.sail_server"
 
 

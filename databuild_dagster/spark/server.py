@@ -34,7 +34,7 @@ from databuild_dagster.spark.endpoints import accepts, check_answers, check_reac
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.sail import sail_command, sail_version
-from databuild_dagster.spark.settings import LOOPBACK, SparkMode, SparkSettings, worker_python
+from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -49,6 +49,8 @@ LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
+#: In the logs of Spark and of Sail.
+_PORT_TAKEN = ("BindException", "Address already in use")
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -164,11 +166,13 @@ def check_owner(folder: Path) -> None:
 
 
 def _start(settings: SparkSettings, folder: Path) -> ServerRecord:
-    is_sail = SparkMode(settings.mode) is SparkMode.SAIL
-    token, why = "" if is_sail else secrets.token_urlsafe(24), ""
+    token, why = "" if settings.is_sail else secrets.token_urlsafe(24), ""
     for _ in range(1 + START_RETRIES):
         port, ui_port = free_ports(2)
-        process = _launch_sail(folder, port) if is_sail else _launch_spark(settings, folder, port, ui_port, token)
+        if settings.is_sail:
+            process = _launch_sail(folder, port)
+        else:
+            process = _launch_spark(settings, folder, port, ui_port, token)
         # Before it is ready: if this process is killed meanwhile, others must find the server to stop it.
         record = _noted(process, settings, folder, port, ui_port, token)
         if _becomes_ready(process, port):
@@ -217,16 +221,15 @@ def _noted(
     began = _began(process.pid)
     if began is None:
         return None
-    is_sail = SparkMode(settings.mode) is SparkMode.SAIL
     record = ServerRecord(
         pid=process.pid,
         began=began,
         port=port,
         token=token,
         fingerprint=settings.fingerprint(),
-        spark_version=f"Sail {sail_version()}" if is_sail else _pyspark_version(),
+        spark_version=f"Sail {sail_version()}" if settings.is_sail else _pyspark_version(),
         started_at=time.time(),
-        ui_url=None if is_sail else _ui_url(settings, ui_port),
+        ui_url=None if settings.is_sail else _ui_url(settings, ui_port),
     )
     _write_private(folder / "server.json", msgspec.json.encode(record))
     return record
@@ -322,7 +325,9 @@ def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:
     deadline = time.monotonic() + READY_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         if accepts(HOST, port):
-            return True
+            # Another process may have taken the port; then ours ends by itself.
+            time.sleep(_POLL_SECONDS)
+            return process.poll() is None
         time.sleep(_POLL_SECONDS)
     return False
 

@@ -84,10 +84,14 @@ def check_startable(settings: SparkSettings) -> None:
     match SparkMode(settings.mode):
         case SparkMode.SAIL:
             sail_version()
-        case SparkMode.SHARED if settings.home and server_statuses(settings.home):
+        case SparkMode.SHARED if settings.home and _has_server(settings.home, settings.fingerprint()):
             return
         case _:
             find_java()
+
+
+def _has_server(home: str | Path, fingerprint: str) -> bool:
+    return any(server.fingerprint == fingerprint for server in server_statuses(home))
 
 
 def is_client(spark: SparkSession) -> bool:
@@ -207,7 +211,7 @@ def _open_shared(settings: SparkSettings) -> SparkSession:
     spark = _client(record.url, settings)
     if record.ui_url is not None:
         _ui_urls[cast("ConnectSession", spark).session_id] = record.ui_url
-    if SparkMode(settings.mode) is SparkMode.SAIL:
+    if settings.is_sail:
         _engine_names[cast("ConnectSession", spark).session_id] = f"Sail on {HOST}:{record.port}"
     return spark
 

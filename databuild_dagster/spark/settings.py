@@ -103,17 +103,21 @@ class SparkSettings:
         if self.url is not None and SparkMode(self.mode) is not SparkMode.REMOTE:
             raise BadSparkUrl(url=self.url, why=f"mode={str(self.mode)!r} has no url")
         remote = self.remote
-        is_sail = SparkMode(self.mode) is SparkMode.SAIL
         for key in (*self.config, *self.run_config):
             if not key.startswith("spark."):
                 raise BadSetting(what=repr(key), why="the names of Spark's settings begin with 'spark.'")
         for key in self.run_config:
             if not _set_by_session(key):
                 raise FixedSetting(setting=key, what="one Dagster run")
-        if is_sail or (remote is not None and remote.is_connect):
+        if self.is_sail or (remote is not None and remote.is_connect):
             for key in self.config:
                 if not _set_by_session(key):
                     raise FixedSetting(setting=key, what=f"a session of {remote.shown if remote else 'Sail'}")
+
+    @property
+    def is_sail(self) -> bool:
+        """Whether the local server is Sail."""
+        return SparkMode(self.mode) is SparkMode.SAIL
 
     @property
     def remote(self) -> RemoteSpark | None:
@@ -153,11 +157,11 @@ class SparkSettings:
 
         Sail has no settings that are fixed when it starts. Raises `SailMissing`.
         """
-        if SparkMode(self.mode) is SparkMode.SAIL:
-            facts: list[object] = [SparkMode.SAIL, sail_version(), interpreter(sys.executable)]
-        else:
-            import pyspark
+        import pyspark
 
+        if self.is_sail:
+            facts: list[object] = [SparkMode.SAIL, sail_version(), pyspark.__version__, interpreter(sys.executable)]
+        else:
             fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
             facts = [pyspark.__version__, self.master, interpreter(worker_python()), fixed]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]

@@ -35,7 +35,7 @@ _lock = Lock()
 
 def temporary(settings: SparkSettings) -> SparkSettings:
     """The same settings for a small server of this process; the sessions of other modes end with the process anyway."""
-    if SparkMode(settings.mode) is SparkMode.SAIL:
+    if settings.is_sail:
         return replace(settings, home=temporary_home())
     if SparkMode(settings.mode) is not SparkMode.SHARED:
         return settings

@@ -30,6 +30,11 @@ _BEGINNINGS = (("datasets", "name="), ("arcs", "project="))
 _OF_A_LOT = re.compile(r"(?P<lot>.*?/lot=[^/]*)/", re.DOTALL)
 
 
+#: Lots whose names differ in their last characters alone are listed together, if they are several: at most a hundred days.
+NEIGHBORS_DIFFER = 2
+FEW_NEIGHBORS = 4
+
+
 class Put(NamedTuple):
     """The number of files written to and removed from a lot's folder."""
 
@@ -68,25 +73,30 @@ def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str,
 
 
 def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, set[str]]:
-    """The files in folders of lots, by folder; in an object store by one listing for the lots of a dataset.
+    """The files in folders of lots, by folder; in an object store by one listing for neighbors, such as the days of a month.
 
     Raises `DiskTrouble`, `StorageTrouble`.
     """
-    if protocol_of(warehouse.root) is None:
-        return {folder: _names(warehouse, folder) for folder in folders}
-    found: dict[str, set[str]] = {folder: set() for folder in folders}
     beside: dict[str, list[str]] = {}
     for folder in folders:
-        parent, _, name = folder.rpartition("/")
-        beside.setdefault(parent, []).append(name)
-    for parent, names in beside.items():
-        # Lots that are written together are often neighbors, so what their names have in common narrows the listing.
-        prefix = os.path.commonprefix(names)  # noqa: RUF071 (of names, not of paths)
-        for file in warehouse.storage.list_files(parent, deep=True, prefix=prefix):
-            lot = file.path.removeprefix(f"{parent}/").partition("/")[0]
-            if (files := found.get(f"{parent}/{lot}")) is not None:
-                files.add(file.path)
-    return found
+        beside.setdefault(folder[:-NEIGHBORS_DIFFER], []).append(folder)
+    if protocol_of(warehouse.root) is None:
+        beside = {}
+    shared = {start: near for start, near in beside.items() if len(near) >= FEW_NEIGHBORS}
+
+    def listed(start: str) -> list[str]:
+        parent, _, prefix = start.rpartition("/")
+        return [file.path for file in warehouse.storage.list_files(parent, deep=True, prefix=prefix)]
+
+    found: dict[str, set[str]] = {folder: set() for near in shared.values() for folder in near}
+    for start, paths in zip(shared, warehouse.storage.for_each(listed, list(shared)), strict=True):
+        depth = start.count("/") + 1
+        for path in paths:
+            if (files := found.get("/".join(path.split("/")[:depth]))) is not None:
+                files.add(path)
+    alone = [folder for folder in folders if folder not in found]
+    names = warehouse.storage.for_each(lambda folder: _names(warehouse, folder), alone)
+    return found | dict(zip(alone, names, strict=True))
 
 
 def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None) -> Put:

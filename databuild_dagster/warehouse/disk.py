@@ -335,8 +335,15 @@ def seal(files: Sequence[Listed], within: str) -> list[str]:
     if not files:
         return []
     with ThreadPoolExecutor(SYNC_THREADS, "databuild sync") as threads:
-        checksums = [checksum for _, checksum in threads.map(seal_file, [file.path for file in files])]
-        folders = {os.path.dirname(within), within}
+        sealed = list(threads.map(seal_file, [file.path for file in files]))
+        for file, (size_bytes, _) in zip(files, sealed, strict=True):
+            if size_bytes != file.bytes:
+                raise DiskTrouble(path=file.path, done="read back", why="it has another size than a moment ago")
+        # The folders of the attempt, and those above it, which Spark may have made: data, the asset's and the root.
+        above = [within]
+        for _ in range(3):
+            above.append(os.path.dirname(above[-1]))
+        folders = set(above)
         for file in files:
             folder = os.path.dirname(file.path)
             while folder not in folders:
@@ -344,7 +351,7 @@ def seal(files: Sequence[Listed], within: str) -> list[str]:
                 folder = os.path.dirname(folder)
         with explained(within, "written"):
             list(threads.map(sync_dir, folders))
-    return checksums
+    return [checksum for _, checksum in sealed]
 
 
 def sync_file(path: str) -> None:

@@ -98,7 +98,7 @@ class ListedFileLost(DatabuildError):
 class FolderChanged(DatabuildError):
     """Files came or went in {folder} while Spark read it as an input."""
 
-    hint = "The ref is retried; only files that manifests list are read then."
+    hint = "It is read again, and from that folder only the files that manifests list."
 
 
 class InvalidInstanceUuid(Refused):

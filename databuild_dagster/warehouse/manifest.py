@@ -35,8 +35,8 @@ from databuild_dagster.warehouse.storage import Storage, is_whole, protocol_of, 
 #: A file of an attempt, relative to the folder of an instance.
 _IN_AN_ATTEMPT = re.compile(rf"\.\./{ATTEMPT}[^/]+/(?:[^/]+/)*[^/]+", re.DOTALL)
 
-#: Manifests of object stores that a process keeps: those of a year of days of eleven assets.
-MAX_KEPT = 4096
+#: Files that the manifests list which a process keeps of object stores, and manifests count as one more: at most 80 MB.
+MAX_KEPT_FILES = 200_000
 
 SCHEMA_VERSION = 1
 #: The schema's file in the package and among the reference pages.
@@ -255,12 +255,17 @@ def _kept_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
 
 
 def _keep(path: str, manifest: Manifest) -> None:
+    global _n_kept_files
     if protocol_of(path) is None:
         return
     with _lock:
+        if path in _kept:
+            return
         _kept[path] = manifest
-        if len(_kept) > MAX_KEPT:
-            _kept.popitem(last=False)
+        _n_kept_files += 1 + len(manifest.files)
+        while _n_kept_files > MAX_KEPT_FILES:
+            _, oldest = _kept.popitem(last=False)
+            _n_kept_files -= 1 + len(oldest.files)
 
 
 def file_paths(warehouse: Warehouse, manifest: Manifest) -> list[str]:
@@ -414,4 +419,5 @@ def _check_uris(manifest: Manifest, path: str) -> None:
 
 
 _kept: OrderedDict[str, Manifest] = OrderedDict()
+_n_kept_files = 0
 _lock = Lock()

@@ -110,12 +110,6 @@ def storage_at(path: str) -> Storage:
     return object_store(protocol, path.partition("://")[2].partition("/")[0].partition("@")[2])
 
 
-def store_checksum(listed: Listed) -> str:
-    """The checksum that an object store gives for a listed file: no byte of it is read."""
-    assert listed.checksum is not None, f"{listed.path}: files of a disk are read to compute theirs"
-    return listed.checksum
-
-
 def protocol_of(path: str) -> str | None:
     """`s3` of `s3://bucket/prefix`; None for a local path."""
     found = _A_URL.fullmatch(path)

@@ -25,6 +25,9 @@ MAX_FILES_PER_FOLDER = 100
 #: Partition keys that a session reads as they were written, if it reads the one of its probe so.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.:|%+ -]+")
 
+#: Spark on a JVM reads this name as no key.
+_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
+
 #: The bytes of each file, by path.
 _Files = Mapping[str, int]
 #: The name under which the files beside the folders are kept, marks of a finished write.
@@ -51,7 +54,7 @@ class WholeFolders:
     instances: Mapping[str, str]
     #: Whether the attempt has no other folder.
     are_all: bool
-    #: What the folders held, and what is beside them.
+    #: All that the attempt held, by the name of the folder.
     held: Mapping[str, _Files]
 
     @property
@@ -84,18 +87,17 @@ def whole_folders(warehouse: Warehouse, manifests: Iterable[Manifest]) -> list[W
                 format_name,
                 {_key_of(name): listed.uuid for name, listed in whole.items()},
                 are_all=whole.keys() == held.keys() - {_BESIDE},
-                held={name: files for name, files in held.items() if name in whole or name == _BESIDE},
+                held=held,
             )
         )
     return result
 
 
 def check_unchanged(read: Iterable[WholeFolders]) -> None:
-    """Look whether the folders hold what they held. Raises `FolderChanged`, `StorageTrouble`."""
+    """Look whether the attempts hold what they held. Raises `FolderChanged`, `StorageTrouble`."""
     for folders in read:
-        now = _held(folders.warehouse, folders.attempt)
-        seen = now if folders.are_all else {name: now.get(name) for name in folders.held}
-        if seen != folders.held:
+        # Also folders of other keys: an engine may take `a%20b`, or a folder below, for the key of another one.
+        if _held(folders.warehouse, folders.attempt) != folders.held:
             raise FolderChanged(folder=folders.attempt)
 
 
@@ -107,7 +109,7 @@ def _listed_folder(warehouse: Warehouse, manifest: Manifest) -> tuple[str, _List
     paths = file_paths(warehouse, manifest)
     folder = paths[0].rpartition("/")[0]
     name = folder.removeprefix(f"{attempt_of(folder)}/")
-    if not name.startswith(f"{PARTITION_KEY}=") or not _PLAIN_KEY.fullmatch(_key_of(name)):
+    if not name.startswith(f"{PARTITION_KEY}=") or not _PLAIN_KEY.fullmatch(_key_of(name)) or _NULL_KEY in name:
         return None
     return folder, _Listed(
         manifest.instance_uuid, dict(zip(paths, (file.bytes for file in manifest.files), strict=True))
@@ -127,9 +129,9 @@ def _held(warehouse: Warehouse, attempt: str) -> dict[str, dict[str, int]]:
 
 
 def _are_folders_of_keys(attempt: str, held: Mapping[str, _Files]) -> bool:
-    """Whether Spark finds no column but the key in the folders' names, and no rows beside them."""
-    beside = (path.removeprefix(f"{attempt}/") for path in held.get(_BESIDE, ()))
+    """Whether Spark finds no column but the key in the folders' names, each key in one folder, and no rows beside them."""
+    if any(is_data(path.removeprefix(f"{attempt}/")) for path in held.get(_BESIDE, ())):
+        return False
     folders = held.keys() - {_BESIDE}
-    return not any(map(is_data, beside)) and all(
-        name.startswith(f"{PARTITION_KEY}=") and "/" not in name for name in folders
-    )
+    are_of_keys = all(name.startswith(f"{PARTITION_KEY}=") and "/" not in name for name in folders)
+    return are_of_keys and len({_key_of(name) for name in folders}) == len(folders)

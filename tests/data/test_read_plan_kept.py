@@ -48,8 +48,9 @@ def test_a_manifest_of_an_instance_that_the_log_calls_removed_is_fetched(warehou
 
 
 def test_a_process_keeps_a_bounded_number_of_manifests(s3, warehouse, monkeypatch):
-    monkeypatch.setattr(manifests, "MAX_KEPT", 2)
+    monkeypatch.setattr(manifests, "MAX_KEPT_FILES", 2)
     monkeypatch.setattr(manifests, "_kept", OrderedDict())
+    monkeypatch.setattr(manifests, "_n_kept_files", 0)
     some = [manifest_of(state=ManifestState.EMPTY, instance_uuid=str(uuid4())) for _ in range(4)]
     for manifest in some:
         write_manifest(warehouse, manifest)

@@ -24,9 +24,9 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.object_store import forget_connections
+from databuild_dagster.warehouse.object_store import forget_connections, store_checksum
 from databuild_dagster.warehouse.removing import take_away
-from databuild_dagster.warehouse.storage import storage_at, store_checksum
+from databuild_dagster.warehouse.storage import storage_at
 from tests.support.cloud_store import Blob, azure_store, environment, google_store, without_pauses
 from tests.support.written import OTHER, UUID, clear_cache, manifest_of, numbers, winners_of_a_race, write
 

@@ -188,10 +188,23 @@ def test_a_file_that_goes_after_the_look_is_seen(warehouse, attempt):
         check_unchanged(read)
 
 
-def test_a_file_in_a_folder_that_is_not_read_changes_nothing(warehouse, attempt):
+@pytest.mark.parametrize(
+    "name",
+    ["partition_key=other/late.parquet", "partition_key=a b/late.parquet", "partition_key=a%20b/below/late.parquet"],
+)
+def test_a_file_in_a_folder_that_is_not_read_is_seen_too(warehouse, attempt, name):
+    """An engine may take the folder for one of those that are read."""
     add(attempt, "partition_key=other/part-0.parquet")
     read = whole_folders(warehouse, of_each_folder(attempt))
+    assert not read[0].are_all
 
-    add(attempt, "partition_key=other/late.parquet")
+    add(attempt, name)
 
-    check_unchanged(read)
+    with pytest.raises(FolderChanged):
+        check_unchanged(read)
+
+
+def test_an_attempt_with_two_folders_of_one_key_is_not_read_by_folder(warehouse, attempt):
+    add(attempt, "partition_key=a b/part-0.parquet")
+
+    assert whole_folders(warehouse, of_each_folder(attempt)) == []

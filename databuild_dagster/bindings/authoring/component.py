@@ -55,7 +55,7 @@ from databuild_dagster.warehouse.layout import Warehouse
 _LIMITS = TickLimits()
 
 #: As `DatabuildSpark` has them.
-_MODES = ("shared", "classic", "remote")
+_MODES = ("shared", "sail", "classic", "remote")
 
 
 _ASSETS = '''"""The assets of {name}: replace them with yours."""
@@ -269,7 +269,7 @@ class DatabuildComponent(Component, Model, Resolvable):
             alerts=tuple(entry.alert(place) for entry in self.alerts),
             operations=known_operations(_operation(place, name) for name in self.operations),
             spark=DatabuildSpark(
-                mode=cast(Literal["shared", "classic", "remote"], spark.mode),
+                mode=cast(Literal["shared", "sail", "classic", "remote"], spark.mode),
                 url=spark.url,
                 spark_config=dict(spark.config),
                 app_name=spark.app_name,

@@ -157,16 +157,16 @@ class Builder:
                 return self._passed_on(call, context, folder)
             if self._body.parts is not None:
                 return self._parts.call(call, self._body.parts, inputs, context, folder)
-            arguments = self._tools.arguments.of(call.runs, inputs, context, folder)
-            self.stops.raise_if_all(call)
-            answer = self._body.function(**arguments)
-            self.stops.raise_if_all(call)
             try:
-                for asset, result in self._outputs.by_asset(answer, call).items():
-                    self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
+                with self._frames.unchanged_folders(folder):
+                    arguments = self._tools.arguments.of(call.runs, inputs, context, folder)
                     self.stops.raise_if_all(call)
-                    self._outputs.check(call, asset, context)
-                self._frames.check_folders(folder)
+                    answer = self._body.function(**arguments)
+                    self.stops.raise_if_all(call)
+                    for asset, result in self._outputs.by_asset(answer, call).items():
+                        self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
+                        self.stops.raise_if_all(call)
+                        self._outputs.check(call, asset, context)
                 self.stops.raise_if_all(call)
             except BaseException:
                 self.leftovers.drop(call.staged.values())

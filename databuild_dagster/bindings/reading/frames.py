@@ -1,6 +1,7 @@
 """Frames for one step: instances through Spark or pandas, plain assets through Dagster's loading. Thread-safe."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
@@ -21,6 +22,7 @@ from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_in
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
 from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
@@ -71,6 +73,7 @@ class Frames:
         self.writer = InstanceWriter(self.warehouse, instance)
         #: Folders that were read in place of listed files, by the folder of the frame that reads them.
         self._folders: list[tuple[str, WholeFolders]] = []
+        self._folders_lock = Lock()
         #: Dagster's loading shares its resources and is not thread-safe.
         self._foreign_lock = Lock()
 
@@ -95,8 +98,8 @@ class Frames:
     def read_by_key(self, by_key: Mapping[str, Sequence[Canonical]], asset: str, how: How, folder: str) -> Any:
         """One frame of instances of one asset, with the column of the output's partition key.
 
-        It creates `folder`, which must stay until Spark has read the frame; `check_folders` comes after that. Everything else
-        is as for `read`.
+        It creates `folder`, which must stay until Spark has read the frame, within `unchanged_folders`. Everything else is as
+        for `read`.
         """
         wanted = self._filter(how)
         distinct = {instance.uuid: instance for found in by_key.values() for instance in found}
@@ -116,16 +119,38 @@ class Frames:
             self.warehouse,
             keyed,
             folder,
-            on_folders=lambda folders: self._folders.append((folder, folders)),
+            on_folders=partial(self._note_folders, folder),
         )
         return frame if wanted is None else filtered(frame, wanted)
 
-    def check_folders(self, folder: str) -> None:
-        """Check, before a result is published, that its inputs were the listed files alone (decision 0040).
+    def _note_folders(self, folder: str, folders: WholeFolders) -> None:
+        with self._folders_lock:
+            self._folders.append((folder, folders))
 
-        `folder` is the one of the call, above those of its frames. Raises `FolderChanged`, `StorageTrouble`.
+    @contextmanager
+    def unchanged_folders(self, folder: str) -> Iterator[None]:
+        """Check, after the block, that the inputs of a call were the listed files alone (decision 0040).
+
+        `folder` is the one of the call, above those of its frames. An error of the block may come from a file that came or
+        went. Raises `FolderChanged`, `DiskTrouble`, `StorageTrouble`, and what the block raises.
         """
-        check_unchanged([folders for of_frame, folders in self._folders if of_frame.startswith(f"{folder}/")])
+        try:
+            yield
+        except Exception as error:
+            with suppress(DiskTrouble, StorageTrouble):
+                try:
+                    check_unchanged(self._folders_below(folder))
+                except FolderChanged as changed:
+                    raise changed from error
+            raise
+        check_unchanged(self._folders_below(folder))
+
+    def _folders_below(self, folder: str) -> list[WholeFolders]:
+        """The folders that the frames of a call have read, which are then forgotten."""
+        with self._folders_lock:
+            found = [entry for entry in self._folders if entry[0].startswith(f"{folder}/")]
+            self._folders = [entry for entry in self._folders if entry not in found]
+        return [folders for _, folders in found]
 
     def filtered(self, frame: Any, where: str, *, pandas: bool) -> Any:
         """The rows of any frame that meet a condition. Raises `BadFilter`."""
