@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from databuild_dagster.spark.reach import reach_of
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
@@ -30,6 +31,13 @@ def spark(spark_home):
 def warehouse(tmp_path):
     # A folder that Spark would take for a pattern.
     return Warehouse(str(tmp_path / "ware [house]* {x}"))
+
+
+@pytest.fixture
+def reach(sail, warehouse):
+    """How Sail writes and reads a warehouse in a bucket, which is the fixture `warehouse` of the test's own file."""
+    # Under load, the probe of a read takes longer than a user waits.
+    return reach_of(sail, warehouse.root, "sail", start_seconds=60)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_instances, read_pandas, united
 from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.reach import reach_of
 from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.formats import WRITTEN
@@ -36,12 +35,6 @@ KEYS = ("2013-01-01", "2013-01-01-05:00", "a b/c=d%é", "nothing")
 @pytest.fixture
 def warehouse(bucket):
     return Warehouse(f"s3://{bucket}/ware house")
-
-
-@pytest.fixture
-def reach(sail, warehouse):
-    # Under load, the probe of a read takes longer than a user waits.
-    return reach_of(sail, warehouse.root, "sail", start_seconds=60)
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.failures import is_transient
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.reach import reach_of
 from databuild_dagster.spark.staging import publish, stage_batch
 from databuild_dagster.warehouse.errors import FolderChanged
 from databuild_dagster.warehouse.layout import Warehouse, attempt_of
@@ -22,11 +21,6 @@ KEYS = ("2013-01-01", "2013-01-02-05:00", "a b+c", "%41|x", "last")
 @pytest.fixture
 def warehouse(bucket):
     return Warehouse(f"s3://{bucket}/ware house")
-
-
-@pytest.fixture
-def reach(sail, warehouse):
-    return reach_of(sail, warehouse.root, "sail", start_seconds=60)
 
 
 @pytest.fixture
