@@ -232,7 +232,7 @@ class ObjectStore:
                     found = self._file_system.ls(folder, detail=True)
             except FileNotFoundError as error:
                 # A prefix exists as soon as an object does; only a bucket can be absent.
-                if not self._has_bucket(folder, error):
+                if not _has_bucket(self._file_system, folder, error):
                     raise
                 found = []
         listed = [_listed(folder, entry) for entry in found if entry["type"] == "file"]
@@ -303,7 +303,7 @@ class ObjectStore:
         narrowed = {"prefix": prefix} if prefix else {}
         found = self._file_system.find(folder, detail=True, **narrowed)
         # adlfs finds nothing in a container that is not there.
-        if not found and not self._has_bucket(folder):
+        if not found and not _has_bucket(self._file_system, folder):
             raise FileNotFoundError(folder)
         return found
 
@@ -313,7 +313,7 @@ class ObjectStore:
         try:
             yield
         except FileNotFoundError as error:
-            if self._has_bucket(path, error):
+            if _has_bucket(self._file_system, path, error):
                 raise FileNotFoundError(path) from error
             raise _explained(error, path, "read") from error
         except Exception as error:
@@ -326,15 +326,6 @@ class ObjectStore:
             yield
         except Exception as error:
             raise _explained(error, path, done) from error
-
-    def _has_bucket(self, path: str, error: BaseException | None = None) -> bool:
-        if error is not None and "NoSuchKey" in _codes(error):
-            return True
-        try:
-            return bool(self._file_system.exists(bucket_of(path)))
-        except Exception:
-            # A user without the right to list a bucket may still read its objects.
-            return True
 
 
 def _explained(error: Exception, path: str, done: str) -> Exception:
@@ -466,6 +457,16 @@ def _first_line(error: BaseException) -> str:
     whole = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     lines = whole.strip().splitlines()[_is_forbidden(error) :]
     return (lines or [""])[0].strip().rstrip(".") or type(error).__name__
+
+
+def _has_bucket(file_system: Any, path: str, error: BaseException | None = None) -> bool:
+    if error is not None and "NoSuchKey" in _codes(error):
+        return True
+    try:
+        return bool(file_system.exists(bucket_of(path)))
+    except Exception:
+        # A user without the right to list a bucket may still read its objects.
+        return True
 
 
 _stores: dict[tuple[int, str, str], ObjectStore] = {}

@@ -326,7 +326,7 @@ WRONG = [
     ),
     ("  assets: []\n", "flights names no assets; write files beside the defs.yaml, or modules."),
     ("  assets: [../../definitions.py]\n", "flights names the file '../../definitions.py' of another folder; "),
-    ("  spark: {mode: sharde}\n", "flights gives spark the mode 'sharde'; there are shared, classic, remote."),
+    ("  spark: {mode: sharde}\n", "flights gives spark the mode 'sharde'; there are shared, sail, classic, remote."),
     ("  threads: 0\n", "threads is 0; it must be at least 1."),
     ("  limits: {launches: 0}\n", "limits.launches is 0; it must be at least 1."),
     ("  alerts: [{}]\n", "flights gives an alert that is not one webhook, with or without headers, or one command; "),
