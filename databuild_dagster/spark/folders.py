@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from databuild_dagster.model.refs import PARTITION_KEY
-from databuild_dagster.spark.frames import load_files
+from databuild_dagster.spark.frames import load_files, with_keys_of
 from databuild_dagster.spark.reach import Reach
 from databuild_dagster.spark.schemas import quoted
 from databuild_dagster.warehouse.layout import Warehouse
@@ -53,9 +53,6 @@ def load_folders(
     if all(of_folder == key for of_folder, key in pairs):
         rows = rows.withColumnRenamed(PARTITION_KEY, column)
     else:
-        served = StructType([StructField(_FOLDER, StringType()), StructField(column, StringType())])
-        keys = F.broadcast(spark.createDataFrame(pairs, served))
-        unknown = F.raise_error(F.concat(F.lit("Spark reads another partition key than was written: "), F.col(_FOLDER)))
-        known = F.when(F.col(column).isNull(), unknown).otherwise(F.col(column))
-        rows = rows.withColumnRenamed(PARTITION_KEY, _FOLDER).join(keys, _FOLDER, "left").withColumn(column, known)
+        renamed = rows.withColumnRenamed(PARTITION_KEY, _FOLDER)
+        rows = with_keys_of(renamed, _FOLDER, pairs, column, "Spark reads another partition key than was written")
     return rows.select(*(quoted(field.name) for field in schema), quoted(column))

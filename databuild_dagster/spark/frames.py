@@ -107,7 +107,6 @@ def load_keyed(
     Spark on a JVM takes 7 s, and 80 s for a plan with a relation for each. A path that it tells in another way is an error.
     """
     import pyspark.sql.functions as F
-    from pyspark.sql.types import StringType, StructField, StructType
 
     found = {key: paths for key, paths in keyed.items() if paths}
     frame: DataFrame
@@ -128,13 +127,23 @@ def load_keyed(
             for (name, _), paths in together.items()
         ]
     )
-    keys = spark.createDataFrame(
-        [(told_as(path), key) for key, of_key in found.items() for paths in of_key.values() for path in paths],
-        StructType([StructField(_FILE, StringType()), StructField(column, StringType())]),
-    )
-    unknown = F.raise_error(F.concat(F.lit("Spark tells another path than it was given: "), F.col(_FILE)))
+    pairs = [(told_as(path), key) for key, of_key in found.items() for paths in of_key.values() for path in paths]
+    return with_keys_of(rows, _FILE, pairs, column, "Spark tells another path than it was given")
+
+
+def with_keys_of(rows: DataFrame, found: str, pairs: Sequence[tuple[str, str]], column: str, wrong: str) -> DataFrame:
+    """The rows with a key in the last column, in place of a column `found`; `pairs` has the keys of each of its values.
+
+    A value that no pair has is an error in Spark, which begins with `wrong`.
+    """
+    import pyspark.sql.functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    schema = StructType([StructField(found, StringType()), StructField(column, StringType())])
+    keys = F.broadcast(rows.sparkSession.createDataFrame(list(pairs), schema))
+    unknown = F.raise_error(F.concat(F.lit(f"{wrong}: "), F.col(found)))
     known = F.when(F.col(column).isNull(), unknown).otherwise(F.col(column))
-    frame = rows.join(F.broadcast(keys), _FILE, "left").withColumn(column, known).drop(_FILE)
+    frame: DataFrame = rows.join(keys, found, "left").withColumn(column, known).drop(found)
     return frame
 
 

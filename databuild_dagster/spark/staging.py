@@ -31,7 +31,7 @@ from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
 from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
 from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat
-from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.layout import NULL_KEY, Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
 from databuild_dagster.warehouse.storage import storage_at
 from databuild_dagster.warehouse.threads import in_threads
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-#: Spark's name for the folder of rows whose key is null.
-_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 #: The output of smaller inputs is written as one file.
 SMALL_INPUT_BYTES = 32 * 1024 * 1024
 #: The rows of a larger key are spread over several tasks and files.
@@ -356,7 +354,7 @@ def _check_columns(columns: list[str], asset: str, *, is_text: bool) -> None:
 def folder_of(key: str | None, column: str = PARTITION_KEY) -> str:
     """The folder that Spark reads as this value of the partition key column. Raises `KeyTooLong`."""
     if key is None:
-        return f"{column}={_NULL_KEY}"
+        return f"{column}={NULL_KEY}"
     folder = f"{column}={hive_value(key)}"
     if (found := len(folder.encode())) > MAX_NAME_BYTES:
         raise KeyTooLong(shown=repr(f"{key[:40]}…"), found=found, most=MAX_NAME_BYTES)
@@ -374,7 +372,7 @@ def hive_value(key: str) -> str:
 def _key_of(name: str) -> str | None:
     value = name.removeprefix(f"{PARTITION_KEY}=")
     # Some engines write no value for null. Spark encodes single ASCII characters only, the percent sign among them.
-    return None if value in ("", _NULL_KEY) else unquote(value)
+    return None if value in ("", NULL_KEY) else unquote(value)
 
 
 def _is_spark_frame(frame: Any, ref: str) -> bool:

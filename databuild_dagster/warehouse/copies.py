@@ -78,10 +78,9 @@ def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, set[str
     Raises `DiskTrouble`, `StorageTrouble`.
     """
     beside: dict[str, list[str]] = {}
-    for folder in folders:
-        beside.setdefault(folder[:-NEIGHBORS_DIFFER], []).append(folder)
-    if protocol_of(warehouse.root) is None:
-        beside = {}
+    if protocol_of(warehouse.root) is not None:
+        for folder in folders:
+            beside.setdefault(folder[:-NEIGHBORS_DIFFER], []).append(folder)
     shared = {start: near for start, near in beside.items() if len(near) >= FEW_NEIGHBORS}
 
     def listed(start: str) -> list[str]:

@@ -28,6 +28,8 @@ MANIFEST_NAME = "manifest.json"
 
 #: How the name of an attempt's folder begins, beside the folders of instances.
 ATTEMPT = "attempt="
+#: Spark's name, after the `=` of a folder, for rows whose key is null.
+NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 
 #: Two calls of one job run, and two writes of one call, have other ends of their names.
 _AN_ATTEMPT = re.compile(rf"{ATTEMPT}(?P<job_run>.+?)(?:-[0-9a-f]{{8}}){{1,2}}", re.DOTALL)

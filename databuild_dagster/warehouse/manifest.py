@@ -259,8 +259,8 @@ def _keep(path: str, manifest: Manifest) -> None:
     if protocol_of(path) is None:
         return
     with _lock:
-        if path in _kept:
-            return
+        if (before := _kept.pop(path, None)) is not None:
+            _n_kept_files -= 1 + len(before.files)
         _kept[path] = manifest
         _n_kept_files += 1 + len(manifest.files)
         while _n_kept_files > MAX_KEPT_FILES:

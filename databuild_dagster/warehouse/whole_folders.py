@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.errors import FolderChanged
-from databuild_dagster.warehouse.layout import Warehouse, attempt_of
+from databuild_dagster.warehouse.layout import NULL_KEY, Warehouse, attempt_of
 from databuild_dagster.warehouse.manifest import Manifest, UriType, file_paths, is_in_attempt
 
 #: With fewer folders, one listing saves no request.
@@ -24,9 +24,6 @@ MAX_FILES_PER_FOLDER = 100
 
 #: Partition keys that a session reads as they were written, if it reads the one of its probe so.
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.:|%+ -]+")
-
-#: Spark on a JVM reads this name as no key.
-_NULL_KEY = "__HIVE_DEFAULT_PARTITION__"
 
 #: The bytes of each file, by path.
 _Files = Mapping[str, int]
@@ -109,7 +106,7 @@ def _listed_folder(warehouse: Warehouse, manifest: Manifest) -> tuple[str, _List
     paths = file_paths(warehouse, manifest)
     folder = paths[0].rpartition("/")[0]
     name = folder.removeprefix(f"{attempt_of(folder)}/")
-    if not name.startswith(f"{PARTITION_KEY}=") or not _PLAIN_KEY.fullmatch(_key_of(name)) or _NULL_KEY in name:
+    if not name.startswith(f"{PARTITION_KEY}=") or not _PLAIN_KEY.fullmatch(_key_of(name)) or NULL_KEY in name:
         return None
     return folder, _Listed(
         manifest.instance_uuid, dict(zip(paths, (file.bytes for file in manifest.files), strict=True))

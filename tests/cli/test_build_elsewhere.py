@@ -198,9 +198,11 @@ def copied(context: BuildContext, orders: DataFrame) -> DataFrame:
     with TRIED.open("a") as tried:
         tried.write(f"{{len(context.partition_keys)}}\\n")
     store = fsspec.filesystem("s3")
-    (first, *others) = store.glob({warehouse!r} + "/orders/data/attempt=*/partition_key=2024-01-01/*.parquet")
-    if not others:
-        store.cp_file(first, first.replace(".zst.parquet", "-late.zst.parquet"))
+    files = store.glob({warehouse!r} + "/orders/data/attempt=*/partition_key=2024-01-01/*.parquet")
+    (first,) = [file for file in files if "-late" not in file]
+    late = first.replace("/partition_key=2024-01-01/", {place!r}).replace(".zst.parquet", "-late.zst.parquet")
+    if not store.exists(late):
+        store.cp_file(first, late)
     return orders
 
 
@@ -208,8 +210,10 @@ defs = build_definitions([orders, copied], spark=DatabuildSpark(mode="remote", u
 """
 
 
-def test_a_late_file_in_the_folder_of_an_input_is_in_no_result(project: Project, running_sail, bucket) -> None:
-    project.define(BY_FOLDER.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
+@pytest.mark.parametrize("place", ["/partition_key=2024-01-01/", "/"], ids=["of a key", "of all keys"])
+def test_a_late_file_in_the_folder_of_an_input_is_in_no_result(project: Project, running_sail, bucket, place) -> None:
+    """A file beside the folders of keys ends the job of Sail with an error of its own."""
+    project.define(BY_FOLDER.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse", place=place))
 
     project.build("copied@2024-01-01..2024-01-08")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,8 +14,6 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
     FileEntry,
-    Manifest,
-    ManifestState,
     TableSchema,
     file_paths,
     local_paths,
@@ -28,28 +25,20 @@ from databuild_dagster.warehouse.manifest import (
     with_whole_uris,
     write_manifest,
 )
+from tests.support.written import ASSET, UUID, manifest_of
 
 from .values import mutated, mutated_bytes
 
 NAME = "manifests"
 N_IN_CI = 1000
 
-ASSET, UUID = "raw/flights", "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
-
 
 class Manifests:
     def __init__(self, folder: Path) -> None:
         self.warehouse = Warehouse(str(folder))
         names = ("part-0.parquet", "part-1.parquet")
-        manifest = Manifest(
-            dataset=ASSET,
-            ref=f"{ASSET}@2013-01-01",
-            instance_uuid=UUID,
-            job_run="0190b6a0-0000-7000-8000-000000000000",
-            attempt=1,
-            state=ManifestState.COMPLETE,
+        manifest = manifest_of(
             files=tuple(FileEntry(uri=name, bytes=3, rows=1, checksum="sha256:00") for name in names),
-            created_at=datetime(2013, 1, 2, tzinfo=UTC),
             schema=TableSchema((Column("carrier", "string", True),)),
             inputs={"raw/days@2013-01-01": UUID},
         )

@@ -22,7 +22,7 @@ from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_in
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
 from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
@@ -136,12 +136,9 @@ class Frames:
         """
         try:
             yield
-        except Exception as error:
+        except Exception:
             with suppress(DiskTrouble, StorageTrouble):
-                try:
-                    check_unchanged(self._folders_below(folder))
-                except FolderChanged as changed:
-                    raise changed from error
+                check_unchanged(self._folders_below(folder))
             raise
         check_unchanged(self._folders_below(folder))
 
