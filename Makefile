@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ power-cuts: $(READY) ## ten thousand disks that a power cut may leave, from reco
 disk-errors: $(READY) ## let every call that changes a file fail in turn, with EIO and ENOSPC (ARGS="--stride 10" for some)
 	$(BIN)/python -m tests.power_cuts.failing $(ARGS)
 
+matrix: $(READY) ## try the package beside each row of versions (ARGS="--only 3.5"; CI runs ARGS=--ci)
+	@$(BIN)/python -m tests.matrix $(ARGS)
+
 mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)
 
@@ -97,6 +100,6 @@ bench: $(READY) ## measure; docs/performance.md explains the figures
 
 clean: ## remove .venv, .dagster_home, .lots_demo and the caches
 	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
-	rm -rf .venv .dagster_home .lots_demo .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .venv .dagster_home .lots_demo .matrix .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,6 +30,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
+from databuild_dagster.version import __version__
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
 #: that imports no command; a test compares them.
@@ -153,7 +154,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-@click.version_option(package_name="databuild_dagster")
+@click.version_option(__version__)
 def cli() -> None:
     """Build partitions that are wanted, and show what built them.
 

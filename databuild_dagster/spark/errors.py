@@ -14,14 +14,41 @@ class JavaMissing(NoSession):
 
     hint = (
         "Install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it; "
-        "or let pip bring one: pip install 'databuild-dagster[java]'."
+        "or let pip bring one: pip install 'databuild-dagster-core[java]'."
     )
 
 
 class SailMissing(NoSession):
     """Sail is not installed for {python}."""
 
-    hint = "pip install 'databuild-dagster[sail]', or leave out mode='sail' to have Spark's own server, which needs a Java."
+    hint = "pip install 'databuild-dagster-core[sail]', or leave out mode='sail' to have Spark's own server, which needs a Java."
+
+
+class PySparkMissing(NoSession):
+    """No PySpark is installed for {python}."""
+
+    hint = (
+        "pip install databuild-dagster, which brings Spark; or the client of a Spark that runs elsewhere: "
+        "pip install 'databuild-dagster-core[connect]' or 'databuild-dagster-core[databricks]'."
+    )
+
+
+class PySparkTwice(NoSession):
+    """{found} are installed together for {python}, and each has overwritten files of the other's module pyspark."""
+
+    hint = "Remove them all, then install one: pip uninstall -y {names}."
+
+
+class PySparkTooOld(NoSession):
+    """{found} is older than {oldest}, the oldest that works."""
+
+    hint = "Install a newer one."
+
+
+class NoSparkHere(NoSession):
+    """mode={mode!r} needs more than {found}, which has no {lacks}."""
+
+    hint = "Use {instead}mode='sail' (pip install 'databuild-dagster-core[sail]'), or mode='remote' with the url of a Spark."
 
 
 class SparkUnreachable(NoSession):

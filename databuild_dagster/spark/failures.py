@@ -13,6 +13,10 @@ from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.spark.errors import (
     AttemptIncomplete,
     JavaMissing,
+    NoSparkHere,
+    PySparkMissing,
+    PySparkTooOld,
+    PySparkTwice,
     ServerFailed,
     SparkRefuses,
     SparkUnreachable,
@@ -20,6 +24,7 @@ from databuild_dagster.spark.errors import (
     TooManyServers,
     WarehouseOutOfReach,
 )
+from databuild_dagster.spark.pyspark_names import condition_of, query_contexts
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
 from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
@@ -29,6 +34,10 @@ MAX_SENTENCE_LENGTH = 400
 #: Failures of the machine: once it is fixed, no ref needs a taint.
 _OF_THE_MACHINE = (
     JavaMissing,
+    NoSparkHere,
+    PySparkMissing,
+    PySparkTooOld,
+    PySparkTwice,
     ServerFailed,
     SparkRefuses,
     SparkUnreachable,
@@ -269,7 +278,7 @@ def _where(exception: BaseException) -> str:
     for link in _chain(exception):
         if not isinstance(link, PySparkException):
             continue
-        for context in link.getQueryContext() or []:
+        for context in query_contexts(link):
             try:
                 fragment, call_site = context.fragment(), context.callSite()
             except Exception:  # PySpark raises for a fact that this kind of context lacks.
@@ -283,7 +292,7 @@ def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
     from pyspark.errors import PySparkException
 
     for link in _chain(exception):
-        if isinstance(link, PySparkException) and (condition := link.getCondition()):
+        if isinstance(link, PySparkException) and (condition := condition_of(link)):
             return condition, dict(link.getMessageParameters() or {})
     return "", {}
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.session import engine_name
@@ -244,9 +245,8 @@ def s3a_uri(url: str) -> str:
 
 def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pd.DataFrame:
     """The rows as a pandas frame, without a Spark session. Raises `BadFilter`, too."""
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    arrow_schema = to_arrow_schema(united_schema(manifests), timezone="UTC")
+    arrow_schema = arrow_schema_of(united_schema(manifests))
     table = read_table(warehouse, manifests)
     if where is not None:
         table = matching_rows(with_all_columns(table, arrow_schema), where)

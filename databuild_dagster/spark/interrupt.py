@@ -18,13 +18,13 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from databuild_dagster.spark.endpoints import check_reachable
+from databuild_dagster.spark.pyspark_names import address_of, new_client
 from databuild_dagster.spark.server import HOST, record_at
-from databuild_dagster.spark.session import RETRY_POLICY, is_client, spark_ui_url
+from databuild_dagster.spark.session import is_client, spark_ui_url
 from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client import DefaultChannelBuilder
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 #: The UI shows jobs a little late: with a shorter time, the next job could be about to begin.
@@ -107,9 +107,8 @@ def session_address(spark: SparkSession) -> str | None:
     """
     if not is_client(spark):
         return None
-    client = cast("ConnectSession", spark).client
-    builder = cast("DefaultChannelBuilder", client._builder)
-    return f"sc://{builder.endpoint}/;user_id={client._user_id or ''};session_id={client._session_id}"
+    endpoint, user, session_id = address_of(cast("ConnectSession", spark).client)
+    return f"sc://{endpoint}/;user_id={user or ''};session_id={session_id}"
 
 
 def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
@@ -118,16 +117,12 @@ def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
     The token is that of the home's server, or the one in the url of `settings`. Raises `SparkUnreachable` if the server is
     gone, too, and what PySpark raises if access is denied.
     """
-    from pyspark.sql.connect.client import SparkConnectClient
-
     place = parse_url(address)
     (host, port) = place.endpoints[0]
     check_reachable(host, port)
     user = dict(place.parameters).get("user_id") or None
-    client = SparkConnectClient(_with_access(place, settings), user_id=user, retry_policy=RETRY_POLICY)
+    client = new_client(_with_access(place, settings), user)
     try:
-        # Without a user, PySpark would take $USER.
-        client._user_id = user
         return tuple(client.interrupt_all() or ())
     finally:
         client.close()

@@ -16,6 +16,7 @@ from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.folders import load_folders, readable_folders
 from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, united, with_all_columns
+from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.spark.staging import folder_of
@@ -112,12 +113,11 @@ def read_keyed_pandas(
 ) -> pd.DataFrame:
     """The same rows as a pandas frame, without a Spark session. Raises the same, and `BadFilter`."""
     import pandas as pd
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     manifests = [manifest for found in keyed.values() for manifest in found]
     schema = united_schema(manifests)
     refuse_taken(column, manifests)
-    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    arrow_schema = arrow_schema_of(schema)
     columns = arrow_schema.empty_table().to_pandas()
     tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
     if where is not None:

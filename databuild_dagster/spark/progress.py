@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
+from databuild_dagster.spark.pyspark_names import reports_progress
 from databuild_dagster.spark.session import is_client
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def watch_progress(
     The waiting threads call it, so several at a time, and it should be quick. Short operations report nothing, nor does a
     session in a JVM of this process.
     """
-    if not is_client(spark):
+    if not is_client(spark) or not reports_progress(spark):
         yield
         return
     #: The time of the last report of each running operation, or of its start.

@@ -6,13 +6,12 @@ of another Connect server, or a JVM here with a cluster."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, assert_never, cast
+from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.endpoints import check_reachable
@@ -24,7 +23,14 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
 )
 from databuild_dagster.spark.failures import refusal
+from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark
 from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.pyspark_names import (
+    condition_of,
+    context_class,
+    shorten_retries,
+    silence_query_errors,
+)
 from databuild_dagster.spark.sail import sail_version
 from databuild_dagster.spark.server import HOST, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
@@ -32,10 +38,6 @@ from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-#: A client retries a lost server this often, for two seconds in all. PySpark's own 15 retries take ten minutes, and are
-#: repeated when the process ends.
-RETRY_POLICY: Final[dict[str, Any]] = {"max_retries": 4, "initial_backoff": 100, "max_backoff": 1000}
 
 #: PySpark's own marks are in the environment, which a child process inherits; this one is not.
 _client_in: dict[str, int] = {}
@@ -59,7 +61,8 @@ def open_session(settings: SparkSettings) -> SparkSession:
     """
     settings.check()
     mode = SparkMode(settings.mode)
-    _silence_query_errors()
+    installed_pyspark()
+    silence_query_errors()
     match mode:
         case SparkMode.SHARED | SparkMode.SAIL:
             return _open_shared(settings)
@@ -77,6 +80,7 @@ def check_startable(settings: SparkSettings) -> None:
     Raises `JavaMissing`, `SailMissing`, `RemoteUnreachable`, and what `SparkSettings.check` raises.
     """
     settings.check()
+    installed_pyspark()
     if settings.remote is not None:
         _check_answers(settings.remote)
         if settings.remote.is_connect:
@@ -86,7 +90,11 @@ def check_startable(settings: SparkSettings) -> None:
             sail_version()
         case SparkMode.SHARED if settings.home and _has_server(settings.home, settings.fingerprint()):
             return
-        case _:
+        case SparkMode.SHARED as mode:
+            check_has_server(mode)
+            find_java()
+        case mode:
+            check_has_spark(mode)
             find_java()
 
 
@@ -121,10 +129,11 @@ def ui_urls(home: str | Path) -> list[str]:
     """The urls of Spark's UIs: of the servers of a home, and of the JVM of this process. For any thread, at any time."""
     urls = [status.ui_url for status in server_statuses(home)]
     # PySpark is not imported for this: without it, no JVM is here.
-    if (module := sys.modules.get("pyspark.core.context")) is not None and module.SparkContext._active_spark_context:
+    jvm = context_class() if "pyspark" in sys.modules else None
+    if jvm is not None and jvm._active_spark_context:
         # The context has no JVM yet while it starts, and none any more when it ends.
         with suppress(AttributeError, *_wire_errors()):
-            urls.append(module.SparkContext._active_spark_context.uiWebUrl)
+            urls.append(jvm._active_spark_context.uiWebUrl)
     return [url for url in urls if url is not None]
 
 
@@ -187,19 +196,11 @@ def abandon(spark: SparkSession) -> None:
     Otherwise `getOrCreate`, in any resource, keeps returning the session whose server or JVM is gone.
     """
     if is_client(spark):
-        _shorten_retries(spark)
+        shorten_retries(cast("ConnectSession", spark).client)
         with suppress(Exception):  # It is lost, so closing it may fail.
             spark.stop()
     elif not _lives(spark):
         _drop_dead_context()
-
-
-def _silence_query_errors() -> None:
-    """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught."""
-    from pyspark.logger import PySparkLogger
-
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark.sql.connect.logging"):
-        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 # Clients
@@ -254,16 +255,9 @@ def _client(url: str, settings: SparkSettings) -> SparkSession:
     _client_in["pid"] = os.getpid()
     # `create`, without settings: nothing is sent before our retry policy is set.
     spark = SparkSession.builder.remote(url).create()
-    _shorten_retries(spark)
+    shorten_retries(cast("ConnectSession", spark).client)
     _configure(spark, settings.session_config())
     return spark
-
-
-def _shorten_retries(spark: SparkSession) -> None:
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    policy = DefaultPolicy(**RETRY_POLICY, backoff_multiplier=3.0, jitter=50)
-    cast("ConnectSession", spark).client.set_retry_policies([policy])
 
 
 def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
@@ -274,15 +268,13 @@ def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
         try:
             spark.conf.set(key, value)
         except PySparkException as error:
-            if error.getCondition() in _FIXED:
+            if condition_of(error) in _FIXED:
                 raise FixedSetting(setting=key, what="a session") from error
             raise
 
 
 def _refuse_beside_a_jvm(wanted: str) -> None:
-    from pyspark.core.context import SparkContext
-
-    if SparkContext._active_spark_context is not None:
+    if (jvm := context_class()) is not None and jvm._active_spark_context is not None:
         raise SessionModesMixed(present="classic", wanted=wanted)
 
 
@@ -291,6 +283,7 @@ def _refuse_beside_a_jvm(wanted: str) -> None:
 
 def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     wanted = SparkMode(settings.mode).value
+    check_has_spark(wanted)
     if _client_in.get("pid") == os.getpid():
         raise SessionModesMixed(present="shared", wanted=wanted)
     for name in _MARKS_OF_A_CLIENT:
@@ -301,15 +294,15 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
-    from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
-    if SparkContext._active_spark_context is not None:
+    context = context_class()._active_spark_context
+    if context is not None:
         if not _lives(None):
             _drop_dead_context()
-        elif SparkContext._active_spark_context.master != master:
+        elif context.master != master:
             # `getOrCreate` would silently return the other cluster's session.
-            present = f"classic ({SparkContext._active_spark_context.master})"
+            present = f"classic ({context.master})"
             raise SessionModesMixed(present=present, wanted=f"{wanted} ({master})")
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     for key, value in {"spark.ui.port": "0", **settings.all_config()}.items():
@@ -324,9 +317,7 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
 
 def _lives(spark: SparkSession | None) -> bool:
     """Whether the JVM answers, and its context was not stopped (by a master, for example)."""
-    from pyspark.core.context import SparkContext
-
-    context: Any = SparkContext._active_spark_context if spark is None else spark.sparkContext
+    context: Any = context_class()._active_spark_context if spark is None else spark.sparkContext
     if context is None or context._jsc is None:
         return False
     try:
@@ -337,27 +328,29 @@ def _lives(spark: SparkSession | None) -> bool:
 
 def _drop_dead_context() -> None:
     """Forget the JVM, too: PySpark keeps even a dead one for the life of the process."""
-    from pyspark.core.context import SparkContext
     from pyspark.sql import SparkSession
 
-    context = SparkContext._active_spark_context
+    jvm = context_class()
+    context = jvm._active_spark_context
     session = SparkSession._instantiatedSession
     for stoppable in (session, context):
         if stoppable is not None:
             with suppress(Exception):  # It is dead; the references are dropped below.
                 stoppable.stop()
     SparkSession._instantiatedSession = SparkSession._activeSession = None
-    SparkContext._active_spark_context = None
-    gateway = SparkContext._gateway
+    jvm._active_spark_context = None
+    gateway = jvm._gateway
     process = getattr(gateway, "proc", None)
     if gateway is not None and process is not None and process.poll() is not None:
         with suppress(Exception):  # Its process has ended.
             gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None
+        jvm._gateway = jvm._jvm = None
 
 
 def _wire_errors() -> tuple[type[Exception], ...]:
-    """The errors of a JVM that has ended."""
-    from py4j.protocol import Py4JError
-
+    """The errors of a JVM that has ended. Raises nothing where no JVM can be: a client of PySpark brings no py4j."""
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:
+        return (ConnectionError,)
     return ConnectionError, Py4JError

@@ -25,6 +25,7 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.frames import load_keyed
+from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
@@ -201,21 +202,19 @@ def _in_place(spark: SparkSession, staged: Mapping[str | None, Staged], reach: R
 
 def _staged_as_arrow(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pa.Table:
     import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
 
     tables = []
     for key, of_key in staged.items():
         for path in of_key.paths:
             table = of_key.file_format.read(path)
             tables.append(table.append_column(PARTITION_KEY, pa.array([key] * len(table))) if by_key else table)
-    return pa.concat_tables(tables, promote_options="permissive").cast(to_arrow_schema(schema, timezone="UTC"))
+    return pa.concat_tables(tables, promote_options="permissive").cast(arrow_schema_of(schema))
 
 
 def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
     import pandas as pd
-    from pyspark.sql.pandas.types import to_arrow_schema
 
-    frames = [to_arrow_schema(schema, timezone="UTC").empty_table().to_pandas()]
+    frames = [arrow_schema_of(schema).empty_table().to_pandas()]
     if by_key:
         frames[0][PARTITION_KEY] = pd.Series(dtype="object")
     for key, of_key in staged.items():
@@ -393,13 +392,13 @@ def _write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_fo
     """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     table = _arrow_table(frame, ref)
     try:
         table = _plain(table)
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
-        arrow_schema = to_arrow_schema(schema, timezone="UTC")
+        arrow_schema = arrow_schema_of(schema)
         # safe=False: pandas counts nanoseconds, Spark microseconds.
         table = table.cast(arrow_schema, safe=False)
     except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:

@@ -31,6 +31,7 @@ from databuild_dagster.model.constraints import (
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.keyed import read_keyed
+from databuild_dagster.spark.pyspark_names import condition_of, smallest
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
@@ -119,7 +120,7 @@ def _check_alone(spark: SparkSession, nothing: DataFrame, constraint: AnyConstra
             case Regex(pattern=pattern):
                 spark.sql("SELECT 'x' RLIKE :pattern", {"pattern": pattern}).collect()
     except PySparkException as error:
-        if "NONDETERMINISTIC" in (error.getCondition() or ""):
+        if "NONDETERMINISTIC" in (condition_of(error) or ""):
             why = "its result changes from one run to the next"
             raise _bad(constraint, why, "Use only values of the row.") from error
         raise _bad(constraint, explain_failure(error).rstrip("."), "Nothing was started.") from error
@@ -189,8 +190,7 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
         shown = F.when(F.col(_FLAG.format(place)), F.col("row"))
         counts += [
             F.count(shown).alias(f"n_{place}"),
-            # Spark takes no 0.
-            (F.min_by(shown, shown, samples) if samples else F.lit(None)).alias(f"samples_{place}"),
+            smallest(shown, samples).alias(f"samples_{place}"),
         ]
     return flagged.groupBy(_INSTANCE).agg(*counts)
 

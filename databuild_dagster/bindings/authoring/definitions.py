@@ -19,10 +19,10 @@ from dagster import (
     SensorDefinition,
     SourceAsset,
 )
-from dagster_pyspark import LazyPySparkResource, PySparkResource
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS
+from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
 from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated

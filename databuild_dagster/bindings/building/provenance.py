@@ -19,9 +19,11 @@ from dagster import AssetExecutionContext
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.redaction import values_without_secrets, without_secrets
+from databuild_dagster.spark.installed import DISTRIBUTIONS
+from databuild_dagster.version import __version__
 
 #: Libraries whose next version may write other rows.
-LIBRARIES: Final = ("databuild_dagster", "dagster", "pyspark", "pandas", "pyarrow")
+LIBRARIES: Final = ("dagster", *DISTRIBUTIONS, "pandas", "pyarrow")
 #: Run tags that change how data is built.
 _TAGS: Final = (SPARK_CONFIG_TAG,)
 
@@ -49,7 +51,7 @@ def _config_of(step: str, run_config: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _versions() -> tuple[tuple[str, str], ...]:
     """The versions in this process, which do not change."""
-    found = [("python", platform.python_version())]
+    found = [("python", platform.python_version()), ("databuild_dagster", __version__)]
     for library in LIBRARIES:
         try:
             found.append((library, version(library)))

@@ -10,12 +10,13 @@ from threading import Lock, Thread
 from typing import Any, Final, Literal
 
 from dagster import EnvVar, InitResourceContext
-from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 
+from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.errors import BadSetting
+from databuild_dagster.spark.installed import mode_here
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
@@ -35,7 +36,8 @@ SPARK_CONFIG_TAG: Final = "databuild/spark"
 class DatabuildSpark(LazyPySparkResource):
     """The Spark session of a code location, opened when it is first needed.
 
-    `shared` is a local Spark server that all processes of the Dagster instance use; `sail` is the same with Sail, which
+    `shared` is a local Spark server that all processes of the Dagster instance use (beside PySpark 3.5, which brings no
+    server, it is `classic`); `sail` is the same with Sail, which
     needs no Java; `classic` is a JVM per process; `remote` is an existing Spark at `url`: a Spark Connect server
     (`sc://host:port`) or a master (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per
     process.
@@ -104,7 +106,7 @@ class DatabuildSpark(LazyPySparkResource):
     def settings_at(self, home: str | None) -> SparkSettings:
         """The settings of sessions of all Dagster runs of the instance at `home`."""
         return SparkSettings(
-            mode=self.mode,
+            mode=mode_here(self.mode),
             url=_of_the_environment(_unsealed(self.url)),
             config={str(key): _text(_unsealed(value)) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,

@@ -1,0 +1,126 @@
+"""Every name of PySpark that it does not promise, or that not every supported version has. Other modules take them from here.
+
+A name is looked for where it is used and never by the version: databricks-connect 15.4 calls itself 3.5.0 and has names of
+Spark 4.0. What an older PySpark lacks is left out, and the table of `docs/how-to/versions.md` says what that costs."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, SparkSession
+    from pyspark.sql.connect.client import SparkConnectClient
+    from pyspark.sql.types import StructType
+
+#: A client retries a lost server this often, for two seconds in all. PySpark's own 15 retries take ten minutes, and are
+#: repeated when the process ends.
+_RETRIES: Final[Mapping[str, Any]] = {
+    "max_retries": 4,
+    "initial_backoff": 100,
+    "max_backoff": 1000,
+    "backoff_multiplier": 3.0,
+    "jitter": 50,
+}
+
+#: The loggers that print each failed query and each broken call as JSON (PySpark 4.0 and later).
+_LOGGERS_OF_ERRORS: Final = (
+    "SQLQueryContextLogger",
+    "DataFrameQueryContextLogger",
+    "pyspark.sql.connect.logging",
+)
+
+
+def context_class() -> Any:
+    """The class of a JVM's context; None where PySpark is a client alone (pyspark-client)."""
+    try:
+        from pyspark.core.context import SparkContext
+    except ImportError:
+        return _older_context_class()
+    return SparkContext
+
+
+def _older_context_class() -> Any:
+    """Its place before PySpark 4.0."""
+    try:
+        from pyspark.context import SparkContext  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        return None
+    return SparkContext
+
+
+def silence_query_errors() -> None:
+    """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught."""
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # Before PySpark 4.0 it prints none.
+        return
+    for name in _LOGGERS_OF_ERRORS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+
+
+def shorten_retries(client: SparkConnectClient) -> None:
+    """Let a client give a lost server up after two seconds."""
+    if not hasattr(client, "set_retry_policies"):  # PySpark 3.5 reads its settings at each call.
+        client._retry_policy.update(_RETRIES)  # type: ignore[attr-defined,unused-ignore]
+        return
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+
+
+def new_client(url: str, user: str | None) -> SparkConnectClient:
+    """A client without a session of its own, for the session that the url names. Without a user, PySpark would take $USER."""
+    from pyspark.sql.connect.client import SparkConnectClient
+
+    client = SparkConnectClient(url, user_id=user)
+    client._user_id = user
+    shorten_retries(client)
+    return client
+
+
+def address_of(client: SparkConnectClient) -> tuple[str, str | None, str]:
+    """The host and port of a client's server, its user, and its session."""
+    builder: Any = client._builder
+    return str(builder.endpoint), client._user_id, client._session_id
+
+
+def condition_of(error: Any) -> str | None:
+    """The name of an error's condition, such as PATH_NOT_FOUND."""
+    ask = getattr(error, "getCondition", None) or error.getErrorClass  # Its name before PySpark 4.0.
+    found: str | None = ask()
+    return found
+
+
+def query_contexts(error: Any) -> Sequence[Any]:
+    """The places of an error in the user's code; none before PySpark 4.0."""
+    ask = getattr(error, "getQueryContext", None)
+    return ask() or [] if ask is not None else []
+
+
+def reports_progress(spark: SparkSession) -> bool:
+    """Whether a client is told the progress of its operations (PySpark 4.0 and later)."""
+    return hasattr(spark, "registerProgressHandler")
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Arrow's columns for Spark's; points in time are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Before PySpark 4.2 they always are.
+    named: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **named)
+
+
+def smallest(column: Column, count: int) -> Column:
+    """An aggregate: the `count` smallest values of a column; PySpark before 4.2 cannot bound them, and there it is one."""
+    import pyspark.sql.functions as F
+
+    if not count:  # Spark takes no 0.
+        return F.lit(None)
+    if "k" in inspect.signature(F.min_by).parameters:
+        return F.min_by(column, column, count)
+    return F.array_compact(F.array(F.min(column)))

@@ -1,0 +1,87 @@
+"""Tries the package beside each row's versions, in an environment of its own, and prints what came of it.
+
+Exit 1 if a row failed, or if a row of CI could not be tried.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from databuild_dagster.spark.server import stop_server, use_server
+from databuild_dagster.spark.settings import SparkSettings
+
+from .environments import Broken, NotRun, build_wheels, python_of
+from .rows import ROWS, Row
+
+SMOKE = Path(__file__).parent / "smoke"
+ROW_SECONDS = 900
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make matrix", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="rows whose name contains TEXT")
+    parser.add_argument("--ci", action="store_true", help="the rows that CI tries")
+    given = parser.parse_args()
+    rows = [row for row in ROWS if given.only.lower() in row.name.lower() and (row.in_ci or not given.ci)]
+    if not rows:
+        parser.error(f"no row has {given.only!r} in its name")
+    wheels = build_wheels()
+    with tempfile.TemporaryDirectory(prefix="matrix-") as folder, server_in(folder, rows) as url:
+        outcomes = {row.name: outcome_of(row, wheels, folder, url) for row in rows}
+    width = max(map(len, outcomes))
+    print()
+    for name, outcome in outcomes.items():
+        print(f"{name:{width}}  {outcome}")
+    bad = ["failed", "not run"] if given.ci else ["failed"]
+    return int(any(outcome.startswith(tuple(bad)) for outcome in outcomes.values()))
+
+
+@contextmanager
+def server_in(folder: str, rows: Sequence[Row]) -> Iterator[str]:
+    """The url of a Spark server of this checkout's PySpark, if a row is a client of one; it sees this machine's disk."""
+    if not any(row.needs_server for row in rows):
+        yield ""
+        return
+    try:
+        yield use_server(SparkSettings(home=folder)).url
+    finally:
+        stop_server(folder)
+
+
+def outcome_of(row: Row, wheels: Sequence[Path], folder: str, url: str) -> str:
+    """`passed`, `failed` or `not run`, with the reason; what the row did is printed as it happens."""
+    print(row.name, flush=True)
+    began = time.monotonic()
+    try:
+        python = python_of(row.environment, wheels)
+    except NotRun as reason:
+        return f"not run: {reason}"
+    except Broken as reason:
+        print(reason, file=sys.stderr)
+        return "failed: pip cannot install it"
+    spark: dict[str, Any] = {"mode": row.mode} | ({"url": url} if row.needs_server else {})
+    command = [str(python), "smoke.py"]
+    command += [] if row.runs_functions else ["--without-functions"]
+    # A copy: beside the checkout, its package would be what is imported.
+    project = shutil.copytree(SMOKE, Path(folder) / row.name.replace(" ", "-"))
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
+    # In the environment and in no argument, where `ps` would show the token of its url.
+    environment["SMOKE_SPARK"] = json.dumps(spark)
+    done = subprocess.run(command, cwd=project, env=environment, timeout=ROW_SECONDS, check=False)
+    seconds = f"{time.monotonic() - began:.0f} s"
+    return f"passed, {seconds}" if done.returncode == 0 else f"failed, {seconds}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
