@@ -52,6 +52,13 @@ def _older_context_class() -> Any:
     return SparkContext
 
 
+def is_spark_frame(value: object) -> bool:
+    """Whether a value is a frame of any session. Before PySpark 4.0 a client's frame is no `pyspark.sql.DataFrame`."""
+    return any(
+        base.__name__ == "DataFrame" and base.__module__.startswith("pyspark.sql.") for base in type(value).__mro__
+    )
+
+
 def silence_query_errors() -> None:
     """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught."""
     try:

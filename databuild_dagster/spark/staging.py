@@ -25,7 +25,7 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.frames import load_keyed
-from databuild_dagster.spark.pyspark_names import arrow_schema_of
+from databuild_dagster.spark.pyspark_names import arrow_schema_of, is_spark_frame
 from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
@@ -376,9 +376,7 @@ def _key_of(name: str) -> str | None:
 
 def _is_spark_frame(frame: Any, ref: str) -> bool:
     """True for a frame of Spark, False for pandas and Arrow. Raises `NotAFrame`."""
-    from pyspark.sql import DataFrame
-
-    if isinstance(frame, DataFrame):
+    if is_spark_frame(frame):
         return True
     import pandas as pd
     import pyarrow as pa

@@ -13,16 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from databuild_dagster.spark.server import stop_server, use_server
-from databuild_dagster.spark.settings import SparkSettings
-
 from .environments import Broken, NotRun, build_wheels, python_of
 from .rows import ROWS, Row
+from .server import connect_server
 
 SMOKE = Path(__file__).parent / "smoke"
 ROW_SECONDS = 900
@@ -37,7 +35,8 @@ def main() -> int:
     if not rows:
         parser.error(f"no row has {given.only!r} in its name")
     wheels = build_wheels()
-    with tempfile.TemporaryDirectory(prefix="matrix-") as folder, server_in(folder, rows) as url:
+    with tempfile.TemporaryDirectory(prefix="matrix-") as folder, ExitStack() as servers:
+        url = servers.enter_context(connect_server(folder)) if any(row.needs_server for row in rows) else ""
         outcomes = {row.name: outcome_of(row, wheels, folder, url) for row in rows}
     width = max(map(len, outcomes))
     print()
@@ -45,18 +44,6 @@ def main() -> int:
         print(f"{name:{width}}  {outcome}")
     bad = ["failed", "not run"] if given.ci else ["failed"]
     return int(any(outcome.startswith(tuple(bad)) for outcome in outcomes.values()))
-
-
-@contextmanager
-def server_in(folder: str, rows: Sequence[Row]) -> Iterator[str]:
-    """The url of a Spark server of this checkout's PySpark, if a row is a client of one; it sees this machine's disk."""
-    if not any(row.needs_server for row in rows):
-        yield ""
-        return
-    try:
-        yield use_server(SparkSettings(home=folder)).url
-    finally:
-        stop_server(folder)
 
 
 def outcome_of(row: Row, wheels: Sequence[Path], folder: str, url: str) -> str:
@@ -76,7 +63,6 @@ def outcome_of(row: Row, wheels: Sequence[Path], folder: str, url: str) -> str:
     # A copy: beside the checkout, its package would be what is imported.
     project = shutil.copytree(SMOKE, Path(folder) / row.name.replace(" ", "-"))
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
-    # In the environment and in no argument, where `ps` would show the token of its url.
     environment["SMOKE_SPARK"] = json.dumps(spark)
     done = subprocess.run(command, cwd=project, env=environment, timeout=ROW_SECONDS, check=False)
     seconds = f"{time.monotonic() - began:.0f} s"

@@ -49,11 +49,21 @@ _OLDEST = _with_pyspark(
 _PYSPARK = {version: _with_pyspark(f"pyspark[connect]=={version}.*") for version in ("4.0", "4.1", "4.2", "4.3")}
 
 
+#: The client that CI tries: small, and without any file of Spark's or dagster-pyspark's.
+_IN_CI: Final = "pyspark-client==4.1.*"
+
+
 def _client(requirement: str, python: str = PYTHON) -> Row:
     """A client without Spark. Its functions would need the Python of the server's workers."""
     distribution, _, version = requirement.partition("==")
     name = f"{distribution} {version.removesuffix('.*')}"
-    return Row(name, Environment((requirement,), python, is_core=True), "remote", runs_functions=python == PYTHON)
+    return Row(
+        name,
+        Environment((requirement,), python, is_core=True),
+        "remote",
+        runs_functions=python == PYTHON,
+        in_ci=requirement == _IN_CI,
+    )
 
 
 def _beside(name: str, *requirements: str, python: str = PYTHON) -> Row:
