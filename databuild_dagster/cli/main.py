@@ -83,6 +83,8 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
                 "rebuild": Leaf("log:rebuild", "Recompute all tables from the log."),
                 "migrate": Leaf("log:migrate", "Bring an older version's tables to this version."),
                 "backup": Leaf("log:backup", "Copy the SQLite database into FILE, also during writes."),
+                "export": Leaf("transfer:export", "Write the event log into FILE, also during writes."),
+                "import": Leaf("transfer:import_", "Put the events of FILE into an empty build state."),
                 "take-over": Leaf("log:take_over", "Make this store the owner of its warehouses."),
                 "states": Leaf("log:states", "Print the state machines as Markdown with diagrams."),
             },

@@ -261,7 +261,7 @@ def _client(url: str, settings: SparkSettings) -> SparkSession:
 
 
 def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
-    """Raises `FixedSetting` for a setting that Spark fixes and `_set_by_session` does not know as fixed."""
+    """Raises `FixedSetting` for a setting that Spark fixes and `is_set_by_session` does not know as fixed."""
     from pyspark.errors import PySparkException
 
     for key, value in config.items():

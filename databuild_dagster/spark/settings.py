@@ -107,11 +107,11 @@ class SparkSettings:
             if not key.startswith("spark."):
                 raise BadSetting(what=repr(key), why="the names of Spark's settings begin with 'spark.'")
         for key in self.run_config:
-            if not _set_by_session(key):
+            if not is_set_by_session(key):
                 raise FixedSetting(setting=key, what="one Dagster run")
         if self.is_sail or (remote is not None and remote.is_connect):
             for key in self.config:
-                if not _set_by_session(key):
+                if not is_set_by_session(key):
                     raise FixedSetting(setting=key, what=f"a session of {remote.shown if remote else 'Sail'}")
 
     @property
@@ -144,12 +144,12 @@ class SparkSettings:
         ours = {**DEFAULTS, **ON_THIS_MACHINE} if self.is_on_this_machine else DEFAULTS
         if self.mode == SparkMode.REMOTE:
             # The operators of a cluster decide its fixed settings.
-            ours = {key: value for key, value in ours.items() if _set_by_session(key) or key in ON_THIS_MACHINE}
+            ours = {key: value for key, value in ours.items() if is_set_by_session(key) or key in ON_THIS_MACHINE}
         return {**ours, **{key: str(value) for key, value in self.config.items()}}
 
     def session_config(self) -> dict[str, str]:
         """The settings that each session sets for itself."""
-        by_session = {key: value for key, value in self.all_config().items() if _set_by_session(key)}
+        by_session = {key: value for key, value in self.all_config().items() if is_set_by_session(key)}
         return {**by_session, **{key: str(value) for key, value in self.run_config.items()}}
 
     def fingerprint(self) -> str:
@@ -162,7 +162,7 @@ class SparkSettings:
         if self.is_sail:
             facts: list[object] = [SparkMode.SAIL, sail_version(), pyspark.__version__, interpreter(sys.executable)]
         else:
-            fixed = sorted(setting for setting in self.all_config().items() if not _set_by_session(setting[0]))
+            fixed = sorted(setting for setting in self.all_config().items() if not is_set_by_session(setting[0]))
             facts = [pyspark.__version__, self.master, interpreter(worker_python()), fixed]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
@@ -219,7 +219,8 @@ _FIXED_SQL = (
 )
 
 
-def _set_by_session(key: str) -> bool:
+def is_set_by_session(key: str) -> bool:
+    """Whether each session may change a setting; the others are fixed when Spark starts."""
     return key.startswith("spark.sql.") and not key.startswith(_FIXED_SQL)
 
 

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
+from typing import Final
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.server import check_owner, stop_server
-from databuild_dagster.spark.settings import SparkMode, SparkSettings
+from databuild_dagster.spark.settings import SparkMode, SparkSettings, is_set_by_session
 
 #: For small frames, without a UI: it starts sooner, and every shuffle is two tasks.
 SMALL = {
@@ -25,6 +26,8 @@ SMALL = {
     "spark.driver.memory": "1g",
 }
 _MASTER = "local[2]"
+#: This environment variable, which the pytest plugin sets, names the mode of temporary sessions: `shared` or `sail`.
+TEST_SPARK: Final = "DATABUILD_TEST_SPARK"
 
 #: A file that the folder's process holds locked until it ends, however it ends.
 _OWNER = "owner.lock"
@@ -34,7 +37,13 @@ _lock = Lock()
 
 
 def temporary(settings: SparkSettings) -> SparkSettings:
-    """The same settings for a small server of this process; the sessions of other modes end with the process anyway."""
+    """The same settings for a small server of this process; the sessions of other modes end with the process anyway.
+
+    `TEST_SPARK` puts Sail in the place of a shared server; settings that are fixed when Spark starts are left out then.
+    """
+    if SparkMode(settings.mode) is SparkMode.SHARED and os.environ.get(TEST_SPARK) == SparkMode.SAIL:
+        config = {key: value for key, value in settings.config.items() if is_set_by_session(key)}
+        settings = replace(settings, mode=SparkMode.SAIL, config=config)
     if settings.is_sail:
         return replace(settings, home=temporary_home())
     if SparkMode(settings.mode) is not SparkMode.SHARED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.errors import DatabuildError, Refused
 
 
 class StoreUnusable(DatabuildError):
@@ -88,6 +88,24 @@ class BackupRefused(DatabuildError):
     """The build state cannot be copied to {path}: {why}."""
 
     hint = "Name a new file in a folder that you can write to."
+
+
+class ExportRefused(DatabuildError):
+    """The event log cannot be written to {path}: {why}."""
+
+    hint = "Name a new file in a folder that you can write to."
+
+
+class ExportDamaged(Refused):
+    """{path} cannot be imported: {why}."""
+
+    hint = "Nothing was changed. Write the file again with `databuild log export`."
+
+
+class StoreNotEmpty(Refused):
+    """The build state in {url} has {n:,} events already, and an import needs an empty one."""
+
+    hint = "Name another database or DAGSTER_HOME, or import into a new schema of PostgreSQL."
 
 
 class NotOneFile(DatabuildError):

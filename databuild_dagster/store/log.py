@@ -16,9 +16,7 @@ from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.codec import decode, encode, escaped
 from databuild_dagster.store.format import META, PREFIX
 
-_APPEND = (
-    f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+APPEND = f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
@@ -66,7 +64,7 @@ def append(connection: Connection, event: Event) -> Event:
     if _NUL in payload:
         payload = _NULS.sub(r"\1\\ufffd", payload)
         event = event._replace(fact=decode(name, version, payload))
-    connection.execute(_APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
+    connection.execute(APPEND, (event.seq, event.at, name, version, event.command_id, event.actor, payload))
     return event
 
 

@@ -50,29 +50,34 @@ def rebuild(store: Store) -> int:
     """Compute every table from the log and put the result in place, under the write lock. Returns the number of events."""
     with scratch_store() as scratch, store.writing() as work:
         store.database.take_time(work.connection)
-        try:
-            n_events = fold_all(_events_of(store, work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
-        except IllegalMove:
-            # A fault that showed when many events were written is traced to its event.
-            with scratch_store() as slowly:
-                fold_all(_events_of(store, work.connection), slowly, moves_at_once=0)
-            raise
-        store.database.exclude_lookers(work.connection)
-        # Dropped and not emptied: an older version's tables may have had other columns.
-        for view in schema.VIEWS:
-            work.connection.execute(f"DROP VIEW IF EXISTS {view}")
-        for table in schema.PROJECTIONS:
-            work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
-        for statement in store.database.ddl(schema.PROJECTIONS):
-            work.connection.execute(statement)
-        guard_log(store.database, work.connection)
-        for table in schema.PROJECTIONS:
-            _copy(scratch.database.connection(), work.connection, table)
-        work.connection.executemany(
-            f"UPDATE {META} SET value = ? WHERE key = ?",
-            [(str(LOG_VERSION), "log_version"), (str(PROJECTION_VERSION), "projection_version")],
-        )
-        return n_events
+        return recompute(store, work, scratch)
+
+
+def recompute(store: Store, work: UnitOfWork, scratch: Store) -> int:
+    """Replace the tables by the fold of the log, inside a transaction. Returns the number of events."""
+    try:
+        n_events = fold_all(_events_of(store, work.connection), scratch, moves_at_once=MOVES_AT_ONCE)
+    except IllegalMove:
+        # A fault that showed when many events were written is traced to its event.
+        with scratch_store() as slowly:
+            fold_all(_events_of(store, work.connection), slowly, moves_at_once=0)
+        raise
+    store.database.exclude_lookers(work.connection)
+    # Dropped and not emptied: an older version's tables may have had other columns.
+    for view in schema.VIEWS:
+        work.connection.execute(f"DROP VIEW IF EXISTS {view}")
+    for table in schema.PROJECTIONS:
+        work.connection.execute(f"DROP TABLE IF EXISTS {table.name}")
+    for statement in store.database.ddl(schema.PROJECTIONS):
+        work.connection.execute(statement)
+    guard_log(store.database, work.connection)
+    for table in schema.PROJECTIONS:
+        _copy(scratch.database.connection(), work.connection, table)
+    work.connection.executemany(
+        f"UPDATE {META} SET value = ? WHERE key = ?",
+        [(str(LOG_VERSION), "log_version"), (str(PROJECTION_VERSION), "projection_version")],
+    )
+    return n_events
 
 
 class Migration(NamedTuple):
