@@ -1,0 +1,88 @@
+"""Every name of PySpark that it does not promise still does what we use it for; an upgrade breaks here first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType, TimestampType
+
+from databuild_dagster.spark import pyspark_names as names
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
+
+
+@pytest.fixture(scope="module")
+def spark(spark_home: str) -> SparkSession:
+    return open_session(SparkSettings(home=spark_home))
+
+
+def test_points_in_time_are_in_utc_in_arrow_and_others_have_no_zone() -> None:
+    schema = StructType([StructField("at", TimestampType()), StructField("local", TimestampNTZType())])
+
+    assert names.arrow_schema_of(schema).types == [pa.timestamp("us", tz="UTC"), pa.timestamp("us")]
+
+
+def test_the_class_of_a_jvms_context_has_the_names_that_a_dead_one_is_forgotten_by() -> None:
+    context = names.context_class()
+
+    assert {"_active_spark_context", "_gateway", "_jvm"} <= set(vars(context))
+
+
+class ErrorOfSpark3:
+    """An error of PySpark 3.5, which has neither `getCondition` nor `getQueryContext`."""
+
+    def getErrorClass(self) -> str:  # noqa: N802
+        return "PATH_NOT_FOUND"
+
+
+def test_an_error_of_spark_3_5_has_a_condition_and_no_place() -> None:
+    assert names.condition_of(ErrorOfSpark3()) == "PATH_NOT_FOUND"
+    assert names.query_contexts(ErrorOfSpark3()) == []
+
+
+class ClientOfSpark3:
+    """A client of PySpark 3.5 reads its retries at each call."""
+
+    def __init__(self) -> None:
+        self._retry_policy: dict[str, Any] = {"max_retries": 15, "min_jitter_threshold": 2000}
+
+
+def test_a_client_of_spark_3_5_gives_up_after_two_seconds_as_well() -> None:
+    client: Any = ClientOfSpark3()
+
+    names.shorten_retries(client)
+
+    assert client._retry_policy["max_retries"] == 4
+    assert client._retry_policy["min_jitter_threshold"] == 2000
+
+
+def test_frames_of_spark_are_told_from_all_others() -> None:
+    connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
+    on_spark = type("DataFrame", (), {"__module__": "pyspark.pandas.frame"})
+
+    assert names.is_spark_frame(connect())
+    assert not any(map(names.is_spark_frame, (on_spark(), pd.DataFrame(), pa.table({}), None)))
+
+
+@pytest.mark.long
+def test_a_client_says_where_it_is_connected(spark: SparkSession) -> None:
+    endpoint, user, session_id = names.address_of(spark.client)  # type: ignore[attr-defined]
+
+    assert endpoint.startswith(("localhost:", "127.0.0.1:"))
+    assert (session_id, names.reports_progress(spark)) == (spark.session_id, True)  # type: ignore[attr-defined]
+    assert user is None or isinstance(user, str)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "found"), [(0, None), (1, ["a"]), (2, ["a", "b"])])
+def test_the_smallest_values_of_a_column_are_bounded(spark: SparkSession, count: int, found: list[str] | None) -> None:
+    values = StructType([StructField("value", StringType())])
+    frame = spark.createDataFrame([("c",), ("a",), (None,), ("b",)], values)
+
+    row = frame.agg(names.smallest(frame.value, count).alias("smallest")).collect()[0]
+
+    assert row.smallest == found
