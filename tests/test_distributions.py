@@ -72,8 +72,8 @@ def test_the_plain_ones_extras_are_those_of_the_core() -> None:
 
 
 def test_the_dev_environment_has_what_the_plain_one_adds() -> None:
-    assert set(PLAIN["WITH_SPARK"]) - set(CORE["optional-dependencies"]["dev"]) == {"dagster-webserver>=1.13,<1.14"}
-    assert "dagster-webserver>=1.13,<1.14" in CORE["optional-dependencies"]["example"]
+    assert set(PLAIN["WITH_SPARK"]) - set(CORE["optional-dependencies"]["dev"]) == {"dagster-webserver>=1.12,<1.14"}
+    assert "dagster-webserver>=1.12,<1.14" in CORE["optional-dependencies"]["example"]
 
 
 def test_the_readme_shows_every_row_of_the_matrix_and_no_other() -> None:

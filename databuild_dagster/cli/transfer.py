@@ -14,9 +14,9 @@ from databuild_dagster.store.transfer import export_log, import_log
 @click.argument("file", type=click.Path(dir_okay=False))
 @common
 def export(file: str, as_json: bool) -> None:
-    """Write the event log into FILE, also during writes.
+    """Copy the event log into FILE, also during writes.
 
-    FILE must not exist. It has every event, as one line of JSON, of SQLite and of PostgreSQL alike.
+    FILE must not exist. It gets one line of JSON for each event, the same from SQLite and from PostgreSQL.
     """
     n_events = export_log(the_store(check_projections=False), file)
     answer({"file": file, "events": n_events}, f"Wrote {count(n_events, 'event')} to {file}.", as_json=as_json)
@@ -26,7 +26,7 @@ def export(file: str, as_json: bool) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @common
 def import_(file: str, as_json: bool) -> None:
-    """Put the events of FILE into an empty build state.
+    """Bring the events of FILE into an empty build state.
 
     FILE is from `databuild log export`. All of it is imported, and the tables computed from it, or nothing. Stop every process
     of the original before the export. The warehouses are the original's until `databuild log take-over --yes`.

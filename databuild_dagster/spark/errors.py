@@ -45,6 +45,12 @@ class PySparkTooOld(NoSession):
     hint = "Install a newer one."
 
 
+class PySparkDiffers(NoSession):
+    """{found} lacks a name that this version of databuild_dagster uses: {name}."""
+
+    hint = "Install a PySpark of the table in the README, or a newer databuild_dagster."
+
+
 class NoSparkHere(NoSession):
     """mode={mode!r} needs more than {found}, which has no {lacks}."""
 

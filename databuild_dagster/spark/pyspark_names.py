@@ -10,6 +10,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from databuild_dagster.spark.errors import PySparkDiffers
+from databuild_dagster.spark.installed import installed_pyspark
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, SparkSession
@@ -77,6 +80,16 @@ def shorten_retries(client: SparkConnectClient) -> None:
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     client.set_retry_policies([DefaultPolicy(**_RETRIES)])
+
+
+def check_client(spark: SparkSession) -> None:
+    """Check that a new client's session has the names that are used without a way around them. Raises `PySparkDiffers`."""
+    session: Any = spark
+    needed = [(session, name) for name in ("_active_session", "client", "session_id")]
+    needed += [(session.client, name) for name in ("_builder", "_user_id", "_session_id")]
+    for owner, name in needed:
+        if not hasattr(owner, name):
+            raise PySparkDiffers(found=str(installed_pyspark()), name=f"{type(session).__name__}.{name}")
 
 
 def new_client(url: str, user: str | None) -> SparkConnectClient:

@@ -26,6 +26,7 @@ from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.pyspark_names import (
+    check_client,
     condition_of,
     context_class,
     shorten_retries,
@@ -255,6 +256,7 @@ def _client(url: str, settings: SparkSettings) -> SparkSession:
     _client_in["pid"] = os.getpid()
     # `create`, without settings: nothing is sent before our retry policy is set.
     spark = SparkSession.builder.remote(url).create()
+    check_client(spark)
     shorten_retries(cast("ConnectSession", spark).client)
     _configure(spark, settings.session_config())
     return spark

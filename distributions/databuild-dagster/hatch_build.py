@@ -12,8 +12,8 @@ CORE = "databuild-dagster-core"
 EXTRAS = ("azure", "example", "gcs", "java", "postgres", "s3", "sail")
 #: What most need and the core does not bring.
 WITH_SPARK = (
-    "dagster-pyspark>=0.29,<0.30",
-    "dagster-webserver>=1.13,<1.14",
+    "dagster-pyspark>=0.28,<0.30",
+    "dagster-webserver>=1.12,<1.14",
     "pyspark[connect]>=3.5,<4.4",
 )
 

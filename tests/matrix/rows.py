@@ -94,6 +94,8 @@ ROWS: Final = (
     _beside("pyarrow 24", "pyarrow==24.*"),
     _beside("pyarrow 25", "pyarrow==25.*"),
     _beside("pyarrow 26", "pyarrow==26.*"),
+    _beside("Dagster 1.12.0", "dagster==1.12.0"),
+    _beside("Dagster 1.12, newest", "dagster==1.12.*"),
     _beside("Dagster 1.13.0", "dagster==1.13.0"),
     _beside("Dagster 1.13, newest", "dagster==1.13.*"),
 )

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType, TimestampType
 
 from databuild_dagster.spark import pyspark_names as names
+from databuild_dagster.spark.errors import PySparkDiffers
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
 
@@ -60,7 +61,7 @@ def test_a_client_of_spark_3_5_gives_up_after_two_seconds_as_well() -> None:
     assert client._retry_policy["min_jitter_threshold"] == 2000
 
 
-def test_frames_of_spark_are_told_from_all_others() -> None:
+def test_frames_of_spark_are_known_among_all_others() -> None:
     connect = type("DataFrame", (), {"__module__": "pyspark.sql.connect.dataframe"})
     on_spark = type("DataFrame", (), {"__module__": "pyspark.pandas.frame"})
 
@@ -75,6 +76,23 @@ def test_a_client_says_where_it_is_connected(spark: SparkSession) -> None:
     assert endpoint.startswith(("localhost:", "127.0.0.1:"))
     assert (session_id, names.reports_progress(spark)) == (spark.session_id, True)  # type: ignore[attr-defined]
     assert user is None or isinstance(user, str)
+
+
+class SessionOfTomorrow:
+    """A client's session without one of the names."""
+
+    _active_session = None
+    session_id = "1"
+
+    class client:  # noqa: N801
+        _builder = _user_id = None
+
+
+def test_a_session_without_a_needed_name_is_refused_with_the_name() -> None:
+    session: Any = SessionOfTomorrow()
+
+    with pytest.raises(PySparkDiffers, match="lacks a name that this version of databuild_dagster uses: .*_session_id"):
+        names.check_client(session)
 
 
 @pytest.mark.long

@@ -192,7 +192,7 @@ def test_a_file_that_was_cut_or_changed_changes_nothing(
 
 
 def test_events_that_cannot_follow_one_another_change_nothing(file, new_store) -> None:
-    """The digest of a file that somebody made fits; its events are folded before anything is kept."""
+    """The digest of such a file may fit: its events are folded before anything is kept."""
     rewrite(file, [[1, 0.0, "NeverHeardOf", 1, "c", "a", '{"type":"NeverHeardOf"}']])
 
     with pytest.raises(IllegalMove, match="NeverHeardOf"):

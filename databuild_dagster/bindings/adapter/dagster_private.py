@@ -13,64 +13,71 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
+import dagster
 from dagster import ScheduleEvaluationContext, SensorEvaluationContext
-from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
-from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
-from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
-from dagster._core.definitions.data_version import (
-    CODE_VERSION_TAG,
-    DATA_VERSION_IS_USER_PROVIDED_TAG,
-    DATA_VERSION_TAG,
-    NULL_EVENT_POINTER,
-    extract_data_version_from_entry,
-    get_input_data_version_tag,
-    get_input_event_pointer_tag,
-)
-from dagster._core.definitions.declarative_automation.automation_condition import BuiltinAutomationCondition
-from dagster._core.definitions.executor_definition import execute_in_process_executor
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.definitions.partitions.snap import PartitionsSnap
-from dagster._core.definitions.partitions.utils import (
-    PartitionDimensionDefinition,
-    get_multipartition_key_from_tags,
-    get_tags_from_multi_partition_key,
-    infer_partition_mapping,
-)
-from dagster._core.definitions.reconstruct import repository_def_from_target_def
-from dagster._core.definitions.sensor_definition import SensorType
-from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-from dagster._core.errors import DagsterExecutionInterruptedError, DagsterRunAlreadyExists
-from dagster._core.events import (
-    AssetMaterializationPlannedData,
-    AssetObservationData,
-    DagsterEvent,
-    EngineEventData,
-    StepMaterializationData,
-)
-from dagster._core.execution import compute_logs
-from dagster._core.execution.api import execute_run_iterator
-from dagster._core.instance import DynamicPartitionsStore
-from dagster._core.storage.asset_value_loader import AssetValueLoader
-from dagster._core.storage.tags import (
-    ASSET_PARTITION_RANGE_END_TAG,
-    ASSET_PARTITION_RANGE_START_TAG,
-    AUTO_MATERIALIZE_TAG,
-    AUTOMATION_CONDITION_TAG,
-    BACKFILL_ID_TAG,
-    MAX_RETRIES_TAG,
-    MULTIDIMENSIONAL_PARTITION_PREFIX,
-    PARTITION_NAME_TAG,
-    PRIORITY_TAG,
-    RESUME_RETRY_TAG,
-    RETRY_NUMBER_TAG,
-    RUN_KEY_TAG,
-    SCHEDULE_NAME_TAG,
-    SENSOR_NAME_TAG,
-)
-from dagster._serdes import deserialize_value, serialize_value
-from dagster._utils.warnings import disable_dagster_warnings
-from dagster.components.core.component_tree import ComponentTree
-from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+
+from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+
+try:
+    from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
+    from dagster._core.definitions.assets.graph.asset_graph import AssetGraph, AssetNode
+    from dagster._core.definitions.assets.job.asset_job import IMPLICIT_ASSET_JOB_NAME
+    from dagster._core.definitions.data_version import (
+        CODE_VERSION_TAG,
+        DATA_VERSION_IS_USER_PROVIDED_TAG,
+        DATA_VERSION_TAG,
+        NULL_EVENT_POINTER,
+        extract_data_version_from_entry,
+        get_input_data_version_tag,
+        get_input_event_pointer_tag,
+    )
+    from dagster._core.definitions.declarative_automation.automation_condition import BuiltinAutomationCondition
+    from dagster._core.definitions.executor_definition import execute_in_process_executor
+    from dagster._core.definitions.job_base import InMemoryJob
+    from dagster._core.definitions.partitions.snap import PartitionsSnap
+    from dagster._core.definitions.partitions.utils import (
+        PartitionDimensionDefinition,
+        get_multipartition_key_from_tags,
+        get_tags_from_multi_partition_key,
+        infer_partition_mapping,
+    )
+    from dagster._core.definitions.reconstruct import repository_def_from_target_def
+    from dagster._core.definitions.sensor_definition import SensorType
+    from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
+    from dagster._core.errors import DagsterExecutionInterruptedError, DagsterRunAlreadyExists
+    from dagster._core.events import (
+        AssetMaterializationPlannedData,
+        AssetObservationData,
+        DagsterEvent,
+        EngineEventData,
+        StepMaterializationData,
+    )
+    from dagster._core.execution import compute_logs
+    from dagster._core.execution.api import execute_run_iterator
+    from dagster._core.instance import DynamicPartitionsStore
+    from dagster._core.storage.asset_value_loader import AssetValueLoader
+    from dagster._core.storage.tags import (
+        ASSET_PARTITION_RANGE_END_TAG,
+        ASSET_PARTITION_RANGE_START_TAG,
+        AUTO_MATERIALIZE_TAG,
+        AUTOMATION_CONDITION_TAG,
+        BACKFILL_ID_TAG,
+        MAX_RETRIES_TAG,
+        MULTIDIMENSIONAL_PARTITION_PREFIX,
+        PARTITION_NAME_TAG,
+        PRIORITY_TAG,
+        RESUME_RETRY_TAG,
+        RETRY_NUMBER_TAG,
+        RUN_KEY_TAG,
+        SCHEDULE_NAME_TAG,
+        SENSOR_NAME_TAG,
+    )
+    from dagster._serdes import deserialize_value, serialize_value
+    from dagster._utils.warnings import disable_dagster_warnings
+    from dagster.components.core.component_tree import ComponentTree
+    from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
+except ImportError as error:
+    raise DagsterDiffers(version=dagster.__version__, why=str(error).partition(" (")[0]) from error
 
 #: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
 OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}

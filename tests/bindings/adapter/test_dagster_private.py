@@ -1,6 +1,9 @@
 """Every name that Dagster does not promise still does what we use it for; an upgrade breaks here first."""
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -351,3 +354,34 @@ def test_versions_of_inputs_are_tags_that_dagster_reads_back(instance: dg.Dagste
     version = private.extract_data_version_from_entry(record.event_log_entry)
     assert version is not None
     assert version.value == "one"
+
+
+WITHOUT_A_NAME = """
+import dagster._core.definitions.data_version as module
+del module.NULL_EVENT_POINTER
+from databuild_dagster.cli.main import run
+raise SystemExit(run(["build", "a", "-f", "definitions.py"]))
+"""
+
+
+@pytest.mark.long
+def test_a_dagster_without_one_of_these_names_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "definitions.py").write_text(
+        "import databuild_dagster\ndefs = databuild_dagster.build_definitions([])\n"
+    )
+    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_NAME],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert f"Dagster {dg.__version__} lacks a name that this version of databuild_dagster uses" in done.stderr
+    assert "cannot import name 'NULL_EVENT_POINTER'" in done.stderr
+    assert "pip install 'dagster>=1.12,<1.14'" in done.stderr
+    assert "Traceback" not in done.stderr
