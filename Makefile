@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ power-cuts: $(READY) ## ten thousand disks that a power cut may leave, from reco
 
 disk-errors: $(READY) ## let every call that changes a file fail in turn, with EIO and ENOSPC (ARGS="--stride 10" for some)
 	$(BIN)/python -m tests.power_cuts.failing $(ARGS)
+
+package: $(READY) ## build what would be published, and use it in empty environments (ARGS=--all: every pip line of the docs)
+	@$(BIN)/python -m tests.package $(ARGS)
 
 matrix: $(READY) ## try the package beside each row of versions (ARGS="--only 3.5"; CI runs ARGS=--ci)
 	@$(BIN)/python -m tests.matrix $(ARGS)

@@ -12,7 +12,18 @@ TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "databuild_dagster"
 
 #: Folders whose tests look at the whole system, and what only helps others.
-WHOLE_SYSTEM = {"e2e", "fuzz", "power_cuts", "service", "simulation", "mutations", "matrix", "golden", "support"}
+WHOLE_SYSTEM = {
+    "e2e",
+    "fuzz",
+    "power_cuts",
+    "service",
+    "simulation",
+    "mutations",
+    "matrix",
+    "package",
+    "golden",
+    "support",
+}
 MOST_CHARACTERS = 80
 
 

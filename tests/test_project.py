@@ -69,6 +69,7 @@ def test_ci_runs_what_a_person_runs():
         "part make check",
         "part make mutations",
         "part make matrix ARGS=--ci",
+        "part make package",
         "part make test-simulation",
         "part make test-browser",
         "part make test",

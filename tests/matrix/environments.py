@@ -16,6 +16,8 @@ from pathlib import Path
 from .rows import Environment
 
 CHECKOUT = Path(__file__).parents[2]
+#: The folders of the two distributions.
+SOURCES = (CHECKOUT, CHECKOUT / "distributions" / "databuild-dagster")
 #: Environments stay here between runs: installing Spark takes a minute and a half.
 FOLDER = CHECKOUT / ".matrix"
 #: What pip says of a version that no index has for this interpreter.
@@ -34,7 +36,7 @@ def build_wheels() -> list[Path]:
     """The wheels of both distributions, of the code in this checkout."""
     folder = FOLDER / "dist"
     shutil.rmtree(folder, ignore_errors=True)
-    for source in (CHECKOUT, CHECKOUT / "distributions" / "databuild-dagster"):
+    for source in SOURCES:
         _pip_or_fail([sys.executable, "-m", "build", "--wheel", "--outdir", str(folder), str(source)])
     return sorted(folder.glob("*.whl"))
 

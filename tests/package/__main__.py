@@ -1,0 +1,153 @@
+"""Builds what would be published, and uses it as a stranger would: from an index, in empty environments, without pins.
+
+Exit 1 names the step that went wrong. `--all` also resolves every `pip install` line of the docs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from databuild_dagster.version import __version__
+from tests.matrix.environments import CHECKOUT, SOURCES
+
+CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
+STEP_SECONDS = 600
+#: A line of the docs that installs one of the two.
+_INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[^'\s`]*)'?")
+
+
+class Failed(Exception):
+    """A step that did not end as it should."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make package", description=__doc__)
+    parser.add_argument("--all", action="store_true", help="also resolve every `pip install` line of the docs")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="package-") as name:
+        folder = Path(name)
+        try:
+            publish(folder)
+            use_wheels(folder)
+            use_sources(folder)
+            if given.all:
+                resolve_docs(folder)
+        except Failed as failure:
+            print(failure, file=sys.stderr)
+            return 1
+    return 0
+
+
+def publish(folder: Path) -> None:
+    """Build both distributions twice, as wheel and as source."""
+    with step("two builds have the same bytes"):
+        first, second = (built_in(folder / name) for name in ("index", "again"))
+        if first != second:
+            raise Failed(f"files that differ: {sorted(name for name in first if first[name] != second.get(name))}")
+    with step("twine finds nothing wrong with them"):
+        run(sys.executable, "-m", "twine", "check", "--strict", *map(str, sorted((folder / "index").iterdir())))
+
+
+def built_in(folder: Path) -> dict[str, bytes]:
+    for source in SOURCES:
+        run(sys.executable, "-m", "build", "--outdir", str(folder), str(source))
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def use_wheels(folder: Path) -> None:
+    """Install the plain distribution, and follow the README of `databuild init`."""
+    with step(f"pip install {PLAIN}"):
+        python = environment(folder / "wheels")
+        pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
+        pip(python, "check")
+    home = {"DAGSTER_HOME": str(folder / "home"), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    (folder / "home").mkdir()
+    command = str(python.with_name("databuild"))
+    with step("databuild init shop, and a table of a month"):
+        run(command, "init", "shop", cwd=folder)
+        try:
+            run(command, "build", "monthly_revenue@2024-01-01", cwd=folder / "shop", more=home)
+            said = run(command, "read", "monthly_revenue@2024-01-01", cwd=folder / "shop", more=home)
+        finally:
+            run(command, "spark", "stop", cwd=folder / "shop", more=home)
+        if "bread" not in said:
+            raise Failed(f"no bread in the month's table:\n{said}")
+
+
+def use_sources(folder: Path) -> None:
+    """Install the core from its source, without any PySpark."""
+    with step(f"pip install {CORE} from its source"):
+        python = environment(folder / "sources")
+        index = ("--find-links", str(folder / "index"), "--no-binary", CORE)
+        pip(python, "install", *index, f"{CORE}=={__version__}")
+        pip(python, "check")
+    with step("without a PySpark the command says so in one sentence"):
+        command = str(python.with_name("databuild"))
+        home = {"DAGSTER_HOME": str(folder / "home")}
+        said = run(command, "build", "monthly_revenue@2024-02-01", cwd=folder / "shop", more=home, exits=2)
+        if "No module named 'pyspark'" not in said or "Traceback" in said:
+            raise Failed(f"the sentence is missing:\n{said}")
+
+
+def resolve_docs(folder: Path) -> None:
+    """Let pip resolve every line that installs the package, in an environment without anything."""
+    pages = [
+        CHECKOUT / "README.md",
+        *sorted((CHECKOUT / "docs").rglob("*.md")),
+        *(CHECKOUT / "databuild_dagster").rglob("*.py"),
+    ]
+    lines = sorted({found for page in pages for found in _INSTALL.findall(page.read_text(encoding="utf-8"))})
+    python = environment(folder / "empty")
+    for line in lines:
+        with step(f"pip install {line}"):
+            pip(python, "install", "--dry-run", "--pre", "--find-links", str(folder / "index"), line)
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    began = time.monotonic()
+    try:
+        yield
+    except Failed as failure:
+        raise Failed(f"{name}: {failure}") from None
+    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+def environment(folder: Path) -> Path:
+    run(sys.executable, "-m", "venv", str(folder))
+    return folder / "bin" / "python"
+
+
+def pip(python: Path, *arguments: str) -> None:
+    run(str(python), "-m", "pip", "--disable-pip-version-check", *arguments)
+
+
+def run(*command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, exits: int = 0) -> str:
+    """What a command says. Raises `Failed` with it if the command ends in another way."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**inherited, **(more or {})},
+        capture_output=True,
+        text=True,
+        timeout=STEP_SECONDS,
+        check=False,
+    )
+    said = f"{done.stdout}\n{done.stderr}"
+    if done.returncode != exits:
+        raise Failed(f"{' '.join(command)} ended with {done.returncode}\n{said[-3000:]}")
+    return said
+
+
+if __name__ == "__main__":
+    sys.exit(main())
