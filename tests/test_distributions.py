@@ -1,6 +1,7 @@
 """Two distributions of one source: the core has the code, and the plain one adds Spark to it."""
 
 import ast
+import re
 import tomllib
 import zipfile
 from email import message_from_string
@@ -65,6 +66,17 @@ def test_the_core_brings_neither_spark_nor_dagster_pyspark(wheels: dict[str, zip
     ]
 
     assert not [line for line in without_extras if "pyspark" in line or "databricks" in line]
+
+
+@pytest.mark.long
+def test_the_published_readme_has_no_link_that_an_index_cannot_follow(wheels: dict[str, zipfile.ZipFile]) -> None:
+    """As long as the project has no address, a relative link is its text."""
+    for wheel in wheels.values():
+        (name,) = [name for name in wheel.namelist() if name.endswith("/METADATA")]
+        text = wheel.read(name).decode()
+
+        assert "# databuild_dagster" in text
+        assert [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target] == []
 
 
 def test_the_plain_ones_extras_are_those_of_the_core() -> None:

@@ -1,6 +1,7 @@
 """The metadata that the plain distribution takes from the core: its version, its extras, its README."""
 
 import re
+import runpy
 from email import message_from_string
 from pathlib import Path
 from typing import Any
@@ -37,4 +38,5 @@ def _facts(root: Path) -> tuple[str, str]:
     tree = root.parents[1]
     found = re.search(r'__version__ = "([^"]+)"', (tree / "databuild_dagster/version.py").read_text(encoding="utf-8"))
     assert found is not None, "version.py has no version"
-    return found[1], (tree / "README.md").read_text(encoding="utf-8")
+    of_core = runpy.run_path(str(tree / "hatch_build.py"))
+    return found[1], of_core["published"]((tree / "README.md").read_text(encoding="utf-8"))
