@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,11 @@ _RETRIES: Final[Mapping[str, Any]] = {
     "backoff_multiplier": 3.0,
     "jitter": 50,
 }
+
+#: What clients call this machine: PySpark makes `localhost` of 127.0.0.1 where a token is sent.
+_LOOPBACK: Final = ("localhost", "127.0.0.1")
+#: gRPC's variable with the hosts that it reaches without a proxy.
+_WITHOUT_PROXY: Final = "no_grpc_proxy"
 
 #: The loggers that print each failed query and each broken call as JSON (PySpark 4.0 and later).
 _LOGGERS_OF_ERRORS: Final = (
@@ -92,10 +98,22 @@ def check_client(spark: SparkSession) -> None:
             raise PySparkDiffers(found=str(installed_pyspark()), name=f"{type(session).__name__}.{name}")
 
 
+def leave_proxies_out() -> None:
+    """Let clients of this process reach servers of this machine without the proxy of `http_proxy`.
+
+    gRPC asks the proxy for every host but those of `no_grpc_proxy`, or of `no_proxy` if there is no such variable; a proxy of a
+    company does not know this machine's loopback. Servers elsewhere are reached as before.
+    """
+    given = os.environ.get(_WITHOUT_PROXY) or os.environ.get("no_proxy") or ""
+    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    os.environ[_WITHOUT_PROXY] = ",".join(dict.fromkeys([*hosts, *_LOOPBACK]))
+
+
 def new_client(url: str, user: str | None) -> SparkConnectClient:
     """A client without a session of its own, for the session that the url names. Without a user, PySpark would take $USER."""
     from pyspark.sql.connect.client import SparkConnectClient
 
+    leave_proxies_out()
     client = SparkConnectClient(url, user_id=user)
     client._user_id = user
     shorten_retries(client)

@@ -29,6 +29,7 @@ from databuild_dagster.spark.pyspark_names import (
     check_client,
     condition_of,
     context_class,
+    leave_proxies_out,
     shorten_retries,
     silence_query_errors,
 )
@@ -254,6 +255,7 @@ def _client(url: str, settings: SparkSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _client_in["pid"] = os.getpid()
+    leave_proxies_out()
     # `create`, without settings: nothing is sent before our retry policy is set.
     spark = SparkSession.builder.remote(url).create()
     check_client(spark)

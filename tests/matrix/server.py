@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +36,8 @@ def connect_server(folder: str) -> Iterator[str]:
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--class", _SERVER, "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
-    environment = {**os.environ, "JAVA_HOME": find_java().home}
+    # Python functions run in this interpreter, and not in the `python3` of the PATH.
+    environment = {**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable}
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [*command, "spark-internal"], cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT
