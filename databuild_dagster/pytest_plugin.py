@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _SETTING = "databuild_spark"
 _MODES = ("shared", "sail")
+#: What `spark.temporary` looks at; its import would cost each run of tests, also one without Spark.
+_FOR_SESSIONS = "DATABUILD_TEST_SPARK"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,10 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = config.getini(_SETTING)
     if chosen not in _MODES:
         raise pytest.UsageError(f"{_SETTING} is {chosen!r} in pytest's settings; write {' or '.join(_MODES)}.")
-    if chosen != _MODES[0]:
-        from databuild_dagster.spark.temporary import TEST_SPARK
-
-        os.environ[TEST_SPARK] = chosen
+    os.environ[_FOR_SESSIONS] = chosen
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import pytest
 from databuild_dagster.version import __version__
 from tests.matrix.environments import build_wheels
 from tests.matrix.rows import ROWS
+from tests.package.__main__ import documented
 
 ROOT = Path(__file__).parent.parent
 CORE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -94,6 +95,12 @@ def test_the_readme_shows_every_row_of_the_matrix_and_no_other() -> None:
     shown = [line.split("|")[1].strip() for line in table.splitlines() if line.startswith("| ")]
 
     assert shown[1:] == [row.name for row in ROWS]
+
+
+def test_what_the_docs_install_is_what_pip_can_read() -> None:
+    """`make package ARGS=--all` resolves each of them."""
+    assert {"databuild-dagster", "databuild-dagster[s3]", "databuild-dagster-core[databricks]"} <= set(documented())
+    assert [name for name in documented() if not re.fullmatch(r"databuild[-_]dagster(-core)?(\[\w+\])?", name)] == []
 
 
 def test_ci_tries_the_oldest_spark_and_a_client_without_spark() -> None:

@@ -149,6 +149,52 @@ def test_materialize_needs_no_setting_up_and_leaves_nothing(tmp_path: Path) -> N
     assert list((tmp_path / "scratch").iterdir()) == []
 
 
+BY_SAIL = """
+import dagster as dg
+from pyspark.sql import DataFrame, SparkSession
+
+from databuild_dagster import databuild_asset, read
+
+
+@databuild_asset
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(3)
+
+
+def test_sail_serves_the_session_and_materialize(databuild_spark):
+    from databuild_dagster.spark.session import engine_name
+
+    assert engine_name(databuild_spark).startswith("Sail on localhost:")
+    assert databuild_spark.conf.get("spark.sql.shuffle.partitions") == "2"
+    with dg.DagsterInstance.ephemeral() as instance:
+        dg.materialize([numbers], instance=instance)
+
+        assert read("numbers", format="pandas", instance=instance).id.tolist() == [0, 1, 2]
+"""
+
+
+@pytest.mark.long
+def test_sail_serves_the_sessions_of_tests_by_choice(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_numbers.py").write_text(BY_SAIL)
+
+    done = run(tmp_path, "-B", "-m", "pytest", "-q", "-o", "databuild_spark=sail", str(tmp_path))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert servers_of(tmp_path) == []
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_another_choice_than_shared_or_sail_ends_the_run_before_its_tests(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_nothing.py").write_text(USES_NO_SPARK)
+
+    done = run(tmp_path, "-B", "-m", "pytest", "-q", "-o", "databuild_spark=duck", str(tmp_path))
+
+    assert done.returncode == 4
+    assert "databuild_spark is 'duck' in pytest's settings; write shared or sail." in done.stderr
+
+
 def test_the_plugin_costs_those_nothing_who_use_no_fixture(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_nothing.py").write_text(USES_NO_SPARK)

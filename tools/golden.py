@@ -1,6 +1,6 @@
 """Records the golden log of a version: its events and the tables it computes, which every later version must agree with.
 
-python -m tools.golden                                  runs the story with today's code, under the version of pyproject.toml
+python -m tools.golden                                  runs the story with today's code, under the version of version.py
 python -m tools.golden --from build.db --version 1.2    records a database that another version's code has written
 
 A recording is never changed. tests/golden/README.md says when to make one.
@@ -8,21 +8,18 @@ A recording is never changed. tests/golden/README.md says when to make one.
 
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import click
 
 from databuild_dagster.model.events import EVENT_TYPES
+from databuild_dagster.version import __version__
 from tests.support import golden, story
 from tests.support.world import World
 
-ROOT = Path(__file__).parent.parent
-
 
 def present_version() -> str:
-    version: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    return version
+    return __version__
 
 
 def tell(database: Path) -> None:
@@ -44,7 +41,7 @@ def main(database: Path | None, version: str | None, into: Path) -> None:
     name = version or present_version()
     if (into / name).exists():
         raise click.ClickException(
-            f"The golden log of {name} exists and stays as it is: raise the version in pyproject.toml first."
+            f"The golden log of {name} exists and stays as it is: raise the version in version.py first."
         )
     with tempfile.TemporaryDirectory() as folder:
         if database is None:

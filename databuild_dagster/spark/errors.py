@@ -42,7 +42,7 @@ class PySparkTwice(NoSession):
 class PySparkTooOld(NoSession):
     """{found} is older than {oldest}, the oldest that works."""
 
-    hint = "Install a newer one."
+    hint = "Install a newer one: pip install --upgrade {name}."
 
 
 class PySparkDiffers(NoSession):

@@ -45,11 +45,13 @@ def installed_pyspark() -> InstalledPySpark:
     if len(found) > 1:
         names = " and ".join(f"{name} {number}" for name, number in found)
         raise PySparkTwice(found=names, python=sys.executable, names=" ".join(name for name, _ in found))
-    (name, number), jars = found[0], _jars()
+    name, number = found[0]
     oldest = _OLDEST[name]
     if tuple(map(int, re.findall(r"\d+", number)[:2])) < oldest:
-        raise PySparkTooOld(found=f"{name} {number}", oldest=".".join(map(str, oldest)))
-    return InstalledPySpark(name, number, has_spark=bool(jars), has_server=_has_server(jars))
+        raise PySparkTooOld(found=f"{name} {number}", oldest=".".join(map(str, oldest)), name=name)
+    jars = _jars()
+    # A client beside the jars of SPARK_HOME has no bridge to a JVM.
+    return InstalledPySpark(name, number, has_spark=bool(jars) and name == "pyspark", has_server=_has_server(jars))
 
 
 def check_has_server(mode: str) -> None:
@@ -65,9 +67,12 @@ def check_has_spark(mode: str) -> None:
 
 
 def mode_here(mode: str) -> str:
-    """The mode that `mode` means here: `classic` in place of `shared` where Spark has no Connect server (PySpark 3.5)."""
-    jars = _jars()
-    if mode != "shared" or not jars or _has_server(jars):
+    """The mode that `mode` means here: `classic` in place of `shared` where Spark has no Connect server (PySpark 3.5).
+
+    Raises what `installed_pyspark` raises.
+    """
+    found = installed_pyspark()
+    if mode != "shared" or not found.has_spark or found.has_server:
         return mode
     _say_it_is_classic()
     return "classic"
@@ -93,14 +98,29 @@ def _instead(found: InstalledPySpark) -> str:
 
 @lru_cache
 def _found_distributions() -> tuple[tuple[str, str], ...]:
-    """Names and versions; what is installed does not change under a process."""
+    """Names and versions; what is installed does not change under a process.
+
+    A PySpark that came by PYTHONPATH, as the one of a SPARK_HOME, is no distribution and counts as `pyspark`.
+    """
     found = []
     for name in DISTRIBUTIONS:
         try:
             found.append((name, version(name)))
         except PackageNotFoundError:
             continue
+    if not found and (number := _version_on_the_path()) is not None:
+        found.append((DISTRIBUTIONS[0], number))
     return tuple(found)
+
+
+def _version_on_the_path() -> str | None:
+    """The version of the module `pyspark`, which is not imported for it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    match = re.search(r"__version__.*=\s*[\"']([^\"']+)", text)
+    return match[1] if match else None
 
 
 @lru_cache

@@ -1,4 +1,6 @@
-"""Every name of PySpark that it does not promise, or that not every supported version has. Other modules take them from here.
+"""What differs between the supported versions of PySpark, and how its clients are looked into, in one place.
+
+The names by which a dead JVM is forgotten are in `session`, the folder of Spark in `server`.
 
 A name is looked for where it is used and never by the version: databricks-connect 15.4 calls itself 3.5.0 and has names of
 Spark 4.0. What an older PySpark lacks is left out, and the table of `docs/how-to/versions.md` says what that costs."""
@@ -16,7 +18,7 @@ from databuild_dagster.spark.installed import installed_pyspark
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.connect.client import SparkConnectClient
     from pyspark.sql.types import StructType
 
@@ -151,6 +153,15 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
     # Before PySpark 4.2 they always are.
     named: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **named)
+
+
+def frame_of_arrow(spark: SparkSession, table: pa.Table, *schema: StructType) -> DataFrame:
+    """An Arrow table as a frame; before PySpark 4.0 by way of pandas."""
+    from pyspark.sql import DataFrame
+
+    # One version brought both ways between the two.
+    data: Any = table if hasattr(DataFrame, "toArrow") else table.to_pandas()
+    return spark.createDataFrame(data, *schema)
 
 
 def smallest(column: Column, count: int) -> Column:

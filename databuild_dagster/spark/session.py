@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -23,7 +24,7 @@ from databuild_dagster.spark.errors import (
     SparkUnreachable,
 )
 from databuild_dagster.spark.failures import refusal
-from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark
+from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark, mode_here
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.pyspark_names import (
     check_client,
@@ -58,12 +59,14 @@ _engine_names: dict[str, str] = {}
 def open_session(settings: SparkSettings) -> SparkSession:
     """A session for these settings: a new one on a server, or the process's own with a JVM here.
 
-    Raises `JavaMissing`, `SailMissing`, `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`,
-    `SessionModesMixed`, `BadSparkUrl`, `BadSetting`, `FixedSetting`.
+    Raises `PySparkMissing`, `PySparkTwice`, `PySparkTooOld`, `PySparkDiffers`, `NoSparkHere`, `JavaMissing`, `SailMissing`,
+    `ServerFailed`, `SparkUnreachable`, `SparkRefuses`, `TooManyServers`, `SessionModesMixed`, `BadSparkUrl`, `BadSetting`,
+    `FixedSetting`.
     """
     settings.check()
-    mode = SparkMode(settings.mode)
     installed_pyspark()
+    settings = replace(settings, mode=mode_here(settings.mode))
+    mode = SparkMode(settings.mode)
     silence_query_errors()
     match mode:
         case SparkMode.SHARED | SparkMode.SAIL:
@@ -79,10 +82,12 @@ def open_session(settings: SparkSettings) -> SparkSession:
 def check_startable(settings: SparkSettings) -> None:
     """Check that a session could be opened, without opening it, so that a command that would fail says so first.
 
-    Raises `JavaMissing`, `SailMissing`, `RemoteUnreachable`, and what `SparkSettings.check` raises.
+    Raises `PySparkMissing`, `PySparkTwice`, `PySparkTooOld`, `NoSparkHere`, `JavaMissing`, `SailMissing`, `RemoteUnreachable`,
+    and what `SparkSettings.check` raises.
     """
     settings.check()
     installed_pyspark()
+    settings = replace(settings, mode=mode_here(settings.mode))
     if settings.remote is not None:
         _check_answers(settings.remote)
         if settings.remote.is_connect:
@@ -93,10 +98,10 @@ def check_startable(settings: SparkSettings) -> None:
         case SparkMode.SHARED if settings.home and _has_server(settings.home, settings.fingerprint()):
             return
         case SparkMode.SHARED as mode:
-            check_has_server(mode)
+            check_has_server(mode.value)
             find_java()
         case mode:
-            check_has_spark(mode)
+            check_has_spark(mode.value)
             find_java()
 
 
@@ -210,6 +215,8 @@ def abandon(spark: SparkSession) -> None:
 
 def _open_shared(settings: SparkSettings) -> SparkSession:
     _refuse_beside_a_jvm(SparkMode(settings.mode).value)
+    if not settings.is_sail:
+        check_has_server(SparkMode(settings.mode).value)
     record = use_server(settings)
     spark = _client(record.url, settings)
     if record.ui_url is not None:

@@ -25,7 +25,7 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.frames import load_keyed
-from databuild_dagster.spark.pyspark_names import arrow_schema_of, is_spark_frame
+from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, is_spark_frame
 from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
@@ -184,7 +184,7 @@ def read_staged(
     if first.reach is not None:
         return _in_place(spark, staged, first.reach, by_key=by_key)
     if is_elsewhere:
-        return spark.createDataFrame(_staged_as_arrow(schema, staged, by_key=by_key), schema)
+        return frame_of_arrow(spark, _staged_as_arrow(schema, staged, by_key=by_key), schema)
     reader = spark.read.format(first.file_format.name).options(**first.file_format.spark_options).schema(schema)
     if by_key:
         paths = [of_key.folder for of_key in staged.values() if of_key.files]

@@ -42,7 +42,7 @@ def temporary(settings: SparkSettings) -> SparkSettings:
     `TEST_SPARK` puts Sail in the place of a shared server; settings that are fixed when Spark starts are left out then.
     """
     if SparkMode(settings.mode) is SparkMode.SHARED and os.environ.get(TEST_SPARK) == SparkMode.SAIL:
-        config = {key: value for key, value in settings.config.items() if is_set_by_session(key)}
+        config = {key: value for key, value in {**SMALL, **settings.config}.items() if is_set_by_session(key)}
         settings = replace(settings, mode=SparkMode.SAIL, config=config)
     if settings.is_sail:
         return replace(settings, home=temporary_home())

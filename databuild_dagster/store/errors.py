@@ -69,7 +69,7 @@ class StoreInMemory(DatabuildError):
 class MissingDriver(DatabuildError):
     """The build state in PostgreSQL needs psycopg, which is not installed here."""
 
-    hint = "Install it: pip install 'databuild_dagster[postgres]'."
+    hint = "Install it: pip install 'databuild-dagster-core[postgres]'."
 
 
 class NewerStore(DatabuildError):
@@ -99,7 +99,7 @@ class ExportRefused(DatabuildError):
 class ExportDamaged(Refused):
     """{path} cannot be imported: {why}."""
 
-    hint = "Nothing was changed. Write the file again with `databuild log export`."
+    hint = "Nothing was changed. Name a file that `databuild log export` wrote."
 
 
 class StoreNotEmpty(Refused):

@@ -13,12 +13,11 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, BinaryIO, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import msgspec
 
 from databuild_dagster.store import log
-from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
 from databuild_dagster.store.format import LOG_VERSION
 from databuild_dagster.store.rebuild import recompute
@@ -30,7 +29,7 @@ _PAGE: Final = 1000
 #: The types of events with manifests; no other payload has a path.
 _WITH_PATHS: Final = ("JobRunSucceeded", "LotArrived")
 
-_Event = tuple[int, float, str, int, str, str, str]
+_Event = tuple[int, float, str, Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)], str, str, str]
 _decode_event = msgspec.json.Decoder(_Event, strict=True).decode
 _encode = msgspec.json.encode
 
@@ -63,7 +62,7 @@ def export_log(store: Store, path: str) -> int:
     except OSError as error:
         raise ExportRefused(path=path, why=error.strerror or str(error)) from error
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             os.unlink(temporary)
     return n_events
 
@@ -88,24 +87,25 @@ def import_log(store: Store, path: str) -> int:
     Returns the number of events. Raises `StoreNotEmpty`, `ExportDamaged`, and `IllegalMove` for events that cannot follow one
     another.
     """
+    try:
+        with open(path, "rb") as file:
+            # Whole before anything is written: the digest is in the last line.
+            for _ in _read(file, path):
+                pass
+    except OSError as error:
+        raise ExportDamaged(path=path, why=error.strerror or str(error)) from error
     with scratch_store() as scratch, store.writing() as work:
         if (head := log.head(work.connection)) != log.BEFORE_ALL:
             raise StoreNotEmpty(url=store.database.place, n=head.seq)
         store.database.take_time(work.connection)
-        try:
-            with open(path, "rb") as file:
-                _append(work.connection, (_with_paths(row, store.places.recorded) for row in _read(file, path)))
-        except OSError as error:
-            raise ExportDamaged(path=path, why=error.strerror or str(error)) from error
+        with open(path, "rb") as file:
+            rows = (_with_paths(row, store.places.recorded) for row in _read(file, path))
+            work.connection.executemany(log.APPEND, rows)
         return recompute(store, work, scratch)
 
 
-def _append(connection: Connection, rows: Iterator[_Event]) -> None:
-    connection.executemany(log.APPEND, rows)
-
-
 def _read(file: BinaryIO, path: str) -> Iterator[_Event]:
-    """The events of a file, which is known to be whole only after the last one. Raises `ExportDamaged`."""
+    """The events of a file, which is known to be whole after the last one. Raises `ExportDamaged`."""
     lines, digest, n_events = iter(file), hashlib.sha256(), 0
     _check_begin(next(lines, b""), path)
     for line in lines:

@@ -53,10 +53,10 @@ class _Kind(NamedTuple):
     address: str
 
 
-_S3 = _Kind("databuild-dagster[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
-_GOOGLE = _Kind("databuild-dagster[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
+_S3 = _Kind("databuild-dagster-core[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
+_GOOGLE = _Kind("databuild-dagster-core[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
 _AZURE = _Kind(
-    "databuild-dagster[azure]",
+    "databuild-dagster-core[azure]",
     "container",
     "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID",
     "AZURE_STORAGE_CONNECTION_STRING",

@@ -46,6 +46,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "log rebuild": (),
     "log migrate": (),
     "log backup": ("copy.db",),
+    "log export": ("log.jsonl",),
+    "log import": ("notes.txt",),
     "log states": (),
     "log take-over": (),
     "lot list": (),

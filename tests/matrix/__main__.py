@@ -64,7 +64,10 @@ def outcome_of(row: Row, wheels: Sequence[Path], folder: str, url: str) -> str:
     project = shutil.copytree(SMOKE, Path(folder) / row.name.replace(" ", "-"))
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
     environment["SMOKE_SPARK"] = json.dumps(spark)
-    done = subprocess.run(command, cwd=project, env=environment, timeout=ROW_SECONDS, check=False)
+    try:
+        done = subprocess.run(command, cwd=project, env=environment, timeout=ROW_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        return f"failed: no end within {ROW_SECONDS} s"
     seconds = f"{time.monotonic() - began:.0f} s"
     return f"passed, {seconds}" if done.returncode == 0 else f"failed, {seconds}"
 

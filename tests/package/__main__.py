@@ -22,7 +22,7 @@ from tests.matrix.environments import CHECKOUT, SOURCES
 CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
 STEP_SECONDS = 600
 #: A line of the docs that installs one of the two.
-_INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[^'\s`]*)'?")
+INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[\w-]*(?:\[[\w,]+\])?)")
 
 
 class Failed(Exception):
@@ -100,16 +100,20 @@ def use_sources(folder: Path) -> None:
 
 def resolve_docs(folder: Path) -> None:
     """Let pip resolve every line that installs the package, in an environment without anything."""
+    python = environment(folder / "empty")
+    for line in documented():
+        with step(f"pip install {line}"):
+            pip(python, "install", "--dry-run", "--pre", "--find-links", str(folder / "index"), line)
+
+
+def documented() -> list[str]:
+    """What the docs and the hints of errors install, without the rest of their sentences."""
     pages = [
         CHECKOUT / "README.md",
         *sorted((CHECKOUT / "docs").rglob("*.md")),
         *(CHECKOUT / "databuild_dagster").rglob("*.py"),
     ]
-    lines = sorted({found for page in pages for found in _INSTALL.findall(page.read_text(encoding="utf-8"))})
-    python = environment(folder / "empty")
-    for line in lines:
-        with step(f"pip install {line}"):
-            pip(python, "install", "--dry-run", "--pre", "--find-links", str(folder / "index"), line)
+    return sorted({found for page in pages for found in INSTALL.findall(page.read_text(encoding="utf-8"))})
 
 
 @contextmanager

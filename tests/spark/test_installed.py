@@ -10,8 +10,8 @@ import pytest
 
 from databuild_dagster.spark import installed
 from databuild_dagster.spark.errors import NoSparkHere, PySparkMissing, PySparkTooOld, PySparkTwice
-from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark, mode_here
-from databuild_dagster.spark.session import check_startable
+from databuild_dagster.spark.installed import installed_pyspark, mode_here
+from databuild_dagster.spark.session import check_startable, open_session
 from databuild_dagster.spark.settings import SparkSettings
 
 Install = Callable[..., None]
@@ -37,6 +37,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         for jar in jars:
             (tmp_path / "spark" / "jars" / jar).touch()
         monkeypatch.setattr(sys, "path", [str(site)])
+        monkeypatch.delitem(sys.modules, "pyspark", raising=False)
         monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
         forget()
 
@@ -85,6 +86,23 @@ def test_a_pyspark_that_is_too_old_is_refused(install: Install, distribution: st
         check_startable(SparkSettings())
 
 
+def test_a_client_beside_a_spark_home_runs_no_jvm_of_its_own(install: Install) -> None:
+    install(jars=("spark-core_2.13-4.1.0.jar",), pyspark_client="4.1.0")
+
+    with pytest.raises(NoSparkHere, match="mode='classic' needs more than pyspark-client 4.1.0"):
+        open_session(SparkSettings(mode="classic"))
+
+
+def test_a_pyspark_that_came_by_the_path_counts_as_pyspark(install: Install, tmp_path: Path) -> None:
+    """`$SPARK_HOME/python` has no metadata of pip."""
+    install()
+    (tmp_path / "site-packages" / "pyspark").mkdir(parents=True)
+    (tmp_path / "site-packages" / "pyspark" / "__init__.py").touch()
+    (tmp_path / "site-packages" / "pyspark" / "version.py").write_text('__version__ = "4.0.1"\n')
+
+    assert str(installed_pyspark()) == "pyspark 4.0.1"
+
+
 @pytest.mark.parametrize("number", ["3.5.9", "4.0.0.dev1", "15.4.26"])
 def test_every_other_version_is_let_in(install: Install, number: str) -> None:
     install(**{"databricks_connect" if number.startswith("15") else "pyspark": number})
@@ -92,13 +110,17 @@ def test_every_other_version_is_let_in(install: Install, number: str) -> None:
     assert installed_pyspark().version == number
 
 
-def test_a_client_without_spark_has_no_mode_of_its_own(install: Install) -> None:
+@pytest.mark.parametrize(("mode", "lacks"), [("shared", "Spark Connect server"), ("classic", "Spark of its own")])
+def test_a_client_without_spark_has_no_mode_of_its_own(install: Install, mode: str, lacks: str) -> None:
     install(pyspark_client="4.1.0")
 
-    with pytest.raises(NoSparkHere, match="mode='shared' needs more than pyspark-client 4.1.0"):
-        check_has_server("shared")
-    with pytest.raises(NoSparkHere, match="which has no Spark of its own. Use mode='sail'"):
-        check_has_spark("classic")
+    for door in (open_session, check_startable):
+        with pytest.raises(NoSparkHere) as refused:
+            door(SparkSettings(mode=mode))
+
+        assert str(refused.value).startswith(
+            f"mode='{mode}' needs more than pyspark-client 4.1.0, which has no {lacks}. Use mode='sail'"
+        )
 
 
 def test_beside_pyspark_3_5_the_shared_mode_is_classic_and_says_so(install: Install) -> None:

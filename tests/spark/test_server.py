@@ -149,15 +149,19 @@ def test_a_server_that_does_not_answer_is_reported_with_the_seconds_and_killed(t
 def test_a_folder_that_another_user_could_prepare_is_not_used(tmp_path, monkeypatch):
     """Without a home its name is known; it could hold the address of that user's server."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    settings = SparkSettings()
-    (tmp_path / "elsewhere").mkdir()
-    settings.state_dir.symlink_to(tmp_path / "elsewhere")
+    settings, elsewhere = SparkSettings(), tmp_path / "elsewhere" / "spark"
+    elsewhere.mkdir(parents=True)
+    settings.state_dir.symlink_to(elsewhere)
 
-    for use in (lambda: use_server(settings), lambda: server_module.record_at(None, 1)):
-        with pytest.raises(StrangeFolder, match="it is a link or a file"):
-            use()
+    try:
+        for use in (lambda: use_server(settings), lambda: server_module.record_at(None, 1)):
+            with pytest.raises(StrangeFolder, match="it is a link or a file"):
+                use()
 
-    assert list((tmp_path / "elsewhere").iterdir()) == []
+        assert list(elsewhere.iterdir()) == []
+    finally:
+        # Without the check, a real server has started there.
+        stop_server(elsewhere.parent)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder to another user")

@@ -216,6 +216,10 @@ def test_an_export_is_a_new_file_and_never_half_of_one(eventful, file, tmp_path)
         export_log(eventful.store, str(file))
     with pytest.raises(ExportRefused, match="No such file or directory"):
         export_log(eventful.store, str(tmp_path / "nowhere" / "log.jsonl"))
+    with pytest.raises(ExportRefused, match="Not a directory"):
+        export_log(eventful.store, str(file / "log.jsonl"))
+    with pytest.raises(ExportRefused, match="File name too long"):
+        export_log(eventful.store, str(tmp_path / ("x" * 250)))
 
     assert file.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "log.jsonl"]

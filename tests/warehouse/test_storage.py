@@ -119,7 +119,7 @@ def test_a_url_whose_library_is_not_installed_says_what_to_install():
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
 
     assert "StorageLibraryMissing: A warehouse on s3:// needs a library that is not installed here" in answer.stderr
-    assert answer.stderr.strip().endswith("pip install 'databuild-dagster[s3]'")
+    assert answer.stderr.strip().endswith("pip install 'databuild-dagster-core[s3]'")
 
 
 def test_an_unknown_protocol_is_refused():

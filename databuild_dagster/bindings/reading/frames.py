@@ -20,6 +20,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
+from databuild_dagster.spark.pyspark_names import frame_of_arrow
 from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
@@ -218,7 +219,9 @@ class Frames:
                 return value.toPandas()
         elif kind is ParameterKind.SPARK_FRAME:
             return value
-        elif kind is ParameterKind.PANDAS_FRAME or type(value).__module__.startswith("pyarrow"):
+        elif type(value).__module__.startswith("pyarrow"):
+            return frame_of_arrow(self.spark.session, value)
+        elif kind is ParameterKind.PANDAS_FRAME:
             return self.spark.session.createDataFrame(value)
         wanted = "a pandas" if pandas else "a Spark"
         raise CannotLoad(

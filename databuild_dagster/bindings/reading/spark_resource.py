@@ -16,7 +16,6 @@ from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResou
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.errors import BadSetting
-from databuild_dagster.spark.installed import mode_here
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
@@ -42,8 +41,7 @@ class DatabuildSpark(LazyPySparkResource):
     (`sc://host:port`) or a master (`spark://host:port`, `yarn`, `k8s://https://host:port`), whose driver is a JVM per
     process.
 
-    Opening raises `JavaMissing`, `SailMissing`, `ServerFailed`, `SparkUnreachable`, `BadSparkUrl`, `BadSetting`, `FixedSetting`,
-    `SessionModesMixed` or `TooManyServers`.
+    Opening raises the errors of `open_session`, such as `JavaMissing`, `PySparkTwice`, `SparkUnreachable` or `FixedSetting`.
     """
 
     mode: Literal["shared", "sail", "classic", "remote"] = Field(
@@ -106,7 +104,7 @@ class DatabuildSpark(LazyPySparkResource):
     def settings_at(self, home: str | None) -> SparkSettings:
         """The settings of sessions of all Dagster runs of the instance at `home`."""
         return SparkSettings(
-            mode=mode_here(self.mode),
+            mode=self.mode,
             url=_of_the_environment(_unsealed(self.url)),
             config={str(key): _text(_unsealed(value)) for key, value in _flat(self.spark_config)},
             app_name=self.app_name,

@@ -49,6 +49,11 @@ class Home:
             raise Failed(f"databuild {' '.join(arguments)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")
         return done.stdout
 
+    def stop_spark(self) -> None:
+        """Stop the shared server, in whichever state a step has left it."""
+        command = [sys.executable, "-m", "databuild_dagster", "spark", "stop"]
+        subprocess.run(command, env=self.environment, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+
     def rows(self, ref: str) -> list[dict[str, Any]]:
         """The rows of a ref, in the order of their texts."""
         answer = json.loads(self.run("read", ref, "--json"))
@@ -81,7 +86,7 @@ def main() -> int:
             print(failure, file=sys.stderr)
             return 1
         finally:
-            home.run("spark", "stop")
+            home.stop_spark()
     return 0
 
 
