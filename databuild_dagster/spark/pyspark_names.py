@@ -142,7 +142,7 @@ def query_contexts(error: Any) -> Sequence[Any]:
 
 
 def reports_progress(spark: SparkSession) -> bool:
-    """Whether a client is told the progress of its operations (PySpark 4.0 and later)."""
+    """Whether this PySpark reports the progress of operations to a client. Versions from 4.0 on do."""
     return hasattr(spark, "registerProgressHandler")
 
 
@@ -159,7 +159,7 @@ def frame_of_arrow(spark: SparkSession, table: pa.Table, *schema: StructType) ->
     """An Arrow table as a frame; before PySpark 4.0 by way of pandas."""
     from pyspark.sql import DataFrame
 
-    # One version brought both ways between the two.
+    # PySpark 4.0 brought `toArrow` together with Arrow tables in createDataFrame.
     data: Any = table if hasattr(DataFrame, "toArrow") else table.to_pandas()
     return spark.createDataFrame(data, *schema)
 
