@@ -395,10 +395,12 @@ class Deployment(Dagster):
         return self.run(run_id)
 
     def run_of_each_key(self, asset: str, *keys: str, **tags: str) -> dict[str, str]:
-        """The first Dagster run with the tags for each partition key, once all are there."""
+        """The first Dagster run with the tags for each partition key alone, once all are there."""
 
         def first() -> dict[str, str]:
-            return {run.tags["dagster/partition"]: run.run_id for run in self.runs(**tags)}
+            # Automation asks for several partitions by one run, which has no such tag.
+            by_key = {run.tags.get("dagster/partition", ""): run.run_id for run in self.runs(**tags)}
+            return {key: run_id for key, run_id in by_key.items() if key}
 
         self.wait_until(lambda: first().keys() >= set(keys), f"runs of {', '.join(keys)} of {asset}")
         return {key: run_id for key, run_id in first().items() if key in keys}
