@@ -36,6 +36,11 @@ class InstalledPySpark:
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}"
 
+    @property
+    def version_info(self) -> tuple[int, ...]:
+        """Major and minor version, as its distribution counts them."""
+        return _major_and_minor(self.version)
+
 
 def installed_pyspark() -> InstalledPySpark:
     """The PySpark of this interpreter. Raises `PySparkMissing`, `PySparkTwice`, `PySparkTooOld`."""
@@ -47,11 +52,15 @@ def installed_pyspark() -> InstalledPySpark:
         raise PySparkTwice(found=names, python=sys.executable, names=" ".join(name for name, _ in found))
     name, number = found[0]
     oldest = _OLDEST[name]
-    if tuple(map(int, re.findall(r"\d+", number)[:2])) < oldest:
+    if _major_and_minor(number) < oldest:
         raise PySparkTooOld(found=f"{name} {number}", oldest=".".join(map(str, oldest)), name=name)
     jars = _jars()
     # A client beside the jars of SPARK_HOME has no bridge to a JVM.
     return InstalledPySpark(name, number, has_spark=bool(jars) and name == "pyspark", has_server=_has_server(jars))
+
+
+def _major_and_minor(number: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", number)[:2]))
 
 
 def check_has_server(mode: str) -> None:

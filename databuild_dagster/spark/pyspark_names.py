@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,6 +37,9 @@ _RETRIES: Final[Mapping[str, Any]] = {
 _LOOPBACK: Final = ("localhost", "127.0.0.1")
 #: gRPC's variable with the hosts that it reaches without a proxy.
 _WITHOUT_PROXY: Final = "no_grpc_proxy"
+
+#: The first Spark whose `min_by` takes a number of values. A client that knows the number may talk to an older server.
+_BOUNDED_MIN_BY: Final = (4, 2)
 
 #: The loggers that print each failed query and each broken call as JSON (PySpark 4.0 and later).
 _LOGGERS_OF_ERRORS: Final = (
@@ -164,12 +168,17 @@ def frame_of_arrow(spark: SparkSession, table: pa.Table, *schema: StructType) ->
     return spark.createDataFrame(data, *schema)
 
 
-def smallest(column: Column, count: int) -> Column:
-    """An aggregate: the `count` smallest values of a column; PySpark before 4.2 cannot bound them, and there it is one."""
+def spark_version(spark: SparkSession) -> tuple[int, ...]:
+    """Major and minor version of the Spark behind a session, which may be older or newer than the PySpark here."""
+    return tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
+
+
+def smallest(column: Column, count: int, spark: SparkSession) -> Column:
+    """An aggregate: the `count` smallest values of a column; Spark before 4.2 cannot bound them, and there it is one."""
     import pyspark.sql.functions as F
 
     if not count:  # Spark takes no 0.
         return F.lit(None)
-    if "k" in inspect.signature(F.min_by).parameters:
+    if "k" in inspect.signature(F.min_by).parameters and spark_version(spark) >= _BOUNDED_MIN_BY:
         return F.min_by(column, column, count)
     return F.array_compact(F.array(F.min(column)))

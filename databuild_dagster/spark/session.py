@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
@@ -33,6 +35,7 @@ from databuild_dagster.spark.pyspark_names import (
     leave_proxies_out,
     shorten_retries,
     silence_query_errors,
+    spark_version,
 )
 from databuild_dagster.spark.sail import sail_version
 from databuild_dagster.spark.server import HOST, server_statuses, use_server
@@ -239,11 +242,26 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
         except Exception as error:  # A server of another version, or none of Spark's; the errors have no common class.
             raise refusal(remote.shown, error) from error
         _engine_names[cast("ConnectSession", spark).session_id] = remote.shown
+        _warn_if_older(remote.shown, spark_version(spark))
         return spark
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
         raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
     _check_answers(remote)
     return _open_classic(settings, remote.url)
+
+
+@lru_cache
+def _warn_if_older(url: str, version: tuple[int, ...]) -> None:
+    """Say once per process that a server is older than the PySpark here, which Spark does not support."""
+    here = installed_pyspark()
+    if here.distribution == "databricks-connect" or version >= here.version_info:
+        return  # Databricks counts the versions of its client in another way, and checks them itself.
+    number = ".".join(map(str, version))
+    warnings.warn(
+        f"The Spark of {url} is {number}, older than {here}, and Spark supports only clients that are not newer than their server: "
+        f"install {here.distribution} {number}.",
+        stacklevel=2,
+    )
 
 
 def _check_answers(remote: RemoteSpark) -> None:

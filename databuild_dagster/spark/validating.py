@@ -190,7 +190,7 @@ def _counted(frame: DataFrame, constraints: Sequence[AnyConstraint], samples: in
         shown = F.when(F.col(_FLAG.format(place)), F.col("row"))
         counts += [
             F.count(shown).alias(f"n_{place}"),
-            smallest(shown, samples).alias(f"samples_{place}"),
+            smallest(shown, samples, frame.sparkSession).alias(f"samples_{place}"),
         ]
     return flagged.groupBy(_INSTANCE).agg(*counts)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .environments import Broken, NotRun, build_wheels, python_of
-from .rows import ROWS, Row
+from .rows import ROWS, Environment, Row
 from .server import connect_server
 
 SMOKE = Path(__file__).parent / "smoke"
@@ -35,9 +35,9 @@ def main() -> int:
     if not rows:
         parser.error(f"no row has {given.only!r} in its name")
     wheels = build_wheels()
-    with tempfile.TemporaryDirectory(prefix="matrix-") as folder, ExitStack() as servers:
-        url = servers.enter_context(connect_server(folder)) if any(row.needs_server for row in rows) else ""
-        outcomes = {row.name: outcome_of(row, wheels, folder, url) for row in rows}
+    with tempfile.TemporaryDirectory(prefix="matrix-") as folder, ExitStack() as running:
+        started = Servers(wheels, folder, running)
+        outcomes = {row.name: outcome_of(row, wheels, folder, started) for row in rows}
     width = max(map(len, outcomes))
     print()
     for name, outcome in outcomes.items():
@@ -46,12 +46,30 @@ def main() -> int:
     return int(any(outcome.startswith(tuple(bad)) for outcome in outcomes.values()))
 
 
-def outcome_of(row: Row, wheels: Sequence[Path], folder: str, url: str) -> str:
+class Servers:
+    """The Spark servers of the rows that are clients, each started when a row first needs it."""
+
+    def __init__(self, wheels: Sequence[Path], folder: str, running: ExitStack) -> None:
+        self._wheels, self._folder, self._running = wheels, folder, running
+        self._urls: dict[Environment | None, str] = {}
+
+    def url(self, server: Environment | None) -> str:
+        """Raises `NotRun`, `Broken`."""
+        if server not in self._urls:
+            python = Path(sys.executable) if server is None else python_of(server, self._wheels)
+            folder = Path(self._folder, f"server-{len(self._urls)}")
+            folder.mkdir()
+            self._urls[server] = self._running.enter_context(connect_server(str(folder), python))
+        return self._urls[server]
+
+
+def outcome_of(row: Row, wheels: Sequence[Path], folder: str, servers: Servers) -> str:
     """`passed`, `failed` or `not run`, with the reason; what the row did is printed as it happens."""
     print(row.name, flush=True)
     began = time.monotonic()
     try:
         python = python_of(row.environment, wheels)
+        url = servers.url(row.server) if row.needs_server else ""
     except NotRun as reason:
         return f"not run: {reason}"
     except Broken as reason:

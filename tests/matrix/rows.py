@@ -30,10 +30,12 @@ class Row:
     runs_functions: bool = True
     #: CI tries it at each change; the others are for `make matrix`.
     in_ci: bool = False
+    #: Whose Spark the server of a client is; the newest, which is this checkout's, where a row names none.
+    server: Environment | None = None
 
     @property
     def needs_server(self) -> bool:
-        """Whether it is a client of the Spark server of this checkout, which is the newest PySpark."""
+        """Whether it is a client of a Spark server that others run."""
         return self.mode == "remote"
 
 
@@ -85,6 +87,7 @@ ROWS: Final = (
     _client("databricks-connect==16.4.*", python="3.12"),
     _client("databricks-connect==17.3.*", python="3.12"),
     _client("databricks-connect==18.3.*", python="3.12"),
+    Row("PySpark 4.3, Spark 4.0", _PYSPARK["4.3"], "remote", runs_functions=False, server=_PYSPARK["4.0"]),
     Row("Sail 0.7, PySpark 4.2", _with_pyspark("pyspark[connect]==4.2.*", "pysail==0.7.*"), "sail"),
     Row("Sail 0.7, pyspark-client 4.2", Environment(("pyspark-client==4.2.*", "pysail==0.7.*"), is_core=True), "sail"),
     _beside("Python 3.12", python="3.12"),

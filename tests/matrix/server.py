@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import pyspark
 
 from databuild_dagster.spark.endpoints import accepts
 from databuild_dagster.spark.java import find_java
@@ -22,8 +19,8 @@ READY_SECONDS = 120.0
 
 
 @contextmanager
-def connect_server(folder: str) -> Iterator[str]:
-    """The url of a server of this checkout's PySpark, which sees this machine's disk; it ends with the block."""
+def connect_server(folder: str, python: Path) -> Iterator[str]:
+    """The url of a server of an interpreter's PySpark, which sees this machine's disk; it ends with the block."""
     port, log = free_port(), Path(folder) / "server.log"
     settings = {
         "spark.connect.grpc.binding.address": LOOPBACK,
@@ -33,11 +30,13 @@ def connect_server(folder: str) -> Iterator[str]:
         "spark.ui.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
     }
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--class", _SERVER, "--master", "local[2]"]
+    asked = [str(python), "-c", "import pyspark; print(pyspark.__path__[0])"]
+    spark = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
+    command = [f"{spark}/bin/spark-submit", "--class", _SERVER, "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
-    # Python functions run in this interpreter, and not in the `python3` of the PATH.
-    environment = {**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": sys.executable}
+    # Python functions run in that interpreter, and not in the `python3` of the PATH.
+    environment = {**os.environ, "JAVA_HOME": find_java().home, "PYSPARK_PYTHON": str(python)}
     with open(log, "wb") as output:
         process = subprocess.Popen(
             [*command, "spark-internal"], cwd=folder, env=environment, stdout=output, stderr=subprocess.STDOUT

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.spark import installed
+from databuild_dagster.spark import installed, session
 from databuild_dagster.spark.errors import NoSparkHere, PySparkMissing, PySparkTooOld, PySparkTwice
 from databuild_dagster.spark.installed import installed_pyspark, mode_here
 from databuild_dagster.spark.session import check_startable, open_session
@@ -22,7 +22,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Environments as pip leaves them: distributions by name and version, and the jars of SPARK_HOME."""
 
     def forget() -> None:
-        for answer in (installed._found_distributions, installed._jars, installed._say_it_is_classic):
+        once = (installed._found_distributions, installed._jars, installed._say_it_is_classic, session._warn_if_older)
+        for answer in once:
             answer.cache_clear()
 
     def make(jars: tuple[str, ...] = (), **distributions: str) -> None:
@@ -143,3 +144,31 @@ def test_a_jar_that_is_only_the_client_of_connect_is_no_server(install: Install)
 
     with pytest.warns(UserWarning, match="brings no Spark Connect server"):
         assert mode_here("shared") == "classic"
+
+
+def test_a_server_older_than_the_pyspark_here_is_one_warning_that_says_what_to_install(
+    install: Install, recwarn: pytest.WarningsRecorder
+) -> None:
+    install(pyspark_client="4.2.1")
+
+    for _ in range(2):
+        session._warn_if_older("sc://spark:15002", (4, 0))
+
+    assert [str(one.message) for one in recwarn] == [
+        "The Spark of sc://spark:15002 is 4.0, older than pyspark-client 4.2.1, and Spark supports only clients that are not "
+        "newer than their server: install pyspark-client 4.0."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("client", "number", "server"),
+    [("pyspark_client", "4.0.2", (4, 0)), ("pyspark", "4.0.0", (4, 3)), ("databricks_connect", "15.4.5", (3, 5))],
+)
+def test_a_server_as_old_as_the_pyspark_here_or_newer_is_not_spoken_of(
+    install: Install, recwarn: pytest.WarningsRecorder, client: str, number: str, server: tuple[int, int]
+) -> None:
+    install(**{client: number})
+
+    session._warn_if_older("sc://spark:15002", server)
+
+    assert not recwarn.list

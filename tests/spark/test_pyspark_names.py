@@ -101,6 +101,21 @@ def test_the_smallest_values_of_a_column_are_bounded(spark: SparkSession, count:
     values = StructType([StructField("value", StringType())])
     frame = spark.createDataFrame([("c",), ("a",), (None,), ("b",)], values)
 
-    row = frame.agg(names.smallest(frame.value, count).alias("smallest")).collect()[0]
+    row = frame.agg(names.smallest(frame.value, count, spark).alias("smallest")).collect()[0]
 
     assert row.smallest == found
+
+
+class SessionOfAnOlderServer:
+    version = "4.0.1.dev0"
+
+
+@pytest.mark.long
+def test_a_server_whose_spark_cannot_bound_them_gives_the_smallest_alone(spark: SparkSession) -> None:
+    """What the client knows and the server does not must not reach it."""
+    older: Any = SessionOfAnOlderServer()
+    frame = spark.createDataFrame([("c",), ("a",), ("b",)], ["value"])
+
+    row = frame.agg(names.smallest(frame.value, 2, older).alias("smallest")).collect()[0]
+
+    assert row.smallest == ["a"]
