@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
@@ -18,6 +19,7 @@ from databuild_dagster.cli.output import error_as_json, picked, when
 from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
+from databuild_dagster.data.home import BadHome
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
@@ -80,11 +82,22 @@ class Workshop:
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
-        """Register the locations, and make Dagster's own reads and writes cheap in this process. Raises `LocationTaken`."""
-        from databuild_dagster.bindings.adapter.dagster_private import shield_log_tails
+        """Register the locations, and make Dagster's own reads and writes cheap in this process.
+
+        Raises `LocationTaken`, and `BadHome` if Dagster's telemetry has no folder to write to.
+        """
+        from databuild_dagster.bindings.adapter.dagster_private import make_telemetry_folder, shield_log_tails
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
         from databuild_dagster.bindings.registry.instance import engine_for
 
+        if instance.telemetry_enabled:
+            try:
+                make_telemetry_folder()
+            except OSError as error:
+                raise BadHome(
+                    f"Dagster's telemetry cannot make a folder below {Path.home()}: {error.strerror}; set `telemetry: {{enabled: "
+                    f"false}}` in {instance.root_directory}/dagster.yaml, or set HOME to a directory you can write to."
+                ) from error
         tune_dagster_writes()
         shield_log_tails()
         engine = engine_for(instance)

@@ -65,7 +65,8 @@ class Judge:
     ) -> str | None:
         """Why a launch is lost, None while it may still live."""
         if dagster_run is not None and dagster_run.status.ended:
-            return f"its Dagster run {dagster_run.dagster_run_id} ended ({dagster_run.status.value}) without reporting"
+            error = f": {dagster_run.error}" if dagster_run.error else ""
+            return f"its Dagster run {dagster_run.dagster_run_id} ended ({dagster_run.status.value}) without reporting{error}"
         if launch.holder is None or launch.holder.startswith(PLAIN_HOLDER):
             # Not started, or without databuild's step: only its Dagster run names the process.
             holder = dagster_run.holder if dagster_run is not None else None

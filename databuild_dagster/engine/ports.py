@@ -64,6 +64,8 @@ class DagsterRunState(NamedTuple):
     worker: str | None = None
     #: The time until which a process must report; None without a bound, in a queue for example.
     begin_by: float | None = None
+    #: Of a failed run, the error that Dagster recorded for the run itself, in one line; None if it recorded none.
+    error: str | None = None
 
 
 class Launcher(Protocol):

@@ -96,6 +96,15 @@ def shield_log_tails() -> None:
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
 
 
+def make_telemetry_folder() -> None:
+    """Make the folder below ~ in which Dagster's telemetry keeps a file; each of its runs fails without it. Raises `OSError`."""
+    try:
+        from dagster_shared.telemetry import get_or_create_user_telemetry_dir
+    except ImportError:  # Older versions of Dagster keep the file in the Dagster home.
+        return
+    get_or_create_user_telemetry_dir()
+
+
 #: A time, which Dagster puts in place of the tick's id when the UI evaluates a sensor.
 _MADE_UP = re.compile(r"\d{8}_\d{6}")
 

@@ -7,7 +7,17 @@ Both find runs by their tag, so that each sees the runs of the other.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dagster import AssetKey, DagsterInstance, JobDefinition, RepositoryDefinition, RunRecord, RunRequest, RunsFilter
+from dagster import (
+    AssetKey,
+    DagsterEventType,
+    DagsterInstance,
+    DagsterRun,
+    JobDefinition,
+    RepositoryDefinition,
+    RunRecord,
+    RunRequest,
+    RunsFilter,
+)
 from dagster import DagsterRunStatus as Status
 
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
@@ -23,6 +33,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.wording import one_line
 
 #: Launches looked up in one query.
 LAUNCHES_PER_QUERY = 200
@@ -100,7 +111,20 @@ class OrderCollector:
             holder=run.tags.get(PROCESS_TAG),
             worker=run.tags.get(WORKER_TAG),
             begin_by=self._begin_by(record),
+            error=self._error_of(run) if run.status is Status.FAILURE else None,
         )
+
+    def _error_of(self, run: DagsterRun) -> str | None:
+        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks."""
+        page = self._instance.get_records_for_run(run.run_id, of_type=DagsterEventType.RUN_FAILURE, ascending=False)
+        for record in page.records:
+            event = record.event_log_entry.dagster_event
+            found = event.job_failure_data.error if event is not None else None
+            if found is not None:
+                while found.cause is not None:
+                    found = found.cause
+                return one_line(found.message)
+        return None
 
     def _begin_by(self, record: RunRecord) -> float | None:
         """When Dagster's run monitoring would give the run up; None if it is off, as by default."""

@@ -1,11 +1,14 @@
 """The orchestrator's view of a launch that Dagster has to start (rule 6.9)."""
 
+import sys
 import time
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._core.events import RunFailureReason
+from dagster._utils.error import serializable_error_info_from_exc_info
 
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
@@ -95,6 +98,27 @@ def test_a_launch_whose_worker_died_before_its_first_report_is_launched_again(
     assert site.instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
     (order,) = launcher.take_orders()
     assert order.launch_id != launch_id
+
+
+def test_a_run_that_failed_outside_of_its_steps_gives_its_error_as_the_reason(site: Any) -> None:
+    """Rule 6.9: nothing of databuild ran, so Dagster's record is all there is."""
+    launch_id, run = requested(site)
+    try:
+        try:
+            raise FileNotFoundError(2, "No such file or directory", "/nowhere/.dagster")
+        except OSError as error:
+            raise RuntimeError("the run could not begin") from error
+    except RuntimeError:
+        error = serializable_error_info_from_exc_info(sys.exc_info())
+    failure = DagsterEvent.job_failure(run.job_name, "", RunFailureReason.RUN_EXCEPTION, error)
+    site.instance.report_dagster_event(failure, run_id=run.run_id)
+
+    report = run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
+
+    assert report.lost[launch_id] == (
+        f"its Dagster run {run.run_id} ended (failed) without reporting: FileNotFoundError: [Errno 2] No such file or directory: "
+        "'/nowhere/.dagster'"
+    )
 
 
 def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(
