@@ -1,6 +1,7 @@
 """Builds what would be published, and uses it as a stranger would: from an index, in empty environments, without pins.
 
-Exit 1 names the step that went wrong. `--all` also resolves every `pip install` line of the docs.
+Exit 1 names the step that went wrong. `--all` also resolves every `pip install` line of the docs, and upgrades an environment
+whose store is in use from an earlier version.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tests.matrix.environments import CHECKOUT, SOURCES
 
 CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
 STEP_SECONDS = 600
+#: The commit of the version from which `--all` upgrades, which was one distribution; nothing was released yet.
+EARLIER = "d63fdb8"
 #: A line of the docs that installs one of the two.
 INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[\w-]*(?:\[[\w,]+\])?)")
 
@@ -31,7 +34,9 @@ class Failed(Exception):
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make package", description=__doc__)
-    parser.add_argument("--all", action="store_true", help="also resolve every `pip install` line of the docs")
+    parser.add_argument(
+        "--all", action="store_true", help="also resolve every `pip install` line of the docs, and upgrade"
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="package-") as name:
         folder = Path(name)
@@ -41,6 +46,7 @@ def main() -> int:
             use_sources(folder)
             if given.all:
                 resolve_docs(folder)
+                upgrade(folder)
         except Failed as failure:
             print(failure, file=sys.stderr)
             return 1
@@ -106,6 +112,41 @@ def resolve_docs(folder: Path) -> None:
             pip(python, "install", "--dry-run", "--pre", "--find-links", str(folder / "index"), line)
 
 
+def upgrade(folder: Path) -> None:
+    """Build with an earlier version, leave a want open, install the new wheels in its place, and go on in the same home."""
+    home = {"DAGSTER_HOME": str(folder / "upgraded"), "DAGSTER_DISABLE_TELEMETRY": "1"}
+    (folder / "upgraded").mkdir()
+    shop = folder / "earlier-shop"
+    with step(f"a table, and an open want, by the version of {EARLIER}"):
+        source = folder / "earlier"
+        source.mkdir()
+        run("git", "archive", "--output", str(folder / "earlier.tar"), EARLIER, cwd=CHECKOUT)
+        run("tar", "-xf", str(folder / "earlier.tar"), "-C", str(source))
+        run(sys.executable, "-m", "build", "--wheel", "--outdir", str(folder / "earlier-index"), str(source))
+        python = environment(folder / "upgrading")
+        (wheel,) = (folder / "earlier-index").glob("*.whl")
+        pip(python, "install", str(wheel))
+        command = str(python.with_name("databuild"))
+        run(command, "init", shop.name, cwd=folder)
+        run(command, "build", "monthly_revenue@2024-01-01", cwd=shop, more=home)
+        run(command, "want", "create", "monthly_revenue@2024-02-01", cwd=shop, more=home)
+        run(command, "spark", "stop", cwd=shop, more=home)
+    with step("the new wheels in its place: nothing is built again, the want is built, and the log is sound"):
+        # It owned the files that the core owns now: pip would remove them after it has installed the core's.
+        pip(python, "uninstall", "--yes", PLAIN)
+        pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
+        pip(python, "check")
+        again = run(command, "build", "monthly_revenue@2024-01-01", "--json", cwd=shop, more=home)
+        if '"launches": 0' not in again:
+            raise Failed(f"January was built again:\n{again}")
+        run(command, "build", "monthly_revenue@2024-02-01", cwd=shop, more=home)
+        wants = run(command, "want", "list", "--json", cwd=shop, more=home)
+        if '"state": "Open"' in wants:
+            raise Failed(f"the want of before is still open:\n{wants}")
+        run(command, "log", "check", "--deep", cwd=shop, more=home)
+        run(command, "spark", "stop", cwd=shop, more=home)
+
+
 def documented() -> list[str]:
     """What the docs and the hints of errors install, without the rest of their sentences."""
     pages = [
@@ -137,7 +178,9 @@ def pip(python: Path, *arguments: str) -> None:
 
 def run(*command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, exits: int = 0) -> str:
     """What a command says. Raises `Failed` with it if the command ends in another way."""
-    inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
+    # No step may need a compiler: its users may have Python alone.
+    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
+    inherited = {**given, "CC": "false", "CXX": "false"}
     done = subprocess.run(
         command,
         cwd=cwd,
