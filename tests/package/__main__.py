@@ -136,6 +136,11 @@ def upgrade(folder: Path) -> None:
         pip(python, "uninstall", "--yes", PLAIN)
         pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
         pip(python, "check")
+        refused = run(command, "status", cwd=shop, more=home, exits=2)
+        if "Run `databuild log migrate`" not in refused:
+            raise Failed(f"the sentence on the older log is missing:\n{refused}")
+        # The process of before has ended less than 30 s ago.
+        run(command, "log", "migrate", "--force", cwd=shop, more=home)
         again = run(command, "build", "monthly_revenue@2024-01-01", "--json", cwd=shop, more=home)
         if '"launches": 0' not in again:
             raise Failed(f"January was built again:\n{again}")
