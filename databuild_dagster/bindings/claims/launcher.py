@@ -119,7 +119,12 @@ class OrderCollector:
         page = self._instance.get_records_for_run(run.run_id, of_type=DagsterEventType.RUN_FAILURE, ascending=False)
         for record in page.records:
             event = record.event_log_entry.dagster_event
-            found = event.job_failure_data.error if event is not None else None
+            if event is None:
+                continue
+            if event.event_specific_data is None:
+                # Another process marked the run as failed: Dagster's run monitoring, or a person.
+                return one_line(event.message) if event.message else None
+            found = event.job_failure_data.error
             if found is not None:
                 while found.cause is not None:
                     found = found.cause

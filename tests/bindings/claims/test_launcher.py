@@ -121,6 +121,18 @@ def test_a_run_that_failed_outside_of_its_steps_gives_its_error_as_the_reason(si
     )
 
 
+def test_a_run_that_another_process_marked_as_failed_gives_its_message_as_the_reason(site: Any) -> None:
+    """Rule 6.9: run monitoring writes a message, and no error."""
+    launch_id, run = requested(site)
+    site.instance.report_run_failed(run, "Run timed out due to taking longer than 60 seconds to start.")
+
+    report = run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
+
+    assert report.lost[launch_id].endswith(
+        "(failed) without reporting: Run timed out due to taking longer than 60 seconds to start."
+    )
+
+
 def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(
     site: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
