@@ -4,7 +4,8 @@ Dagster gets a generator `@multi_asset` with skippable outputs. Our inputs are d
 and no IO manager loads them. Calling the asset calls the function.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     BackfillPolicy,
+    HookDefinition,
     multi_asset,
 )
 
@@ -40,10 +42,21 @@ class DatabuildAsset(AssetsDefinition):
         return body.function(*args, **kwargs)
 
 
-def as_dagster_asset(
-    specs: Sequence[AssetSpec], body: AssetBody, *, name: str, backfill_policy: BackfillPolicy | None, pool: str | None
-) -> DatabuildAsset:
+@dataclass(frozen=True, slots=True)
+class OfTheStep:
+    """The options that Dagster keeps for the step of an asset, which builds any number of its partitions."""
+
+    name: str
+    backfill_policy: BackfillPolicy | None = None
+    pool: str | None = None
+    op_tags: Mapping[str, Any] | None = None
+    required_resource_keys: Iterable[str] | None = None
+    hooks: Iterable[HookDefinition] | None = None
+
+
+def as_dagster_asset(specs: Sequence[AssetSpec], body: AssetBody, step: OfTheStep) -> DatabuildAsset:
     """The asset with one output per spec, and a check per gate."""
+    backfill_policy = step.backfill_policy
     if backfill_policy is None and specs[0].partitions_def is not None:
         # One Dagster run costs seconds and hosts any number of partitions, which fail separately.
         backfill_policy = BackfillPolicy.single_run()
@@ -61,11 +74,13 @@ def as_dagster_asset(
             check_specs=checks,
             # Only a step that can be subset may leave out checks and outputs, and a run may select a check alone.
             can_subset=True,
-            name=name,
-            required_resource_keys={DEPLOYMENT, SPARK, *resources},
+            name=step.name,
+            required_resource_keys={DEPLOYMENT, SPARK, *resources, *(step.required_resource_keys or ())},
             resource_defs=_default_resources(),
             backfill_policy=backfill_policy,
-            pool=pool,
+            pool=step.pool,
+            op_tags=step.op_tags,
+            hooks=None if step.hooks is None else set(step.hooks),
         )(_step_function(body))
         return DatabuildAsset(**assets_def.get_attributes_dict())
 
@@ -145,16 +160,3 @@ def at_least_one(asset_name: str, option: str, value: int) -> int:
     if value < 1:
         raise InvalidAsset(f"{option} of asset {asset_name!r} is {value}; it must be at least 1.")
     return value
-
-
-def refuse_options(asset_name: str, *, check_specs: Any, retry_policy: Any) -> None:
-    """Raises `InvalidAsset` for Dagster options that have no meaning here, with the replacement."""
-    if check_specs is not None:
-        raise InvalidAsset(
-            f"Asset {asset_name!r}: check_specs= means nothing here; write a separate @asset_check, "
-            "or give blocking_checks=."
-        )
-    if retry_policy is not None:
-        raise InvalidAsset(
-            f"Asset {asset_name!r}: retry_policy= means nothing here; raise Transient where a retry may help."
-        )

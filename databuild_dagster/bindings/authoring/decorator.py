@@ -1,21 +1,38 @@
 """`@databuild_asset` and `@databuild_multi_asset`: a function from frames to one frame, or several, becomes Dagster assets."""
 
+import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, overload
+from typing import Any, ParamSpec, Protocol, Unpack, overload
 
-from dagster import AssetIn, AssetKey, AssetSpec, AutomationCondition, BackfillPolicy, PartitionsDefinition
+from dagster import (
+    AssetIn,
+    AssetKey,
+    AssetSpec,
+    AutomationCondition,
+    BackfillPolicy,
+    FreshnessPolicy,
+    HookDefinition,
+    PartitionsDefinition,
+)
 
 from databuild_dagster.bindings.adapter.keys import IO_MANAGER, asset_text
 from databuild_dagster.bindings.authoring.asset_factory import (
     DatabuildAsset,
+    OfTheStep,
     as_dagster_asset,
     at_least_one,
     deps_of,
     output_name,
-    refuse_options,
     upstreams_of,
+)
+from databuild_dagster.bindings.authoring.dagster_options import (
+    REFUSED,
+    REFUSED_OF_MULTI,
+    Refused,
+    RefusedOfMulti,
+    refuse_options,
 )
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.declare.gates import gates_of
@@ -62,8 +79,12 @@ def databuild_asset(
     metadata: Mapping[str, Any] | None = None,
     code_version: str | None = None,
     automation_condition: AutomationCondition[Any] | None = None,
+    freshness_policy: FreshnessPolicy | None = None,
     backfill_policy: BackfillPolicy | None = None,
     pool: str | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    required_resource_keys: Iterable[str] | None = None,
+    hooks: Iterable[HookDefinition] | None = None,
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
@@ -73,8 +94,7 @@ def databuild_asset(
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    check_specs: Any = None,
-    retry_policy: Any = None,
+    **refused: Unpack[Refused],
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
@@ -96,14 +116,16 @@ def databuild_asset(
     With `parts`, `ByFile(…)` or `ByKey(…)`, several calls build a partition, each from a part of one input. A failed
     call fails the partition, the results of the others are kept, and the retry repeats only the failed calls.
 
-    Raises `InvalidAsset` for options that do not fit together.
+    The arguments of Dagster's `@asset` mean what they mean there; those of a step are for all partitions that it builds.
+
+    Raises `InvalidAsset` for options that do not fit together, and for an argument of `@asset` that means nothing here.
     """
     #: The names of the scope the asset is written in, for annotations that are strings; frame 1 is the wrapper.
     local_names = dict(sys._getframe(2).f_locals)
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         asset_name = function.__name__ if name is None else name
-        refuse_options(asset_name, check_specs=check_specs, retry_policy=retry_policy)
+        refuse_options(asset_name, refused, REFUSED, inspect.signature(databuild_asset).parameters)
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {asset_name!r} has no partitions, so batched=True means nothing; leave it out.")
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
@@ -123,6 +145,7 @@ def databuild_asset(
             code_version=code_version,
             automation_condition=automation_condition,
             partitions_def=partitions_def,
+            freshness_policy=freshness_policy,
         ).with_io_manager_key(IO_MANAGER)
         body = AssetBody(
             function=function,
@@ -142,20 +165,24 @@ def databuild_asset(
             skip_empty=skip_empty,
             parts=split_of(asset_name, parts, parameters, batched=batched),
         )
-        return as_dagster_asset([spec], body, name=output_name(own_key), backfill_policy=backfill_policy, pool=pool)
+        of_the_step = OfTheStep(output_name(own_key), backfill_policy, pool, op_tags, required_resource_keys, hooks)
+        return as_dagster_asset([spec], body, of_the_step)
 
     return decorate
 
 
 def databuild_multi_asset(
     *,
-    outs: Mapping[str, AssetSpec],
+    outs: Mapping[str, AssetSpec] | None = None,
     name: str | None = None,
     partitions_def: PartitionsDefinition[Any] | None = None,
     ins: Mapping[str, AssetIn] | None = None,
     deps: Iterable[Any] | None = None,
     backfill_policy: BackfillPolicy | None = None,
     pool: str | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    required_resource_keys: Iterable[str] | None = None,
+    hooks: Iterable[HookDefinition] | None = None,
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
@@ -165,8 +192,7 @@ def databuild_multi_asset(
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    check_specs: Any = None,
-    retry_policy: Any = None,
+    **refused: Unpack[RefusedOfMulti],
 ) -> _Decorate:
     """Declare several assets that one function builds together (rule 6.2).
 
@@ -180,7 +206,9 @@ def databuild_multi_asset(
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         own_name = function.__name__ if name is None else name
-        refuse_options(own_name, check_specs=check_specs, retry_policy=retry_policy)
+        refuse_options(own_name, refused, REFUSED_OF_MULTI, inspect.signature(databuild_multi_asset).parameters)
+        if outs is None:
+            raise InvalidAsset(f"Multi-asset {own_name!r} has no outs; {REFUSED_OF_MULTI['specs']}.")
         refuse_parts(own_name, parts)
         _check_outs(own_name, outs, partitions_def, blocking_checks or {})
         if batched and partitions_def is None:
@@ -222,7 +250,8 @@ def databuild_multi_asset(
             follow_late=follow_late,
             skip_empty=skip_empty,
         )
-        return as_dagster_asset(specs, body, name=own_name, backfill_policy=backfill_policy, pool=pool)
+        of_the_step = OfTheStep(own_name, backfill_policy, pool, op_tags, required_resource_keys, hooks)
+        return as_dagster_asset(specs, body, of_the_step)
 
     return decorate
 

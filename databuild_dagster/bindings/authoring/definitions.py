@@ -5,7 +5,8 @@ Definitions with executors do not merge.
 """
 
 import sys
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
-from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS, asset_text
 from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
 from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
@@ -45,6 +46,7 @@ from databuild_dagster.bindings.reading.wants import Wants
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.model.wording import few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.
@@ -166,6 +168,7 @@ def assembled(
         alone = Definitions(assets=shown, asset_checks=checks, resources=all_resources)
         return alone.resolve_asset_graph()
 
+    _warn_of_step_retries(jobs or (), shown, asset_graph)
     automation = automation_sensors(shown, given, asset_graph, name=automation_name)
     return Definitions(
         assets=shown,
@@ -180,6 +183,22 @@ def assembled(
         ],
         resources=all_resources,
     )
+
+
+def _warn_of_step_retries(jobs: Iterable[Any], assets: Iterable[Any], asset_graph: Callable[[], AssetGraph]) -> None:
+    """Dagster repeats a step by the policy of its job, but a step of ours has ended well or for good (rule 6.8)."""
+    repeating = [job for job in jobs if getattr(job, "op_retry_policy", None) is not None and hasattr(job, "selection")]
+    if not repeating:
+        return
+    graph = asset_graph()
+    ours = {key for asset in assets if isinstance(asset, AssetsDefinition) and body_of(asset) for key in asset.keys}
+    for job in repeating:
+        if touched := sorted(asset_text(key) for key in ours & job.selection.resolve(graph)):
+            warnings.warn(
+                f"op_retry_policy of job {job.name!r} does not repeat {few_of(touched)}: raise Transient in the function where a "
+                "retry may help, and the orchestrator makes up to three attempts.",
+                stacklevel=4,
+            )
 
 
 def _deployed(asset: Any) -> Any:

@@ -12,7 +12,8 @@ from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.parts_caller import PartsCaller
 from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
-from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Transient
+from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss
+from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.contents import damage_behind
 from databuild_dagster.data.inputs import Inputs
@@ -161,7 +162,7 @@ class Builder:
                 with self._frames.unchanged_folders(folder):
                     arguments = self._tools.arguments.of(call.runs, inputs, context, folder)
                     self.stops.raise_if_all(call)
-                    answer = self._body.function(**arguments)
+                    answer = unwrapped(self._body.function(**arguments), self._tools.job, context)
                     self.stops.raise_if_all(call)
                     for asset, result in self._outputs.by_asset(answer, call).items():
                         self._outputs.stage(call, asset, result, os.path.join(folder, f"output-{len(call.staged)}"))
@@ -225,7 +226,7 @@ class Builder:
         """Whether a single partition of the batch may be the cause."""
         if isinstance(error, _OF_ALL) or is_of_the_machine(error):
             return False
-        if not lost and not isinstance(error, Transient):
+        if not lost and not isinstance(error, MAY_RETRY):
             return True
         # A first failure may be chance. A second one may come from what one partition does to a server or a service.
         # This attempt is not counted yet: its job runs have not ended.

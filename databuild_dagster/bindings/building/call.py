@@ -5,14 +5,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from dagster import AssetExecutionContext
+from dagster import AssetExecutionContext, RetryRequested
 
 from databuild_dagster.bindings.building.arguments import Arguments
 from databuild_dagster.bindings.claims.results import Failed
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
-from databuild_dagster.bindings.declare.outcomes import Transient
+from databuild_dagster.bindings.declare.outcomes import MAY_RETRY
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import attempts_before, instances_of, remove_attempts_before
@@ -97,11 +97,12 @@ class Tools:
 
     def failed(self, run: HostedRun, error: BaseException) -> Failed:
         """The result of a job run that this error ended."""
-        return Failed(run, explain_failure(error), self.is_transient(error), traceback_of(error))
+        reason = error.__cause__ if isinstance(error, RetryRequested) and error.__cause__ is not None else error
+        return Failed(run, explain_failure(reason), self.is_transient(error), traceback_of(error), cause=error)
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same call may succeed later."""
-        return isinstance(error, Transient) or is_transient(error)
+        return isinstance(error, MAY_RETRY) or is_transient(error)
 
 
 class Stops:

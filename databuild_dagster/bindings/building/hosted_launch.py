@@ -64,6 +64,8 @@ class Progress:
     live: dict[Ref, str] = field(default_factory=dict)
     #: Ref to its error, in order of occurrence.
     failed: dict[Ref, str] = field(default_factory=dict)
+    #: What the function raised for the first of them.
+    cause: BaseException | None = None
     missed: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
     stopped: dict[Ref, str] = field(default_factory=dict)
     #: Ref that was refused, or that failed elsewhere, to the sentence about it.
@@ -176,6 +178,8 @@ class HostedLaunch:
                 else:
                     log.info(f"{ref} waits for {few_of(missing)}.")
         for failure in failed:
+            if not progress.failed:
+                progress.cause = failure.cause
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
             log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")

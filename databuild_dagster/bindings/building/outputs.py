@@ -11,8 +11,8 @@ from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Too
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
-from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss, Empty, Transient
-from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
+from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss, Empty
+from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, ParameterKind, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
@@ -69,6 +69,7 @@ class Outputs:
         raise BadResult(
             f"{asset} returned {described(result)}; "
             "return a DataFrame of Spark or pandas, or EMPTY, or raise DepMiss or Transient."
+            f"{STAYS_PLAIN if result is None else ''}"
         )
 
     def stage(self, call: Call, asset: str, result: Any, folder: str) -> None:
@@ -125,7 +126,7 @@ class Outputs:
                 for parameter in gate.parameters
             }
             return verdict_of(gate, gate.function(**arguments), list(staged), is_batched=is_batched)
-        except (BadResult, DepMiss, Transient):
+        except (BadResult, DepMiss, *MAY_RETRY):
             raise
         except Exception as error:
             if self._stops.are_all(call.runs) or is_transient(error):

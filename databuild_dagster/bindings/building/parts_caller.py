@@ -13,6 +13,7 @@ from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, R
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
+from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
@@ -68,7 +69,8 @@ class PartsCaller:
                     _ = self._frames.spark.session  # Tags of Spark work belong to a thread.
                 given = {split.input: lot.input_of(part)}
                 arguments = self._tools.arguments.of(call.runs, inputs, of_part, folder, given)
-                result = self._outputs.checked(self._body.function(**arguments), asset)
+                answer = unwrapped(self._body.function(**arguments), self._tools.job, of_part)
+                result = self._outputs.checked(answer, asset)
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
                 place = os.path.join(folder, f"part-{part.number}")
@@ -133,7 +135,8 @@ class PartsCaller:
             f"Part {part.name}:\n{traceback_of(error)}" for part, error in list(lot.failed.items())[:MAX_TRACEBACKS]
         ]
         transient = all(self._tools.is_transient(error) for error in lot.failed.values())
-        return Failed(run, why, transient, "\n".join([*details, kept]))
+        first = next(iter(lot.failed.values()))
+        return Failed(run, why, transient, "\n".join([*details, kept]), cause=first)
 
     def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
         """Keep the finished parts; returns a sentence with their place. Raises errors of writing."""

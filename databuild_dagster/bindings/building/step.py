@@ -113,6 +113,8 @@ class _Step:
         self.held = ExitStack()
 
     def run(self) -> Iterator[Any]:
+        if self.deployment.location == AD_HOC_LOCATION and not self.is_direct:
+            self.context.log.warning(run_messages.outside(self.context.assets_def.keys))
         hosting = begin(
             self.engine,
             self.datasets,
@@ -297,7 +299,12 @@ class _Step:
         if progress.failed or progress.denied or (waiting and self.is_direct):
             self.painter.only_failed([*progress.failed, *progress.denied])
             why = _failure_message(progress) or next(iter(waiting.values())).sentence
-            raise NotBuilt(refs=left, why=why) if left and self.is_direct else Failure(why, allow_retries=False)
+            metadata = progress.cause.metadata if isinstance(progress.cause, Failure) else {}
+            raise (
+                NotBuilt(refs=left, why=why, metadata=metadata)
+                if left and self.is_direct
+                else Failure(why, metadata=metadata, allow_retries=False)
+            ) from progress.cause
         if progress.missed and is_launch:
             self.painter.tag(OUTCOME_TAG, OUTCOME_DEP_MISS)
         elif any(ref.is_wanted for ref in waiting.values()):

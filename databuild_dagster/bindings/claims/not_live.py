@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from dagster import Failure
 
@@ -19,10 +20,14 @@ from databuild_dagster.model.wording import few_of
 class NotBuilt(DatabuildError, Failure):
     """{named} not live at the end of this run: {why}"""
 
-    def __init__(self, *, refs: Sequence[Ref], why: str, named: str = "") -> None:
+    def __init__(
+        self, *, refs: Sequence[Ref], why: str, named: str = "", metadata: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         are = "is" if len(refs) == 1 else "are"
         super().__init__(refs=tuple(refs), why=why, named=named or f"{few_of(refs)} {are}")
         self.allow_retries = False
+        #: Of a function that raised Dagster's `Failure`, its metadata.
+        self.metadata = dict(metadata)
 
     @property
     def refs(self) -> tuple[Ref, ...]:

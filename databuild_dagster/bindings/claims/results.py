@@ -53,6 +53,8 @@ class Failed:
     details: str
     #: Output to the verdicts of its gates, if they ran.
     verdicts: Mapping[Ref, tuple[Verdict, ...]] = field(default_factory=dict)
+    #: The error that the function raised; `materialize()` and Dagster's page of the step show it.
+    cause: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,9 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from dagster import AssetKey
+
+from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.engine.wording import pause_in_words, to_resume, to_retry
 from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.pauses import PauseInForce
@@ -70,4 +73,14 @@ def stalled(waiting: Mapping[Ref, str | None], seconds: float) -> str:
     builder = f"job run {job_run} of {ref} has not ended" if job_run else f"the next try of {ref} has not begun"
     return (
         f"Waited {seconds:.0f} s for {few_of(list(waiting))} from elsewhere: {builder}. See `databuild job-run list`."
+    )
+
+
+def outside(assets: Iterable[AssetKey]) -> str:
+    """The assets of a step belong to no code location of databuild, so nothing builds what they lack."""
+    names = sorted(asset_text(key) for key in assets)
+    are = "is" if len(names) == 1 else "are"
+    return (
+        f"{few_of(names)} {are} not given to build_definitions, so no orchestrator builds inputs that are not live, or repeats "
+        f"a failure: write defs = build_definitions([{', '.join(names[:3])}, …]) in place of dg.Definitions."
     )

@@ -121,6 +121,16 @@ class BuildContext:
         return self._dagster_context.run
 
     @property
+    def run_id(self) -> str:
+        """The id of the Dagster run that hosts this build."""
+        return self.run.run_id
+
+    @property
+    def job_name(self) -> str:
+        """The name of the Dagster job of that run."""
+        return self.run.job_name
+
+    @property
     def instance(self) -> DagsterInstance:
         """The Dagster instance, for example to add dynamic partitions."""
         instance: DagsterInstance = self._dagster_context.instance
@@ -168,6 +178,20 @@ class BuildContext:
     def output_metadata(self, ref: AnyRef) -> Mapping[str, Any]:
         """The metadata added for one ref so far."""
         return dict(self._metadata.get(parse_ref(ref), {}))
+
+    @property
+    def dagster_context(self) -> AssetExecutionContext:
+        """Dagster's own context, of the whole step: its partitions are those of the Dagster run, which may be many."""
+        return self._dagster_context
+
+    def __getattr__(self, name: str) -> Any:
+        """Raises AttributeError, with the way to what Dagster's context has and one build has not."""
+        if name.startswith("_") or not hasattr(AssetExecutionContext, name):
+            raise AttributeError(f"BuildContext has no attribute {name!r}.")
+        raise AttributeError(
+            f"context.{name} is not known for one build of a Dagster run that may host many; of the whole run it is "
+            f"context.dagster_context.{name}."
+        )
 
     def __str__(self) -> str:
         first = self._runs[0].refs[0]

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from dagster import AssetKey
+from dagster import AssetKey, RetryRequested
 
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, parse_ref
 
@@ -54,6 +54,10 @@ def texts_of(refs: Iterable[Any]) -> tuple[Ref, ...]:
 
 class Transient(Exception):
     """Raised by an asset's function when a retry may help: a service was down, a connection broke."""
+
+
+#: What a function raises to say that a retry may help; Dagster's own means the same, and the engine counts the retries (rule 6.8).
+MAY_RETRY: Final = (Transient, RetryRequested)
 
 
 class BadResult(Exception):

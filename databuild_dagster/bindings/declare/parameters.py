@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from dagster import Config
+from dagster import AssetExecutionContext, Config, MaterializeResult, OpExecutionContext, Output
 from dagster._config.pythonic_config import ConfigurableResourceFactory
 
 from databuild_dagster.bindings.declare.build_context import BuildContext
@@ -54,10 +54,21 @@ class InvalidAsset(TypeError):
     """An asset cannot work as it is written. Raised at import, with the names of the asset and the parameter."""
 
 
+#: Of a function that returns nothing.
+STAYS_PLAIN = " A function that stores its data itself stays a plain @asset, beside the others in build_definitions."
+
 _ALLOWED = (
     "a DataFrame of Spark or pandas (the upstream asset of that name), SparkSession, BuildContext, "
     "a ConfigurableResource, or `config:` with a dagster.Config"
 )
+
+#: Dagster's contexts too, for functions that were written for `@asset`: they get a `BuildContext`, which has the same names.
+_CONTEXTS = (BuildContext, AssetExecutionContext, OpExecutionContext)
+#: The name by which Dagster knows a context without an annotation.
+_CONTEXT = "context"
+
+#: Results with a frame inside. Their class alone does not say which.
+_WRAPPERS = (Output, MaterializeResult)
 
 #: Classes by the start of their module and their name. A subclass is recognized by its bases.
 _BY_NAME = (
@@ -96,7 +107,7 @@ def kind_of(annotation: Any) -> ParameterKind | None:
     """The kind of an annotation, None if no argument fits it."""
     if not isinstance(annotation, type):
         return None
-    if issubclass(annotation, BuildContext):
+    if issubclass(annotation, _CONTEXTS):
         return ParameterKind.CONTEXT
     for base in annotation.__mro__:
         for module, name, kind in _BY_NAME:
@@ -133,6 +144,8 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints
         raise InvalidAsset(f"{where} takes any number of arguments; name each upstream asset as a parameter.")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
         raise InvalidAsset(f"{where} is positional-only; parameters are filled by name.")
+    if parameter.name == _CONTEXT and _CONTEXT not in hints:
+        return Parameter(_CONTEXT, ParameterKind.CONTEXT, BuildContext)
     if parameter.name not in hints:
         raise InvalidAsset(f"{where} has no annotation; write {_ALLOWED}.")
     annotation = hints[parameter.name]
@@ -154,15 +167,21 @@ def _check_return(function: Callable[..., Any], hints: Mapping[str, Any], return
         whole = origin or annotation
         fits = isinstance(whole, type) and (issubclass(whole, Mapping) or whole is Empty)
     else:
-        options = (annotation,) if origin is None else typing.get_args(annotation)
+        options = (annotation,) if origin is None or origin in _WRAPPERS else typing.get_args(annotation)
         fits = bool(options) and all(option is Empty or _is_frame(option) for option in options)
     if not fits:
         raise InvalidAsset(
             f"Asset {_name(function)!r} is annotated to return {_shown(annotation)}; it must return {returns.value}."
+            f"{STAYS_PLAIN if annotation is type(None) else ''}"
         )
 
 
 def _is_frame(annotation: Any) -> bool:
+    """Whether it is a class of frames, or Dagster's wrapper around one."""
+    if annotation in _WRAPPERS:
+        return True
+    if typing.get_origin(annotation) in _WRAPPERS:
+        return all(option is Empty or _is_frame(option) for option in typing.get_args(annotation))
     kind = kind_of(annotation)
     return kind is not None and kind.is_input
 

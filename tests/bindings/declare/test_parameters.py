@@ -33,7 +33,7 @@ class Settings(dg.Config):
         (Settings, ParameterKind.CONFIG),
         (int, None),
         (list[int], None),
-        (dg.AssetExecutionContext, None),
+        (dg.AssetExecutionContext, ParameterKind.CONTEXT),
     ],
 )
 def test_a_parameter_is_filled_by_its_annotation(annotation: object, kind: ParameterKind | None) -> None:
