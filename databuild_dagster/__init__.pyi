@@ -4,6 +4,7 @@ from databuild_dagster.bindings.authoring.component import DatabuildComponent as
 from databuild_dagster.bindings.authoring.decorator import databuild_asset as databuild_asset
 from databuild_dagster.bindings.authoring.decorator import databuild_multi_asset as databuild_multi_asset
 from databuild_dagster.bindings.authoring.definitions import build_definitions as build_definitions
+from databuild_dagster.bindings.authoring.shared_location import SharedLocation as SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator as DatabuildTranslator
 from databuild_dagster.bindings.building.operation_context import OperationContext as OperationContext
 from databuild_dagster.bindings.building.operations import operation_manager as operation_manager

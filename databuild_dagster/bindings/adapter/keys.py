@@ -9,6 +9,8 @@ from databuild_dagster.model.refs import PartitionRef
 
 #: The deployment: location, datasets, warehouse.
 DEPLOYMENT: Final = "databuild"
+#: The name of the location in the store. Definitions of two locations do not merge, and Dagster's error has this key.
+LOCATION: Final = "databuild_location"
 #: The resource with the Spark session.
 SPARK: Final = "databuild_spark"
 #: The read-only IO manager.

@@ -34,7 +34,8 @@ from pydantic import Field
 from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
 from databuild_dagster.bindings.authoring import automation as conditions
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
-from databuild_dagster.bindings.authoring.definitions import LocationParts, assembled, location_parts
+from databuild_dagster.bindings.authoring.definitions import assembled
+from databuild_dagster.bindings.authoring.shared_location import LocationParts, location_parts
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator
 from databuild_dagster.bindings.building.deployment import (
     DEFAULT_DELEGATION_TIMEOUT_SECONDS,

@@ -4,10 +4,10 @@ Our resources have our own keys, so that the result merges with other Definition
 Definitions with executors do not merge.
 """
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +16,28 @@ from dagster import (
     AssetsDefinition,
     AssetSpec,
     Definitions,
-    JobDefinition,
-    SensorDefinition,
     SourceAsset,
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
-from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, WANTS, asset_text
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
 from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
 from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
+from databuild_dagster.bindings.authoring.shared_location import LocationParts, SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
 from databuild_dagster.bindings.building.deployment import (
     DEFAULT_DELEGATION_TIMEOUT_SECONDS,
     DEFAULT_SAMPLE_ROWS,
     DEFAULT_THREADS,
-    Deployment,
-    DeploymentResource,
-    check_at_least,
 )
-from databuild_dagster.bindings.building.io_manager import databuild_io_manager
-from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.bindings.orchestration.operation_runs import operation_job, operations_sensor
-from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
-from databuild_dagster.bindings.reading.wants import Wants
+from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.warehouse.layout import Warehouse
-
-#: Names under which code written for dagster-pyspark usually asks for its resource.
-_PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
 
 
 def build_definitions(
@@ -64,7 +51,7 @@ def build_definitions(
     asset_checks: Iterable[AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
     warehouse: str | Path | None = None,
-    location: str | None = None,
+    location: str | SharedLocation | None = None,
     interval_seconds: int = MIN_INTERVAL_SECONDS,
     threads: int = DEFAULT_THREADS,
     delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS,
@@ -77,69 +64,57 @@ def build_definitions(
 
     `assets` are ours, boundaries and plain ones alike; `translator` changes how they look here. `spark` may be a plain
     `PySparkResource`. `location` is the name of these definitions in the store, the same in every process that loads
-    them: the calling module's name, `shop.definitions`, unless given. `warehouse` is a folder or a url such as
+    them: the calling module's name, `shop.definitions`, unless given; or a `SharedLocation`, for definitions of several modules that
+    `Definitions.merge` joins. `warehouse` is a folder or a url such as
     `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of one launch. Dagster
     shows and keeps `sample_rows` of each partition, none unless asked. `alerts` are sent for wants that miss their SLA. `operations`
     can run over the datasets, besides those of databuild and of installed packages.
 
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
-    of range.
+    of range, or for one besides a `SharedLocation`.
     """
-    deployment = Deployment(
-        location=location or _calling_module(),
-        warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
-        threads=threads,
-        delegation_timeout_seconds=delegation_timeout_seconds,
-        limits=limits or TickLimits(),
-        sample_rows=sample_rows,
-        alerts=tuple(alerts),
-        operations=known_operations(operations),
-        spark=spark or DatabuildSpark(),
-    )
-    parts = location_parts(deployment, interval_seconds)
+    module = _calling_module()
+    settings: dict[str, Any] = {
+        "spark": spark,
+        "warehouse": warehouse,
+        "interval_seconds": interval_seconds,
+        "threads": threads,
+        "delegation_timeout_seconds": delegation_timeout_seconds,
+        "limits": limits,
+        "sample_rows": sample_rows,
+        "alerts": tuple(alerts),
+        "operations": tuple(operations),
+    }
+    if isinstance(location, SharedLocation):
+        shared = location
+        _refuse_own_settings(shared, settings)
+    else:
+        shared = SharedLocation(location or module, **settings)
+    given = list(assets)
+    automation_name = shared.automation_name(given, module)
     definitions = assembled(
-        parts,
-        assets,
+        shared.parts,
+        given,
         resources=resources,
         jobs=jobs,
         schedules=schedules,
         sensors=sensors,
         asset_checks=asset_checks,
         translator=translator,
+        automation_name=automation_name,
     )
-    remember(deployment.location, lambda: definitions.get_repository_def().asset_graph)
+    shared.add(definitions, automation_name)
+    remember(shared.name, shared.asset_graph)
     return definitions
 
 
-@dataclass(frozen=True, slots=True)
-class LocationParts:
-    """The parts that all Definitions of a code location share: Dagster merges identical objects only."""
-
-    deployment: Deployment
-    resources: Mapping[str, Any]
-    orchestrator: SensorDefinition
-    #: The job whose runs are executors of operations, and the sensor that launches them.
-    executors: JobDefinition
-    operations: SensorDefinition
-
-
-def location_parts(deployment: Deployment, interval_seconds: int) -> LocationParts:
-    """Raises ValueError for an interval below one second."""
-    check_at_least("interval_seconds", interval_seconds, 1)
-    resources = {
-        **dict.fromkeys(_PYSPARK_KEYS, deployment.spark),
-        WANTS: Wants(location=deployment.location),
-        DEPLOYMENT: DeploymentResource(deployment),
-        SPARK: deployment.spark,
-        IO_MANAGER: databuild_io_manager,
-    }
-    return LocationParts(
-        deployment,
-        resources,
-        orchestrator_sensor(deployment, interval_seconds=interval_seconds),
-        operation_job(),
-        operations_sensor(deployment, interval_seconds=interval_seconds),
-    )
+def _refuse_own_settings(shared: SharedLocation, settings: Mapping[str, Any]) -> None:
+    """Raises ValueError for a setting that the other definitions of the location would not have."""
+    parameters = inspect.signature(build_definitions).parameters
+    if own := [name for name, value in settings.items() if value != parameters[name].default]:
+        raise ValueError(
+            f"{own[0]}= is a setting of all definitions of location {shared.name!r}; give it to SharedLocation({shared.name!r}, …)."
+        )
 
 
 def assembled(

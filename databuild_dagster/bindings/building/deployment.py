@@ -75,6 +75,17 @@ class DeploymentResource(ResourceDefinition):
         self.deployment = deployment
 
 
+class LocationResource(ResourceDefinition):
+    """The name of a location in the store."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__(
+            lambda _: location,
+            description=f"The name of these definitions in the store: {location}. Definitions that are merged need one "
+            "SharedLocation: build_definitions(…, location=shop).",
+        )
+
+
 def deployment_of_repository(repository: RepositoryDefinition) -> Deployment | None:
     """None for a repository that was made without `build_definitions`."""
     resource = repository.get_top_level_resources().get(DEPLOYMENT)
