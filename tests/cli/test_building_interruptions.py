@@ -38,10 +38,10 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     err = "".join(lines) + rest
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    # Its neighbors may be live by then.
     assert re.search("Stopping .*orders@2024-01-30.*, for at most 10 s", err)
     assert f"To continue: databuild build {JANUARY}" in out
-    assert "1 job run canceled." in out or "3 job runs canceled." in out
+    # Each of the two neighbors of the held one may be live by then.
+    assert re.search(r"\b(1 job run|[23] job runs) canceled\.", out), out
     assert open_job_runs(project) == []
     assert project.ask("want", "list", "--derivative") == [], "no want is left for what was interrupted"
     assert project.ask("status")["unwanted"]["refs"][0] == JANUARY
