@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.check import check
@@ -123,14 +123,15 @@ class Dagster:
         """A command as a process of its own."""
         return self.start_process(sys.executable, "-m", "databuild_dagster", *arguments)
 
-    def start_process(self, *arguments: str) -> "subprocess.Popen[str]":
+    def start_process(self, *arguments: str, stderr: IO[str] | int = subprocess.PIPE) -> "subprocess.Popen[str]":
+        """What waits to be read later must fit into a pipe (64 KiB): else its writer waits, and a file is the place for it."""
         return subprocess.Popen(
             arguments,
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
 
