@@ -510,7 +510,7 @@ def deployed(folder: Path, assets: Sequence[str], settings: str) -> Iterator[Dep
 
 
 def _prepared(folder: Path, assets: Sequence[str], settings: str) -> Deployment | None:
-    """A deployment with live and failed partitions; None if a build failed that was to succeed, and it prints why.
+    """A deployment with live and failed partitions; None if one did not end as it was to, and it prints why.
 
     Many processes begin in a new home there, and a step may fail for want of one of Dagster's databases.
     """
@@ -520,8 +520,9 @@ def _prepared(folder: Path, assets: Sequence[str], settings: str) -> Deployment 
     answers_of(deployment.start_crowd(f"{everything}@{LIVE}", f"{everything}@{FAILED}", f"{upstream}@{HELD}"))
     canonical = deployment.queries.canonical([f"{asset}@{LIVE}" for asset in assets])
     not_live = {ref: (str(it.state), it.reason) for ref, it in canonical.items() if it.state is not InstanceState.LIVE}
-    if not_live:
-        print(f"These partitions are not live in {folder}: {not_live}", file=sys.stderr)
+    not_failed = [asset for asset in assets if not deployment.calls(f"{asset}@{FAILED}")]
+    if not_live or not_failed:
+        print(f"In {folder} these are not live: {not_live}; and these did not fail: {not_failed}", file=sys.stderr)
         return None
     return deployment
 
