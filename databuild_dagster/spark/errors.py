@@ -206,6 +206,12 @@ class KeyColumnTaken(Refused):
     hint = "Give another name, as in table(…, key_column='key'); for a batched asset rename that column upstream."
 
 
+class ReturnTypeTooEarly(DatabuildError):
+    """The Python function {function} has the return type {type!r}, a text that Spark reads, and there is no session yet."""
+
+    hint = "Write it as an object of pyspark.sql.types, such as F.udf({instead}), or decorate inside of the asset's function."
+
+
 class BadPartColumn(DatabuildError):
     """{asset} cannot be split by {column!r}: {why}."""
 

@@ -134,6 +134,8 @@ _STORE_PHRASES = {
 #: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
 _STORE_PLACE = re.compile(r"Error performing \w+ (https?://[^\s?]+)|\b((?:s3a?|gs|abfss?|wasbs?)://[^\s,;:'\"]+)")
 #: PySpark 4.3 reads what Sail 0.7 packs for an older one.
+#: What a classic session says of a column that was made before it (`at_import`): both kinds are called Column.
+_COLUMN_OF_A_CLIENT = "should be Column or str, got Column"
 _NEWER_FUNCTION = "AttributeError: 'bytes' object has no attribute 'udfs'"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
 #: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
@@ -244,6 +246,11 @@ def _sentence(exception: BaseException) -> str:
         return (
             "This Sail runs no Python functions of this PySpark, only those of an older one: write the step with Spark's own "
             "functions, install PySpark 4.2, or let DatabuildSpark run without mode='sail'."
+        )
+    if _COLUMN_OF_A_CLIENT in text:
+        return (
+            "A column or window was made while a module was imported, before there was a session, and a Spark of this process takes "
+            "none of those: make it inside of the asset's function, or let DatabuildSpark run in mode shared."
         )
     if raised := _raised_in_python(text):
         return f"A Python function in Spark raised {raised}"

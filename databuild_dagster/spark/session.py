@@ -28,6 +28,7 @@ from databuild_dagster.spark.errors import (
 from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark, mode_here
 from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.project_modules import workers_import_path
 from databuild_dagster.spark.pyspark_names import (
     check_client,
     condition_of,
@@ -115,6 +116,11 @@ def _has_server(home: str | Path, fingerprint: str) -> bool:
 def is_client(spark: SparkSession) -> bool:
     """Whether the session is a client of a server, and not a JVM of this process."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def has_workers_elsewhere(spark: SparkSession) -> bool:
+    """Whether the Python workers of the session are no children of this process, and so have other folders to import from."""
+    return is_client(spark) or not str(spark.sparkContext.master).startswith("local")
 
 
 def engine_name(spark: SparkSession) -> str | None:
@@ -336,7 +342,8 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     for key, value in {"spark.ui.port": "0", **settings.all_config()}.items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with workers_import_path():
+        spark = builder.getOrCreate()
     if settings.run_config:
         # A new session: other Dagster runs of this process must not see these settings.
         spark = spark.newSession()

@@ -505,7 +505,9 @@ def deployed(folder: Path, assets: Sequence[str], settings: str) -> Iterator[Dep
                 deployment.tell(f"go-{asset}")
             # They are shown beside the error that a test or the wait above has raised.
             others = answers_of(builders)
-            print(f"Those who built what is held: {others}; not called: {[ref for ref in held if not deployment.calls(ref)]}")
+            print(
+                f"Those who built what is held: {others}; not called: {[ref for ref in held if not deployment.calls(ref)]}"
+            )
     assert all(other["success"] for other in others)
 
 

@@ -15,10 +15,14 @@ from pydantic import Field, PrivateAttr
 from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
+from databuild_dagster.spark.at_import import allow_before_sessions
 from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
+
+# This module is imported with the decorators, before the modules of a project that use them.
+allow_before_sessions()
 
 #: Sessions of this process by settings: opening one takes seconds, and a process may host many Dagster runs.
 _sessions: dict[tuple[int, str], Any] = {}

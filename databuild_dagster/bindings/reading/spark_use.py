@@ -17,7 +17,8 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.interrupt import interrupt_begun
-from databuild_dagster.spark.session import active_in_thread, interrupt, tag_operations
+from databuild_dagster.spark.project_modules import send_project_modules
+from databuild_dagster.spark.session import active_in_thread, has_workers_elsewhere, interrupt, tag_operations
 
 _log = logger(__name__)
 
@@ -81,6 +82,8 @@ class SparkUse:
             call.held.enter_context(active_in_thread(session))
             for tag in call.tags:
                 call.held.enter_context(tag_operations(session, tag))
+        if has_workers_elsewhere(session):
+            send_project_modules()
         return session
 
     def _opened(self) -> Any:

@@ -1,0 +1,141 @@
+"""Modules of a project make columns and functions before a session: each case is a process, because PySpark keeps its mode."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COLUMNS = """
+import pandas as pd
+from pyspark.sql import Window, functions as F
+from pyspark.sql.types import IntegerType, LongType
+from shop.helpers import triple
+
+@F.udf(IntegerType())
+def plus(n):
+    return triple(n) + 1
+
+@F.pandas_udf(LongType())
+def by_series(n: pd.Series) -> pd.Series:
+    return triple(n)
+"""
+MADE_EARLY = """
+DOUBLED = (F.col("n") * 2).alias("doubled")
+BEFORE = F.sum("n").over(Window.partitionBy(F.col("n") % 2).orderBy(F.desc("n"))).alias("before")
+"""
+HELPERS = "def triple(n):\n    return n * 3\n"
+
+BEGIN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import databuild_dagster.bindings.reading.spark_resource
+from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.project_modules import send_project_modules
+from databuild_dagster.spark.session import has_workers_elsewhere, open_session
+from databuild_dagster.spark.settings import SparkSettings
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "helpers.py").write_text(HELPERS)
+    (tmp_path / "shop" / "columns.py").write_text(COLUMNS)
+    (tmp_path / "elsewhere").mkdir()
+    return tmp_path
+
+
+def printed(project: Path, program: str, *arguments: str) -> list[str]:
+    """What a program prints whose working folder is not the project's."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + program, str(project), *arguments],
+        cwd=project / "elsewhere",
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.long
+def test_a_client_takes_what_a_module_made_before_its_session(project: Path, spark_home: Path) -> None:
+    (project / "shop" / "columns.py").write_text(COLUMNS + MADE_EARLY)
+
+    lines = printed(
+        project,
+        """
+from shop import columns
+spark = open_session(SparkSettings(home=sys.argv[2]))
+assert has_workers_elsewhere(spark)
+send_project_modules()
+n = spark.range(4).toDF("n")
+print([tuple(row) for row in n.select("n", columns.plus("n"), columns.by_series("n"), columns.DOUBLED).sort("n").collect()])
+print([tuple(row) for row in n.select("n", columns.BEFORE).sort("n").collect()])
+""",
+        str(spark_home),
+    )
+
+    assert lines == ["[(0, 1, 0, 0), (1, 4, 3, 2), (2, 7, 6, 4), (3, 10, 9, 6)]", "[(0, 2), (1, 4), (2, 2), (3, 3)]"]
+
+
+@pytest.mark.long
+def test_a_jvm_of_the_process_takes_early_functions_and_no_early_columns(project: Path) -> None:
+    (project / "shop" / "columns.py").write_text(COLUMNS + MADE_EARLY)
+
+    lines = printed(
+        project,
+        """
+from shop import columns
+spark = open_session(SparkSettings(mode="classic", home=sys.argv[1]))
+assert not has_workers_elsewhere(spark)
+n = spark.range(3).toDF("n")
+print([tuple(row) for row in n.select("n", columns.plus("n"), columns.by_series("n")).sort("n").collect()])
+print(columns.plus.asNondeterministic()("n") is not None, spark.udf.register("plus", columns.plus) is not None)
+try:
+    n.select(columns.DOUBLED)
+except Exception as error:
+    print(explain_failure(error))
+""",
+    )
+
+    assert lines[:2] == ["[(0, 1, 0), (1, 4, 3), (2, 7, 6)]", "True True"]
+    assert lines[2].startswith("A column or window was made while a module was imported, before there was a session")
+
+
+@pytest.mark.parametrize(
+    ("text", "instead"),
+    [("int", "IntegerType()"), ("array<int>", "ArrayType(...)"), ("a int, b string", "StructType([...])")],
+)
+def test_a_return_type_as_a_text_names_the_function_and_what_to_write(project: Path, text: str, instead: str) -> None:
+    (project / "shop" / "columns.py").write_text(COLUMNS.replace("IntegerType())", f"'{text}')"))
+
+    lines = printed(
+        project,
+        """
+from databuild_dagster.spark.errors import ReturnTypeTooEarly
+try:
+    from shop import columns
+except ReturnTypeTooEarly as error:
+    print(error)
+""",
+    )
+
+    assert lines[0].startswith(f"The Python function shop.columns.plus has the return type '{text}'")
+    assert f"F.udf({instead})" in lines[0]
+
+
+def test_the_ways_to_a_session_see_no_client_before_there_is_one(project: Path) -> None:
+    lines = printed(
+        project,
+        """
+from pyspark.sql import SparkSession, functions as F
+from pyspark.sql.utils import is_remote
+column = F.col("n")
+print(is_remote(), SparkSession.getActiveSession(), type(column).__module__)
+""",
+    )
+
+    assert lines == ["False None pyspark.sql.connect.column"]
