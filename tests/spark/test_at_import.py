@@ -1,10 +1,13 @@
 """Modules of a project make columns and functions before a session: each case is a process, because PySpark keeps its mode."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from databuild_dagster.spark.session import _MARKS_OF_A_CLIENT
 
 COLUMNS = """
 import pandas as pd
@@ -51,6 +54,8 @@ def printed(project: Path, program: str, *arguments: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + program, str(project), *arguments],
         cwd=project / "elsewhere",
+        # PySpark leaves its marks of a client in the environment of a process that had a session.
+        env={name: value for name, value in os.environ.items() if name not in _MARKS_OF_A_CLIENT},
         capture_output=True,
         text=True,
         timeout=240,
