@@ -124,13 +124,19 @@ def _twin_of(function: Any, module: str, name: str) -> Any:
         kind = getattr(__import__(module, fromlist=[name]), name)
         twin = kind(
             function.func,
-            returnType=function._returnType,
+            returnType=_return_type_of(function),
             name=function._name,
             evalType=function.evalType,
             deterministic=function.deterministic,
         )
         setattr(function, _TWIN, twin)
     return twin
+
+
+def _return_type_of(function: Any) -> Any:
+    """A type, or its text that Spark has still to read. A client's function of PySpark 3.5 has no private name for it."""
+    found = function._returnType if hasattr(function, "_returnType") else function.returnType
+    return getattr(found, "data_type_string", found)
 
 
 def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -143,7 +149,8 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return wrapped(function)
         except PySparkException as error:
-            if not isinstance(function._returnType, str) or condition_of(error) not in _NO_SESSION:
+            text = _return_type_of(function)
+            if not isinstance(text, str) or condition_of(error) not in _NO_SESSION:
                 raise
             module = getattr(function.func, "__module__", None)
             raise ReturnTypeTooEarly(

@@ -1,13 +1,14 @@
 """One session for all threads of a step, until it is lost."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 
 
 class Sessions:
-    """A user's Spark resource, with objects in place of sessions."""
+    """A user's Spark resource, with the names of local sessions in place of sessions."""
 
     def __init__(self) -> None:
         self.opened: list[object] = []
@@ -15,7 +16,7 @@ class Sessions:
     @property
     def spark_session(self) -> Any:
         if not self.opened or self.opened[-1] is None:
-            self.opened.append(object())
+            self.opened.append(SimpleNamespace(sparkContext=SimpleNamespace(master="local[1]")))
         return self.opened[-1]
 
     def forget_session(self) -> None:
