@@ -20,7 +20,7 @@ class Sessions:
         return self.opened[-1]
 
     def forget_session(self) -> None:
-        self.opened.append(None)  # type: ignore[arg-type]
+        self.opened.append(None)
 
 
 def test_a_late_report_of_a_lost_session_does_not_close_the_new_one() -> None:
