@@ -149,13 +149,19 @@ class SessionModesMixed(NoSession, Refused):
 class NotAFrame(Refused):
     """{ref} was given a {found}, which cannot be written."""
 
-    hint = "Return a Spark DataFrame, a pandas DataFrame or an Arrow table."
+    hint = "Return a Spark DataFrame, a pandas or Polars DataFrame, or an Arrow table."
+
+
+class PolarsMissing(Refused):
+    """This Python has no Polars, so it has no Polars frames."""
+
+    hint = "pip install polars, or read with format='pandas' or format='arrow'."
 
 
 class UnsupportedColumn(Refused):
-    """The pandas DataFrame or Arrow table of {ref} cannot be written: {why}."""
+    """The frame of {ref} cannot be written: {why}."""
 
-    hint = "Convert that column first, for example with .astype()."
+    hint = "Convert that column first, for example with .astype() of pandas or .cast() of Polars."
 
 
 class NoSchema(Refused):

@@ -5,13 +5,14 @@ store are read from local copies, unless the session has Hadoop's own access. Th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
+from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
@@ -26,7 +27,6 @@ from databuild_dagster.warehouse.object_store import bucket_of
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -243,16 +243,13 @@ def s3a_uri(url: str) -> str:
     return f"s3a://{url.partition('://')[2]}"
 
 
-def read_pandas(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pd.DataFrame:
-    """The rows as a pandas frame, without a Spark session. Raises `BadFilter`, too."""
-
+def read_arrow(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pa.Table:
+    """The rows as an Arrow table, without a Spark session. Raises `BadFilter`, too."""
     arrow_schema = arrow_schema_of(united_schema(manifests))
     table = read_table(warehouse, manifests)
     if where is not None:
         table = matching_rows(with_all_columns(table, arrow_schema), where)
-    if not table.num_rows:
-        return arrow_schema.empty_table().to_pandas()
-    return table.to_pandas()
+    return table if table.num_rows else arrow_schema.empty_table()
 
 
 def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -270,24 +267,22 @@ def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table.select(schema.names)
 
 
-def no_rows(spark: SparkSession | None, *columns: str) -> Any:
-    """A frame without rows, of text columns or of none; pandas without a session."""
-    if spark is not None:
-        return spark.createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
-    import pandas as pd
+def no_rows(kind: FrameKind, session: Callable[[], SparkSession], *columns: str) -> Any:
+    """A frame without rows, of text columns or of none; only a frame of Spark needs the session."""
+    if kind is FrameKind.SPARK:
+        return session().createDataFrame([], f"struct<{','.join(f'{column}:string' for column in columns)}>")
+    import pyarrow as pa
 
-    return pd.DataFrame({column: pd.Series(dtype="object") for column in columns})
+    return from_arrow(pa.table({column: pa.array([], pa.string()) for column in columns}), kind)
 
 
 def united(frames: Sequence[Any], *, allow_missing_columns: bool = False) -> Any:
-    """At least one frame, all of Spark or all of pandas, as one, by the names of their columns.
+    """At least one frame, all of one kind, as one, by the names of their columns.
 
     Spark's in pairs, and pairs of pairs: a plan of hundreds of levels ends the process of some servers.
     """
-    if len(frames) > 1 and not hasattr(frames[0], "unionByName"):
-        import pandas as pd
-
-        return pd.concat(frames, ignore_index=True)
+    if not hasattr(frames[0], "unionByName"):
+        return united_in_memory(frames)
     left = list(frames)
     while len(left) > 1:
         pairs = zip(left[::2], left[1::2], strict=False)

@@ -16,6 +16,7 @@ from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
 from databuild_dagster.spark.folders import load_folders, readable_folders
 from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, united, with_all_columns
+from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, to_arrow, with_text
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import quoted, united_schema
@@ -108,17 +109,16 @@ def _read_in_place(
     return frame
 
 
-def read_keyed_pandas(
+def read_keyed_arrow(
     warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY, where: Filter | None = None
-) -> pd.DataFrame:
-    """The same rows as a pandas frame, without a Spark session. Raises the same, and `BadFilter`."""
-    import pandas as pd
+) -> pa.Table:
+    """The same rows as an Arrow table, without a Spark session. Raises the same, and `BadFilter`."""
+    import pyarrow as pa
 
     manifests = [manifest for found in keyed.values() for manifest in found]
     schema = united_schema(manifests)
     refuse_taken(column, manifests)
     arrow_schema = arrow_schema_of(schema)
-    columns = arrow_schema.empty_table().to_pandas()
     tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
     if where is not None:
         # Of no rows, too: a bad filter is refused whether there are rows or not.
@@ -126,9 +126,9 @@ def read_keyed_pandas(
         tables = {
             key: _matching(table, arrow_schema, column, key, where) for key, table in tables.items() if table.num_rows
         }
-    frames = [table.to_pandas().assign(**{column: key}) for key, table in tables.items()]
-    nothing = columns.assign(**{column: pd.Series(dtype="object")})
-    return pd.concat([frame for frame in frames if len(frame)] or [nothing], ignore_index=True)
+    found_rows = [with_text(table, column, key) for key, table in tables.items() if table.num_rows]
+    nothing = with_text(arrow_schema.empty_table(), column, "")
+    return pa.concat_tables(found_rows or [nothing], promote_options="permissive")
 
 
 def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: Filter) -> pa.Table:
@@ -140,8 +140,10 @@ def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: 
     return matching_rows(keyed, where).select([name for name in schema.names if name in table.column_names])
 
 
-def with_key(frame: DataFrame, key: str) -> DataFrame:
-    """The frame with one key in its column `partition_key`."""
+def with_key(frame: Any, key: str) -> Any:
+    """Any frame with one key in its column `partition_key`."""
+    if not _is_spark(frame):
+        return with_text(frame, PARTITION_KEY, key)
     import pyspark.sql.functions as F
 
     return frame.withColumn(PARTITION_KEY, F.lit(key))
@@ -172,14 +174,14 @@ def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:
 
     For Spark this is one job that reads only that column. Raises `BadPartColumn`.
     """
-    columns = list(frame.columns)
+    columns = column_names(frame)
     if columns.count(column) != 1:
         why = f"it has {columns.count(column)} columns of that name" if column in columns else "it has no such column"
         raise BadPartColumn(asset=asset, column=column, why=why)
     if _is_spark(frame):
         return [row[0] for row in frame.select(quoted(column)).distinct().limit(most + 1).collect()]
     try:
-        found = frame[column].drop_duplicates().tolist()
+        found = _series(frame, column).drop_duplicates().tolist()
     except TypeError as error:  # Lists, for example, which pandas cannot compare.
         raise BadPartColumn(asset=asset, column=column, why="its values cannot be compared") from error
     # pandas has several nulls; all but None differ from themselves.
@@ -189,13 +191,32 @@ def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:
 def rows_of(frame: Any, column: str, value: Any) -> Any:
     """The rows of a frame whose column has the value; None for null."""
     if not _is_spark(frame):
-        chosen = frame[column].isna() if value is None else frame[column] == value
-        return frame[chosen].reset_index(drop=True)
+        return _in_memory_rows_of(frame, column, value)
     import pyspark.sql.functions as F
 
     # A plain comparison, which Parquet's own statistics can answer.
     found = F.col(quoted(column))
     return frame.filter(found.isNull() if value is None else found == F.lit(value))
+
+
+def _series(frame: Any, column: str) -> pd.Series:
+    """A column of a frame in memory, as pandas has it."""
+    if frame_kind(type(frame)) is FrameKind.PANDAS:
+        series: pd.Series = frame[column]
+        return series
+    found: pd.Series = to_arrow(frame).column(column).to_pandas()
+    return found
+
+
+def _in_memory_rows_of(frame: Any, column: str, value: Any) -> Any:
+    series, kind = _series(frame, column), frame_kind(type(frame))
+    chosen = series.isna() if value is None else series == value
+    if kind is FrameKind.PANDAS:
+        return frame[chosen].reset_index(drop=True)
+    assert kind is not None, f"{type(frame)} is no frame"
+    import pyarrow as pa
+
+    return from_arrow(to_arrow(frame).filter(pa.array(chosen)), kind)
 
 
 def _is_null(value: Any) -> bool:

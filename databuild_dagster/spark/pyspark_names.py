@@ -168,6 +168,13 @@ def frame_of_arrow(spark: SparkSession, table: pa.Table, *schema: StructType) ->
     return spark.createDataFrame(data, *schema)
 
 
+def arrow_of_frame(frame: DataFrame) -> pa.Table:
+    """A frame as an Arrow table; before PySpark 4.0 by way of pandas."""
+    import pyarrow as pa
+
+    return frame.toArrow() if hasattr(frame, "toArrow") else pa.Table.from_pandas(frame.toPandas())
+
+
 def spark_version(spark: SparkSession) -> tuple[int, ...]:
     """Major and minor version of the Spark behind a session, which may be older or newer than the PySpark here."""
     return tuple(map(int, re.findall(r"\d+", spark.version)[:2]))

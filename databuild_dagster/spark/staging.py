@@ -25,12 +25,13 @@ from databuild_dagster.spark.errors import (
     UnsupportedColumn,
 )
 from databuild_dagster.spark.frames import load_keyed
+from databuild_dagster.spark.memory_frames import FrameKind, frame_kind, from_arrow, to_arrow, with_text
 from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, is_spark_frame
 from databuild_dagster.spark.reach import Reach, without_wildcards
 from databuild_dagster.spark.schemas import columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble
-from databuild_dagster.warehouse.files import describe_files, publish_files, schema_from_spark
+from databuild_dagster.warehouse.files import describe_files, plain_type, publish_files, schema_from_spark
 from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import NULL_KEY, Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
@@ -38,7 +39,6 @@ from databuild_dagster.warehouse.storage import storage_at
 from databuild_dagster.warehouse.threads import in_threads
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -164,9 +164,14 @@ def stage_batch(
 
 
 def read_staged(
-    spark: SparkSession | None, staged: Mapping[str | None, Staged], *, by_key: bool, is_elsewhere: bool = False
+    spark: SparkSession | None,
+    staged: Mapping[str | None, Staged],
+    *,
+    by_key: bool,
+    kind: FrameKind = FrameKind.SPARK,
+    is_elsewhere: bool = False,
 ) -> Any:
-    """The staged rows, with the column `partition_key` for a batch; pandas without a session.
+    """The staged rows, with the column `partition_key` for a batch; only a frame of Spark needs the session.
 
     A session that `is_elsewhere` gets the rows of files on this machine's disk, which it does not see.
     """
@@ -174,11 +179,11 @@ def read_staged(
 
     first = next(iter(staged.values()))
     schema = spark_schema(first.schema)
-    if spark is None:
-        return _staged_as_pandas(schema, staged, by_key=by_key)
-    paths = [path for of_key in staged.values() for path in of_key.paths]
     if by_key:
         schema = StructType([*schema, StructField(PARTITION_KEY, StringType())])
+    if spark is None:
+        return from_arrow(_staged_as_arrow(schema, staged, by_key=by_key), kind)
+    paths = [path for of_key in staged.values() for path in of_key.paths]
     if not paths:
         return spark.createDataFrame([], schema)
     if first.reach is not None:
@@ -203,28 +208,17 @@ def _in_place(spark: SparkSession, staged: Mapping[str | None, Staged], reach: R
 def _staged_as_arrow(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pa.Table:
     import pyarrow as pa
 
-    tables = []
-    for key, of_key in staged.items():
-        for path in of_key.paths:
-            table = of_key.file_format.read(path)
-            tables.append(table.append_column(PARTITION_KEY, pa.array([key] * len(table))) if by_key else table)
-    return pa.concat_tables(tables, promote_options="permissive").cast(arrow_schema_of(schema))
-
-
-def _staged_as_pandas(schema: StructType, staged: Mapping[str | None, Staged], *, by_key: bool) -> pd.DataFrame:
-    import pandas as pd
-
-    frames = [arrow_schema_of(schema).empty_table().to_pandas()]
-    if by_key:
-        frames[0][PARTITION_KEY] = pd.Series(dtype="object")
+    columns = arrow_schema_of(schema)
+    tables = [columns.empty_table()]
     for key, of_key in staged.items():
         paths = of_key.paths
         if paths and of_key.reach is not None:
             listed = zip(paths, of_key.files, strict=True)
             paths = storage_at(paths[0]).local_copies([(path, file.bytes) for path, file in listed])
-        found = [of_key.file_format.read(path).to_pandas() for path in paths]
-        frames += [frame.assign(**{PARTITION_KEY: key}) if by_key else frame for frame in found]
-    return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+        for path in paths:
+            table = of_key.file_format.read(path)
+            tables.append(with_text(table, PARTITION_KEY, str(key)) if by_key else table)
+    return pa.concat_tables(tables, promote_options="permissive").cast(columns)
 
 
 def publish(
@@ -312,9 +306,7 @@ def _spread_by_key(frame: DataFrame, asset: str, is_large: bool) -> DataFrame:
     return frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
 
 
-def _write_arrow_by_key(
-    frame: pd.DataFrame | pa.Table, folder: str, asset: str, file_format: FileFormat
-) -> TableSchema:
+def _write_arrow_by_key(frame: Any, folder: str, asset: str, file_format: FileFormat) -> TableSchema:
     import pyarrow as pa
 
     table = _arrow_table(frame, asset)
@@ -375,18 +367,15 @@ def _key_of(name: str) -> str | None:
 
 
 def _is_spark_frame(frame: Any, ref: str) -> bool:
-    """True for a frame of Spark, False for pandas and Arrow. Raises `NotAFrame`."""
+    """True for a frame of Spark, False for one in memory. Raises `NotAFrame`."""
     if is_spark_frame(frame):
         return True
-    import pandas as pd
-    import pyarrow as pa
-
-    if isinstance(frame, pd.DataFrame | pa.Table):
+    if frame_kind(type(frame)) is not None:
         return False
     raise NotAFrame(ref=ref, found=type(frame).__name__)
 
 
-def _write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
+def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
     """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
@@ -408,30 +397,22 @@ def _write_arrow(frame: pd.DataFrame | pa.Table, staging: str, ref: str, file_fo
     file_format.write(table.replace_schema_metadata(metadata), path)
 
 
-def _arrow_table(frame: pd.DataFrame | pa.Table, ref: str) -> pa.Table:
-    """The frame as an Arrow table, with the named levels of a pandas index. Raises `UnsupportedColumn`."""
+def _arrow_table(frame: Any, ref: str) -> pa.Table:
+    """The frame as an Arrow table. Raises `UnsupportedColumn`."""
     import pyarrow as pa
 
-    if isinstance(frame, pa.Table):
-        return frame
     try:
-        named = [name for name in frame.index.names if name is not None]
-        whole = frame.reset_index(level=named) if named else frame
-        return pa.Table.from_pandas(whole, preserve_index=False)
+        return to_arrow(frame)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Categories as their values; a column of nothing but None as text, its most likely type."""
+    """With types that Spark has; a column of nothing but None is text, its most likely type."""
     import pyarrow as pa
 
     fields = [
-        field.with_type(field.type.value_type)
-        if pa.types.is_dictionary(field.type)
-        else field.with_type(pa.string())
-        if pa.types.is_null(field.type)
-        else field
+        field.with_type(pa.string() if pa.types.is_null(field.type) else plain_type(field.type))
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))

@@ -56,28 +56,41 @@ def table_schema(schema: pa.Schema) -> TableSchema:
 
 
 def as_spark_writes(schema: pa.Schema) -> pa.Schema:
-    """The columns of adopted files with the types that Spark writes, so that both are read together.
+    """The columns of adopted files with the types that Spark writes, so that both are read together; naive times are UTC."""
+    import pyarrow as pa
 
-    Categories become their values, unsigned numbers the next wider signed ones; times without a zone are UTC.
+    naive = {pa.timestamp(unit): pa.timestamp("us", "UTC") for unit in ("s", "ms", "us")}
+    plain = [field.with_type(plain_type(field.type)) for field in schema]
+    return pa.schema([field.with_type(naive.get(field.type, field.type)) for field in plain])
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that Spark has for a type of Arrow's.
+
+    Categories become their values, unsigned numbers the next wider signed ones, and types with another layout in memory the
+    usual ones; also inside of lists and structs.
     """
     import pyarrow as pa
 
-    plain = {
-        pa.uint8(): pa.int16(),
-        pa.uint16(): pa.int32(),
-        pa.uint32(): pa.int64(),
-        pa.uint64(): pa.decimal128(20),
-        pa.large_string(): pa.string(),
-        pa.large_binary(): pa.binary(),
-        pa.date64(): pa.date32(),
-        **{pa.timestamp(unit): pa.timestamp("us", "UTC") for unit in ("s", "ms", "us")},
-    }
-
-    def as_ours(data_type: pa.DataType) -> pa.DataType:
-        found = data_type.value_type if pa.types.is_dictionary(data_type) else data_type
-        return plain.get(found, found)
-
-    return pa.schema([field.with_type(as_ours(field.type)) for field in schema])
+    is_a = pa.types
+    if is_a.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if is_a.is_unsigned_integer(kind):
+        wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}
+        return wider.get(kind.bit_width, pa.decimal128(20))
+    if is_a.is_large_string(kind) or is_a.is_string_view(kind):
+        return pa.string()
+    if is_a.is_large_binary(kind) or is_a.is_binary_view(kind):
+        return pa.binary()
+    if is_a.is_date64(kind):
+        return pa.date32()
+    if is_a.is_list(kind) or is_a.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    if is_a.is_struct(kind):
+        return pa.struct(
+            [kind.field(place).with_type(plain_type(kind.field(place).type)) for place in range(kind.num_fields)]
+        )
+    return kind
 
 
 def describe_files(

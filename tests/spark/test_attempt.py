@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.attempt import described_attempt, write_attempt
 from databuild_dagster.spark.compacting import compact_instance
 from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
-from databuild_dagster.spark.frames import read_instances, read_pandas, united
+from databuild_dagster.spark.frames import read_arrow, read_instances, united
 from databuild_dagster.spark.indexing import file_figures
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
@@ -64,7 +64,7 @@ def test_a_frame_is_written_and_read_where_the_data_is(sail, s3, warehouse, writ
     assert (read, read.rows, missing_files(warehouse, read)) == (manifest, 2, ())
     assert all(file.uri.startswith("../attempt=run-") and file.checksum.startswith("etag:") for file in read.files)
     assert rows(read_instances(sail, warehouse, [read])) == [(1, "x"), (2, None)]
-    assert read_pandas(warehouse, [read]).sort_values("n")["n"].tolist() == [1, 2]
+    assert read_arrow(warehouse, [read]).to_pandas().sort_values("n")["n"].tolist() == [1, 2]
 
 
 def test_a_frame_without_rows_has_its_columns_and_no_files(sail, warehouse, write):

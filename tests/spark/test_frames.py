@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from databuild_dagster.spark.errors import NoSchema, NotAFrame, SchemasDiffer, UnsupportedColumn
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.frames import load_keyed, read_instances, read_pandas
+from databuild_dagster.spark.frames import load_keyed, read_arrow, read_instances
 from databuild_dagster.spark.staging import files_wanted
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.store import open_store
@@ -57,7 +57,7 @@ def test_a_frame_without_rows_is_an_empty_instance_with_its_columns(spark, wareh
     assert (manifest.state, manifest.files) == (ManifestState.EMPTY, ())
     assert read.collect() == []
     assert read.dtypes == spark.sql(EVERYTHING).dtypes
-    assert list(read_pandas(warehouse, [manifest]).columns) == read.columns
+    assert list(read_arrow(warehouse, [manifest]).to_pandas().columns) == read.columns
 
 
 def test_several_instances_are_one_frame_and_empty_ones_add_nothing(spark, warehouse, write):
@@ -177,7 +177,7 @@ def test_a_pandas_index_that_has_a_name_is_a_column_and_others_are_none(warehous
     sales = pd.DataFrame({"shop": ["b", "a", "b"], "day": [1, 1, 2], "amount": [1, 2, 4]})
 
     def columns(frame):
-        return read_pandas(warehouse, [write(frame)]).to_dict("list")
+        return read_arrow(warehouse, [write(frame)]).to_pandas().to_dict("list")
 
     assert columns(sales.groupby("shop").sum()[["amount"]]) == {"shop": ["a", "b"], "amount": [2, 5]}
     assert columns(sales.groupby(["shop", "day"]).sum().head(1)) == {"shop": ["a"], "day": [1], "amount": [2]}
@@ -187,7 +187,7 @@ def test_a_pandas_index_that_has_a_name_is_a_column_and_others_are_none(warehous
 
 
 def test_what_spark_wrote_is_read_by_pandas_without_spark(spark, warehouse, write):
-    frame = read_pandas(warehouse, [write(spark.sql("select 1L as n, 'x' as s"))])
+    frame = read_arrow(warehouse, [write(spark.sql("select 1L as n, 'x' as s"))]).to_pandas()
 
     assert frame.to_dict("records") == [{"n": 1, "s": "x"}]
 

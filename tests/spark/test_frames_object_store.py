@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.frames import S3A_SETTING, read_instances, read_pandas, reads_s3a, s3a_uri, spark_paths
+from databuild_dagster.spark.frames import S3A_SETTING, read_arrow, read_instances, reads_s3a, s3a_uri, spark_paths
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
@@ -36,7 +36,7 @@ def test_what_spark_wrote_is_read_by_spark_and_by_pandas(spark, warehouse, write
     assert read == manifest
     assert missing_files(warehouse, read) == ()
     assert rows(read_instances(spark, warehouse, [read])) == [(1, "x"), (2, None)]
-    assert read_pandas(warehouse, [read]).sort_values("n").to_dict("records") == [
+    assert read_arrow(warehouse, [read]).to_pandas().sort_values("n").to_dict("records") == [
         {"n": 1, "s": "x"},
         {"n": 2, "s": None},
     ]

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.spark.errors import UnreadableColumn
-from databuild_dagster.spark.frames import read_instances, read_pandas
-from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas
+from databuild_dagster.spark.frames import read_arrow, read_instances
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.warehouse.errors import ManifestDamaged
 from databuild_dagster.warehouse.manifest import (
@@ -76,7 +76,7 @@ def test_spark_reads_them_beside_ours_with_the_same_types(spark, warehouse, writ
 def test_pandas_reads_them_beside_ours_with_the_same_types(warehouse, write, theirs):
     ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}))
 
-    frame = read_pandas(warehouse, [listed(warehouse, theirs), ours])
+    frame = read_arrow(warehouse, [listed(warehouse, theirs), ours]).to_pandas()
 
     assert list(frame["n"]) == [1, 2, 3]
     assert list(frame["carrier"]) == ["AA", "BB", "CC"]
@@ -90,7 +90,7 @@ def test_each_row_has_the_key_it_serves(spark, warehouse, write, theirs, tmp_pat
     folder = str(tmp_path / "links") if with_links else None
 
     rows = read_keyed(spark, warehouse, keyed, folder).select("n", "partition_key").collect()
-    frame = read_keyed_pandas(warehouse, keyed)
+    frame = read_keyed_arrow(warehouse, keyed).to_pandas()
 
     assert sorted(map(tuple, rows)) == [(1, "a"), (2, "a"), (3, "b")]
     assert list(zip(frame["n"], frame["partition_key"], strict=True)) == [(1, "a"), (2, "a"), (3, "b")]

@@ -98,8 +98,8 @@ def databuild_asset(
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
-    Parameters are filled by annotation. A Spark or pandas `DataFrame` is the upstream asset of that name: `ins` changes
-    its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` reads only the rows that meet a
+    Parameters are filled by annotation. A frame of Spark, pandas, Polars or Arrow is the upstream asset of that name: `ins`
+    changes its key or partition mapping, and `AssetIn(metadata={"where": "carrier = 'AA'"})` reads only the rows that meet a
     condition in Spark SQL. `SparkSession`, `BuildContext`, a `ConfigurableResource` and `config: MyConfig` are what
     they say. Assets in `deps` must be live and are not read. The function returns a frame or `EMPTY`, or raises
     `DepMiss`, `Transient`, or anything else as a failure.
@@ -283,6 +283,12 @@ def _check_outs(
     if not outs:
         raise InvalidAsset(
             f"Multi-asset {name!r} has no outs; name each output, for example outs={{'x': AssetSpec('x')}}."
+        )
+    kinds: Mapping[str, type] = {out: type(spec) for out, spec in outs.items()}
+    if other := [out for out, kind in kinds.items() if not issubclass(kind, AssetSpec)]:
+        raise InvalidAsset(
+            f"Output {other[0]!r} of multi-asset {name!r} is no AssetSpec but {kinds[other[0]].__name__}; "
+            f"write AssetSpec({other[0]!r}, …) there."
         )
     own_keys = {spec.key for spec in outs.values()}
     if len(own_keys) < len(outs):

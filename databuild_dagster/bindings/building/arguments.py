@@ -24,6 +24,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.frames import frame_type
+from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.file_index import FilesRead
 
@@ -80,7 +81,12 @@ class Arguments:
                 return getattr(self.context.resources, parameter.name)
             case ParameterKind.CONFIG:
                 return self.config
-            case ParameterKind.SPARK_FRAME | ParameterKind.PANDAS_FRAME:
+            case (
+                ParameterKind.SPARK_FRAME
+                | ParameterKind.PANDAS_FRAME
+                | ParameterKind.POLARS_FRAME
+                | ParameterKind.ARROW_TABLE
+            ):
                 raise AssertionError(f"{parameter.name} is an input")
             case _:
                 assert_never(parameter.kind)
@@ -95,8 +101,8 @@ class Arguments:
             lineage.update(uuids)
         asset = asset_of(refs[0])
         if self.finder.is_foreign(asset):
-            return self.frames.load_foreign(asset, refs, frame_type(), pandas=False)
-        return self.frames.read([pinned[ref] for ref in refs], asset, How(pandas=False))
+            return self.frames.load_foreign(asset, refs, frame_type(), FrameKind.SPARK)
+        return self.frames.read([pinned[ref] for ref in refs], asset, How(FrameKind.SPARK))
 
     def are_current(self, uuids: Mapping[Ref, str]) -> bool:
         """Whether a read would return these instances now; given as input ref to uuid."""
@@ -110,26 +116,26 @@ class Arguments:
 
     def _input(self, parameter: Parameter, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs], folder: str) -> Any:
         asset = self._upstream(parameter)
-        pandas = parameter.kind is ParameterKind.PANDAS_FRAME
+        kind = _frame_of(parameter)
         where = self.body.filters.get(parameter.name)
         found = {run.partition_key: inputs[run.refs[0]] for run in runs}
         if self.body.is_batched and self.finder.follows_key(self.dataset, asset):
             keyed = {key: given.refs_of_asset.get(asset, ()) for key, given in found.items() if key is not None}
             if self.finder.is_foreign(asset):
-                frame = self.frames.load_foreign_by_key(asset, keyed, parameter.annotation, pandas=pandas)
+                frame = self.frames.load_foreign_by_key(asset, keyed, parameter.annotation, kind)
                 has_columns = any(keyed.values())
-                return self.frames.filtered(frame, where, pandas=pandas) if where and has_columns else frame
+                return self.frames.filtered(frame, where) if where and has_columns else frame
             pinned = {key: [found[key].pinned[ref] for ref in refs] for key, refs in keyed.items()}
-            how = How(pandas, where, self._noting(parameter.name, pinned.items()))
+            how = How(kind, where, self._noting(parameter.name, pinned.items()))
             return self.frames.read_by_key(pinned, asset, how, folder)
         one = next(iter(found.values()))
         refs = one.refs_of_asset.get(asset, ())
         if self.finder.is_foreign(asset):
-            frame = self.frames.load_foreign(asset, refs, parameter.annotation, pandas=pandas)
-            return self.frames.filtered(frame, where, pandas=pandas) if where and refs else frame
+            frame = self.frames.load_foreign(asset, refs, parameter.annotation, kind)
+            return self.frames.filtered(frame, where) if where and refs else frame
         instances = [one.pinned[ref] for ref in refs]
         noting = self._noting(parameter.name, [(key, instances) for key in found])
-        return self.frames.read(instances, asset, How(pandas, where, noting))
+        return self.frames.read(instances, asset, How(kind, where, noting))
 
     def _noting(self, name: str, read: Iterable[tuple[str | None, Sequence[Canonical]]]) -> OnNarrowed:
         """A callback for the number of files read: per partition for the materializations, in total for the log."""
@@ -192,7 +198,13 @@ class SplitInput:
 
     def _how(self, on_narrowed: OnNarrowed | None = None) -> How:
         where = self.arguments.body.filters.get(self.parameter.name)
-        return How(self.parameter.kind is ParameterKind.PANDAS_FRAME, where, on_narrowed)
+        return How(_frame_of(self.parameter), where, on_narrowed)
+
+
+def _frame_of(parameter: Parameter) -> FrameKind:
+    kind = parameter.kind.frame
+    assert kind is not None, f"{parameter.name} is no input"
+    return kind
 
 
 def _summed(counts: Iterable[FilesRead]) -> FilesRead:

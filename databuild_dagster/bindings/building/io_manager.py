@@ -1,6 +1,6 @@
 """The IO manager by which plain Dagster assets and asset checks read ours: a frame of canonical instances, no writes.
 
-One partition or many come as one frame, of Spark or pandas as the parameter is annotated. Our own assets do not use it:
+One partition or many come as one frame, of the kind that the parameter is annotated with. Our own assets do not use it:
 they read exactly the instances that their job run pinned.
 """
 
@@ -19,13 +19,13 @@ from dagster import (
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_text
 from databuild_dagster.bindings.adapter.run_tags import partition_keys_of
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.frames import Frames, How
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.read_plan import Moment, check_state
 from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.spark.memory_frames import FrameKind, frame_kind
 from databuild_dagster.store.queries.canonical import Canonical
 
 
@@ -52,8 +52,9 @@ class DatabuildIOManager(IOManager):
         canonical = self._canonical(asset, context)
         for instance in canonical.values():
             check_state(engine_for(self._instance).queries, instance, Moment(), allow_tainted=False)
-        pandas = kind_of(context.dagster_type.typing_type) is ParameterKind.PANDAS_FRAME
-        return self._frames.read(list(canonical.values()), asset, How(pandas))
+        annotated = context.dagster_type.typing_type
+        kind = frame_kind(annotated) if isinstance(annotated, type) else None
+        return self._frames.read(list(canonical.values()), asset, How(kind or FrameKind.SPARK))
 
     def _canonical(self, asset: str, context: InputContext) -> dict[Ref, Canonical]:
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]

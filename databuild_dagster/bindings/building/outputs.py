@@ -12,12 +12,13 @@ from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.gates import Gate, GateClosed, Verdict, described, verdict_of
 from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss, Empty
-from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, ParameterKind, kind_of
+from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN, kind_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.frames import read_instances, read_pandas
+from databuild_dagster.spark.frames import read_arrow, read_instances
+from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged, publish, read_staged
@@ -68,7 +69,7 @@ class Outputs:
             return result
         raise BadResult(
             f"{asset} returned {described(result)}; "
-            "return a DataFrame of Spark or pandas, or EMPTY, or raise DepMiss or Transient."
+            "return a frame of Spark, pandas, Polars or Arrow, or EMPTY, or raise DepMiss or Transient."
             f"{STAYS_PLAIN if result is None else ''}"
         )
 
@@ -120,8 +121,8 @@ class Outputs:
         is_batched = self._body.is_batched
         try:
             arguments = {
-                parameter.name: self._frame(call, staged, pandas=parameter.kind is ParameterKind.PANDAS_FRAME)
-                if parameter.kind.is_input
+                parameter.name: self._frame(call, staged, kind)
+                if (kind := parameter.kind.frame) is not None
                 else self._tools.arguments.tool(parameter, context)
                 for parameter in gate.parameters
             }
@@ -133,14 +134,18 @@ class Outputs:
                 raise
             return Verdict(gate.name, passed=False, why=f"it raised {explain_failure(error)}")
 
-    def _frame(self, call: Call, staged: Mapping[str | None, Staged], *, pandas: bool) -> Any:
+    def _frame(self, call: Call, staged: Mapping[str | None, Staged], kind: FrameKind) -> Any:
         """The rows that a gate judges, before any reader sees them."""
-        session, warehouse = None if pandas else self._frames.spark.session, self._frames.warehouse
+        warehouse, session = self._frames.warehouse, None
+        if kind is FrameKind.SPARK:
+            session = self._frames.spark.session
         if call.whole is None:
             is_elsewhere = session is not None and in_place(session, warehouse) is not None
-            return read_staged(session, staged, by_key=self._body.is_batched, is_elsewhere=is_elsewhere)
+            return read_staged(session, staged, by_key=self._body.is_batched, kind=kind, is_elsewhere=is_elsewhere)
         whole = [call.whole]
-        return read_pandas(warehouse, whole) if session is None else read_instances(session, warehouse, whole)
+        if session is None:
+            return from_arrow(read_arrow(warehouse, whole), kind)
+        return read_instances(session, warehouse, whole)
 
     def published(self, call: Call, context: BuildContext) -> list[Result]:
         """The result of each job run by itself: after the first file is in place the function is not called again."""

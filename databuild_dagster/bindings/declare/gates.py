@@ -21,6 +21,7 @@ from databuild_dagster.bindings.declare.parameters import (
     parameters_of,
 )
 from databuild_dagster.model.refs import PARTITION_KEY
+from databuild_dagster.spark.memory_frames import FrameKind, column_names, from_arrow, to_arrow
 
 _ALLOWED = (*(kind for kind in ParameterKind if kind.is_input), ParameterKind.CONTEXT, ParameterKind.SPARK_SESSION)
 
@@ -85,7 +86,7 @@ def verdict_of(
         case _ if type(answer).__module__ == "numpy" and type(answer).__name__.startswith("bool"):
             return verdict_of(gate, bool(answer), keys, is_batched=is_batched)
         case _ if (kind := kind_of(type(answer))) is not None and kind.is_input:
-            counts = _wrong_rows(gate, answer, keys, is_batched, is_pandas=kind is ParameterKind.PANDAS_FRAME)
+            counts = _wrong_rows(gate, answer, keys, is_batched, kind.frame)
             if unknown := [key for key in counts if key not in keys]:
                 raise BadResult(
                     f"Check {gate.name!r} returned wrong rows of {unknown[0]!r}, a partition that it does not check; "
@@ -124,16 +125,16 @@ def _gate(asset_name: str, function: Callable[..., Any], local_names: Mapping[st
 
 
 def _wrong_rows(
-    gate: Gate, rows: Any, keys: Sequence[str | None], is_batched: bool, *, is_pandas: bool
+    gate: Gate, rows: Any, keys: Sequence[str | None], is_batched: bool, kind: FrameKind | None
 ) -> dict[str | None, int]:
     if not is_batched:
-        return dict.fromkeys(keys, len(rows) if is_pandas else rows.count())
-    if PARTITION_KEY not in rows.columns:
+        return dict.fromkeys(keys, rows.count() if kind is FrameKind.SPARK else len(rows))
+    if PARTITION_KEY not in column_names(rows):
         raise BadResult(
             f"Check {gate.name!r} returned rows without the column {PARTITION_KEY}; leave that column in the rows."
         )
-    if is_pandas:
-        counts = rows.groupby(PARTITION_KEY, dropna=False, observed=True).size()
+    if kind is not FrameKind.SPARK:
+        counts = from_arrow(to_arrow(rows), FrameKind.PANDAS).groupby(PARTITION_KEY, dropna=False, observed=True).size()
         # The null of pandas is a number that is not equal to itself.
         return {key if key == key else None: int(count) for key, count in counts.items()}
     return {row[0]: row[1] for row in rows.groupBy(PARTITION_KEY).count().collect()}

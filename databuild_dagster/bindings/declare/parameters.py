@@ -16,6 +16,7 @@ from dagster._config.pythonic_config import ConfigurableResourceFactory
 
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.outcomes import Empty
+from databuild_dagster.spark.memory_frames import FrameKind, frame_kind
 
 
 class ParameterKind(Enum):
@@ -25,6 +26,10 @@ class ParameterKind(Enum):
     SPARK_FRAME = "Spark DataFrame"
     #: The upstream asset of that name, as a pandas frame.
     PANDAS_FRAME = "pandas DataFrame"
+    #: The same as a Polars frame.
+    POLARS_FRAME = "Polars DataFrame"
+    #: The same as an Arrow table.
+    ARROW_TABLE = "Arrow Table"
     #: The session.
     SPARK_SESSION = "SparkSession"
     #: The resource with the session, for code written for dagster-pyspark.
@@ -38,7 +43,21 @@ class ParameterKind(Enum):
 
     @property
     def is_input(self) -> bool:
-        return self in (ParameterKind.SPARK_FRAME, ParameterKind.PANDAS_FRAME)
+        return self.frame is not None
+
+    @property
+    def frame(self) -> FrameKind | None:
+        """The kind of frame; None for a tool."""
+        return _FRAMES.get(self)
+
+
+_FRAMES = {
+    ParameterKind.SPARK_FRAME: FrameKind.SPARK,
+    ParameterKind.PANDAS_FRAME: FrameKind.PANDAS,
+    ParameterKind.POLARS_FRAME: FrameKind.POLARS,
+    ParameterKind.ARROW_TABLE: FrameKind.ARROW,
+}
+_OF_FRAME = {frame: kind for kind, frame in _FRAMES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +77,7 @@ class InvalidAsset(TypeError):
 STAYS_PLAIN = " A function that stores its data itself stays a plain @asset, beside the others in build_definitions."
 
 _ALLOWED = (
-    "a DataFrame of Spark or pandas (the upstream asset of that name), SparkSession, BuildContext, "
+    "a frame of Spark, pandas, Polars or Arrow (the upstream asset of that name), SparkSession, BuildContext, "
     "a ConfigurableResource, or `config:` with a dagster.Config"
 )
 
@@ -70,10 +89,8 @@ _CONTEXT = "context"
 #: Results with a frame inside. Their class alone does not say which.
 _WRAPPERS = (Output, MaterializeResult)
 
-#: Classes by the start of their module and their name. A subclass is recognized by its bases.
+#: Other classes than frames by the start of their module and their name. A subclass is recognized by its bases.
 _BY_NAME = (
-    ("pyspark.sql", "DataFrame", ParameterKind.SPARK_FRAME),
-    ("pandas", "DataFrame", ParameterKind.PANDAS_FRAME),
     ("pyspark.sql", "SparkSession", ParameterKind.SPARK_SESSION),
     ("dagster_pyspark", "LazyPySparkResource", ParameterKind.SPARK_RESOURCE),
     ("dagster_pyspark", "PySparkResource", ParameterKind.SPARK_RESOURCE),
@@ -84,7 +101,7 @@ class Returns(Enum):
     """The result that a function must return, as far as an annotation shows it."""
 
     #: A frame, or `EMPTY`.
-    FRAME = "a DataFrame of Spark or pandas (or EMPTY)"
+    FRAME = "a frame of Spark, pandas, Polars or Arrow (or EMPTY)"
     #: A frame for each output, by the output's name.
     DICT = "a dict, from each output's name to its DataFrame"
     #: Whether the instance passes. Its annotation is not checked.
@@ -109,6 +126,8 @@ def kind_of(annotation: Any) -> ParameterKind | None:
         return None
     if issubclass(annotation, _CONTEXTS):
         return ParameterKind.CONTEXT
+    if (frame := frame_kind(annotation)) is not None:
+        return _OF_FRAME[frame]
     for base in annotation.__mro__:
         for module, name, kind in _BY_NAME:
             if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):

@@ -1,4 +1,4 @@
-"""Frames for one step: instances through Spark or pandas, plain assets through Dagster's loading. Thread-safe."""
+"""Frames for one step: instances through Spark or in memory, plain assets through Dagster's loading. Thread-safe."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -11,21 +11,21 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, AssetValueLoader
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
 from databuild_dagster.bindings.reading.spark_use import SparkUse
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import manifests_in, neighbour
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
-from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
-from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, with_key
-from databuild_dagster.spark.pyspark_names import frame_of_arrow
+from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, with_key
+from databuild_dagster.spark.memory_frames import FrameKind, frame_kind, from_arrow, to_arrow
+from databuild_dagster.spark.pyspark_names import arrow_of_frame, frame_of_arrow
 from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
-from databuild_dagster.warehouse.filters import Filter, matching_places, parsed_filter
+from databuild_dagster.warehouse.filters import Filter, matching_places, matching_rows, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest
 from databuild_dagster.warehouse.whole_folders import WholeFolders, check_unchanged
@@ -42,8 +42,7 @@ OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 class How(NamedTuple):
     """How the instances of an input are read."""
 
-    #: As a pandas frame, not as one of Spark.
-    pandas: bool
+    kind: FrameKind
     #: A condition that the rows meet.
     where: str | None = None
     #: Called with the number of files that the condition leaves.
@@ -90,9 +89,9 @@ class Frames:
         elif wanted is not None:
             manifests = self._needed(manifests, wanted, how.on_narrowed)
         if not manifests:
-            return no_rows(None if how.pandas else self.spark.session)
-        if how.pandas:
-            return read_pandas(self.warehouse, manifests, where=wanted)
+            return no_rows(how.kind, self._session)
+        if how.kind is not FrameKind.SPARK:
+            return from_arrow(read_arrow(self.warehouse, manifests, where=wanted), how.kind)
         frame = read_instances(self.spark.session, self.warehouse, manifests)
         return frame if wanted is None else filtered(frame, wanted)
 
@@ -106,15 +105,15 @@ class Frames:
         distinct = {instance.uuid: instance for found in by_key.values() for instance in found}
         usable = self._with_columns(asset, manifests_in(self.warehouse, asset, list(distinct.values())))
         if not usable:
-            return no_rows(None if how.pandas else self.spark.session, PARTITION_KEY)
+            return no_rows(how.kind, self._session, PARTITION_KEY)
         if wanted is not None:
             usable = self._needed(usable, wanted, how.on_narrowed)
         of_uuid = {manifest.instance_uuid: manifest for manifest in usable}
         keyed = {key: [of_uuid[one.uuid] for one in found if one.uuid in of_uuid] for key, found in by_key.items()}
         if not any(keyed.values()):
             keyed = dict.fromkeys(list(by_key)[:1], usable)
-        if how.pandas:
-            return read_keyed_pandas(self.warehouse, keyed, where=wanted)
+        if how.kind is not FrameKind.SPARK:
+            return from_arrow(read_keyed_arrow(self.warehouse, keyed, where=wanted), how.kind)
         frame = read_keyed(
             self.spark.session,
             self.warehouse,
@@ -150,16 +149,25 @@ class Frames:
             self._folders = [entry for entry in self._folders if entry not in found]
         return [folders for _, folders in found]
 
-    def filtered(self, frame: Any, where: str, *, pandas: bool) -> Any:
+    def filtered(self, frame: Any, where: str) -> Any:
         """The rows of any frame that meet a condition. Raises `BadFilter`."""
-        if pandas:
-            return frame.iloc[matching_places(frame, parsed_filter(where))]
-        return filtered(frame, filter_in(self.spark.session, where))
+        match kind := frame_kind(type(frame)):
+            case FrameKind.PANDAS:
+                return frame.iloc[matching_places(frame, parsed_filter(where))]
+            case FrameKind.POLARS | FrameKind.ARROW:
+                return from_arrow(matching_rows(to_arrow(frame), parsed_filter(where)), kind)
+            case _:
+                return filtered(frame, filter_in(self.spark.session, where))
+
+    def _session(self) -> Any:
+        return self.spark.session
 
     def _filter(self, how: How) -> Filter | None:
         if how.where is None:
             return None
-        return parsed_filter(how.where) if how.pandas else filter_in(self.spark.session, how.where)
+        if how.kind is FrameKind.SPARK:
+            return filter_in(self.spark.session, how.where)
+        return parsed_filter(how.where)
 
     def _needed(self, manifests: Sequence[Manifest], wanted: Filter, on_narrowed: OnNarrowed | None) -> list[Manifest]:
         """The manifests without the files in which, by their index, no row can match."""
@@ -186,7 +194,7 @@ class Frames:
             usable = [msgspec.structs.replace(newest, files=())]
         return usable
 
-    def load_foreign(self, asset: str, refs: Sequence[Ref], annotation: type, *, pandas: bool) -> Any:
+    def load_foreign(self, asset: str, refs: Sequence[Ref], annotation: type, kind: FrameKind) -> Any:
         """A plain asset's partitions, loaded by Dagster and united. Raises `CannotLoad`."""
         assert self._graph is not None, "only a step loads plain assets"
         key = asset_key(asset)
@@ -196,38 +204,38 @@ class Frames:
                 loader.load_asset_value(key, python_type=annotation, partition_key=partition_key_of(ref))
                 for ref in refs
             ]
-        frames = [self._as_frame(value, ref, pandas=pandas) for value, ref in zip(values, refs, strict=True)]
-        return united(frames) if frames else no_rows(None if pandas else self.spark.session)
+        frames = [self._as_frame(value, ref, kind) for value, ref in zip(values, refs, strict=True)]
+        return united(frames) if frames else no_rows(kind, self._session)
 
     def load_foreign_by_key(
-        self, asset: str, by_key: Mapping[str, Sequence[Ref]], annotation: type, *, pandas: bool
+        self, asset: str, by_key: Mapping[str, Sequence[Ref]], annotation: type, kind: FrameKind
     ) -> Any:
         """The same with the column of the output's partition key. Raises `CannotLoad`."""
         frames = []
         # An input without refs has no columns: the first day has no yesterday.
         for key, refs in ({key: refs for key, refs in by_key.items() if refs} or by_key).items():
-            frame = self.load_foreign(asset, refs, annotation, pandas=pandas)
-            frames.append(frame.assign(**{PARTITION_KEY: key}) if pandas else with_key(frame, key))
+            frame = self.load_foreign(asset, refs, annotation, kind)
+            frames.append(with_key(frame, key))
         return united(frames)
 
-    def _as_frame(self, value: Any, ref: Ref, *, pandas: bool) -> Any:
-        kind = kind_of(type(value))
-        if pandas:
-            if kind is ParameterKind.PANDAS_FRAME:
+    def _as_frame(self, value: Any, ref: Ref, kind: FrameKind) -> Any:
+        """The value as a frame of that kind. Raises `CannotLoad`."""
+        match found := frame_kind(type(value)):
+            case _ if found is kind:
                 return value
-            if kind is ParameterKind.SPARK_FRAME:
-                return value.toPandas()
-        elif kind is ParameterKind.SPARK_FRAME:
-            return value
-        elif type(value).__module__.startswith("pyarrow"):
-            return frame_of_arrow(self.spark.session, value)
-        elif kind is ParameterKind.PANDAS_FRAME:
-            return self.spark.session.createDataFrame(value)
-        wanted = "a pandas" if pandas else "a Spark"
-        raise CannotLoad(
-            f"{ref} is a plain Dagster asset whose value is a {type(value).__qualname__}, "
-            f"not {wanted} DataFrame; return a DataFrame there, or name it in deps= and read it yourself."
-        )
+            case None:
+                raise CannotLoad(
+                    f"{ref} is a plain Dagster asset whose value is a {type(value).__qualname__}, "
+                    f"not a {kind.shown}; return a DataFrame there, or name it in deps= and read it yourself."
+                )
+            case FrameKind.SPARK:
+                return value.toPandas() if kind is FrameKind.PANDAS else from_arrow(arrow_of_frame(value), kind)
+            case FrameKind.PANDAS if kind is FrameKind.SPARK:
+                return self.spark.session.createDataFrame(value)
+            case _ if kind is FrameKind.SPARK:
+                return frame_of_arrow(self.spark.session, to_arrow(value))
+            case _:
+                return from_arrow(to_arrow(value), kind)
 
 
 def _narrowed(manifest: Manifest, files: Collection[str]) -> Manifest:

@@ -10,6 +10,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of
+from databuild_dagster.spark.memory_frames import column_names, has_no_rows
 from databuild_dagster.spark.reach import Reach, in_place
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
@@ -41,7 +42,7 @@ class InstanceWriter:
         self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
     ) -> dict[str, Staged]:
         """Write the frame of a batch of partition keys at once; `inputs` is by key."""
-        if _is_nothing(frame) or (list(frame.columns) == [PARTITION_KEY] and _has_no_rows(frame)):
+        if _is_nothing(frame) or (column_names(frame) == [PARTITION_KEY] and has_no_rows(frame)):
             return dict.fromkeys(keys, self._nothing(asset, folder))
         everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
         of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
@@ -94,8 +95,4 @@ class InstanceWriter:
 
 def _is_nothing(frame: Any) -> bool:
     """True also for a frame without columns, which has only EMPTY inputs: Parquet cannot store it."""
-    return frame is None or len(frame.columns) == 0
-
-
-def _has_no_rows(frame: Any) -> bool:
-    return bool(frame.isEmpty() if hasattr(frame, "isEmpty") else frame.empty)
+    return frame is None or not column_names(frame)

@@ -26,8 +26,9 @@ from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
 from databuild_dagster.spark.failures import is_lost
-from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_instances, read_pandas, united
-from databuild_dagster.spark.keyed import read_keyed, read_keyed_pandas, refuse_taken
+from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
+from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, refuse_taken
+from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import folder_of_process
@@ -39,12 +40,14 @@ from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd
+    import polars as pl
+    import pyarrow as pa
     from dagster import DagsterInstance
     from pyspark.sql import DataFrame, SparkSession
 
-Format = Literal["spark", "pandas"]
+Format = Literal["spark", "pandas", "polars", "arrow"]
 
-_FORMATS = ("spark", "pandas")
+_FORMATS = tuple(kind.value for kind in FrameKind)
 #: A name of a view or of a column that needs no quotes in Spark's SQL.
 _A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -81,6 +84,14 @@ def read(ref: AnyRef, *, format: Literal["spark"] = "spark", **options: Unpack[_
 def read(ref: AnyRef, *, format: Literal["pandas"], **options: Unpack[_ReadOptions]) -> "pd.DataFrame": ...
 
 
+@overload
+def read(ref: AnyRef, *, format: Literal["polars"], **options: Unpack[_ReadOptions]) -> "pl.DataFrame": ...
+
+
+@overload
+def read(ref: AnyRef, *, format: Literal["arrow"], **options: Unpack[_ReadOptions]) -> "pa.Table": ...
+
+
 def read(
     ref: AnyRef,
     *,
@@ -95,12 +106,13 @@ def read(
     """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
     `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
-    (`databuild operation run build_index`). For pandas' frames it may have comparisons of a column with a value, IN,
+    (`databuild operation run build_index`). For other frames than Spark's it may have comparisons of a column with a value, IN,
     BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the
-    shared server of the home; pandas needs no Spark server. The home is `home`, or DAGSTER_HOME, or the `.dagster_home`
-    of the project around the working directory, or that of a Dagster `instance`, also an ephemeral one.
+    shared server of the home; the formats pandas, polars and arrow need no Spark server. The home is `home`, or
+    DAGSTER_HOME, or the `.dagster_home` of the project around the working directory, or that of a Dagster `instance`,
+    also an ephemeral one.
 
     Raises a `DatabuildError` that says what to do: `BadFilter`, `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
     `TaintedRef`, `NotOurs`, `DataRemoved`, `InvalidAsOf`, `BeforeAnything`, `NothingBuilt`; and `BadHome`.
@@ -125,6 +137,18 @@ def table(
 def table(
     dataset: str, *, format: Literal["pandas"], view: None = None, **options: Unpack[_TableOptions]
 ) -> "pd.DataFrame": ...
+
+
+@overload
+def table(
+    dataset: str, *, format: Literal["polars"], view: None = None, **options: Unpack[_TableOptions]
+) -> "pl.DataFrame": ...
+
+
+@overload
+def table(
+    dataset: str, *, format: Literal["arrow"], view: None = None, **options: Unpack[_TableOptions]
+) -> "pa.Table": ...
 
 
 def table(
@@ -179,26 +203,27 @@ def _frame(
     column: str | None = None,
 ) -> Any:
     """One frame of all manifests; `column` is the name of the column with the partition key, if there is one."""
-    session = session_of() if format == "spark" else None
+    kind = FrameKind(format)
+    session = session_of() if kind is FrameKind.SPARK else None
     wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
     if not by_warehouse:
-        return no_rows(session, *([] if column is None else [column]))
+        return no_rows(kind, session_of, *([] if column is None else [column]))
     frames = []
     for warehouse, manifests in by_warehouse.items():
         needed = without_needless_files(warehouse, manifests, wanted)
         keyed = {key: [manifest] for manifest in needed if (key := partition_key_of(manifest.ref)) is not None}
         if session is None:
             frames.append(
-                read_pandas(warehouse, needed, where=wanted)
+                read_arrow(warehouse, needed, where=wanted)
                 if column is None
-                else read_keyed_pandas(warehouse, keyed, column=column, where=wanted)
+                else read_keyed_arrow(warehouse, keyed, column=column, where=wanted)
             )
         elif column is None:
             frames.append(read_instances(session, warehouse, needed))
         else:
             frames.append(read_keyed(session, warehouse, keyed, _links_for(session), column=column))
     if session is None:
-        return united(frames)
+        return from_arrow(united(frames), kind)
     whole = united(frames, allow_missing_columns=True)
     if len(frames) > 1 and column is not None:
         # A column that only a later warehouse has is after the key. One frame is in order: asking for its columns would

@@ -223,6 +223,7 @@ def test_an_impossible_declaration_is_refused_at_import() -> None:
             databuild_multi_asset(**options)(two)
 
     says("has no outs", outs={})
+    says("'b' of multi-asset .* is no AssetSpec but AssetOut; write", outs={"a": dg.AssetSpec("a"), "b": dg.AssetOut()})
     says("gives two outputs the same asset key", outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("a")})
     says(
         "depends on 'a', which the same function builds",

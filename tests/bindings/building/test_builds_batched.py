@@ -408,7 +408,10 @@ def test_returning_nothing_at_all_is_a_failure_that_says_what_to_return(deploy: 
 
     site.build("forgetful@2013-01-01")
 
-    assert "forgetful returned nothing (None); return a DataFrame of Spark or pandas, or EMPTY" in site.failure()
+    assert (
+        "forgetful returned nothing (None); return a frame of Spark, pandas, Polars or Arrow, or EMPTY"
+        in site.failure()
+    )
 
 
 def test_a_batch_may_say_which_of_its_days_miss_what_and_the_others_go_on(deploy: Any) -> None:

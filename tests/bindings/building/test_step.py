@@ -273,8 +273,8 @@ def test_a_wrong_answer_is_one_sentence(deploy: Any) -> None:
     said = [
         str(instance.reason) for instance in site.engine.queries.canonical([f"wrong@{key}" for key in answers]).values()
     ]
-    assert "wrong returned nothing (None); return a DataFrame of Spark or pandas" in said[0]
-    assert "wrong returned a builtins.list; return a DataFrame of Spark or pandas" in said[1]
+    assert "wrong returned nothing (None); return a frame of Spark, pandas, Polars or Arrow" in said[0]
+    assert "wrong returned a builtins.list; return a frame of Spark, pandas, Polars or Arrow" in said[1]
 
 
 def test_a_missing_input_column_is_one_sentence(deploy: Any) -> None:

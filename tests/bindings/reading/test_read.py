@@ -196,6 +196,16 @@ def test_the_key_column_has_another_name_or_is_left_out(built: str, spark: Any) 
     assert table("own_key", key_column=None, spark=spark, home=built).columns == ["Partition_Key"]
 
 
+@pytest.mark.parametrize(("format", "rows"), [("polars", "to_dicts"), ("arrow", "to_pylist")])
+def test_polars_and_arrow_have_the_rows_of_pandas(format: Any, rows: str, built: str) -> None:
+    of_pandas = read("orders@2024-01-29", format="pandas", home=built).to_dict("records")
+    whole = table("orders", format="pandas", home=built).to_dict("records")
+
+    assert getattr(read("orders@2024-01-29", format=format, home=built), rows)() == of_pandas
+    assert getattr(table("orders", format=format, home=built), rows)() == whole
+    assert len(read("orders@2024-01-29", format=format, where="amount < 0", home=built)) == 0
+
+
 def test_what_is_empty_on_purpose_reads_as_no_rows(built: str, spark: Any) -> None:
     """Rule 10.3"""
     assert len(read("closed@2024-01-29", format="pandas", home=built)) == 0
@@ -357,7 +367,7 @@ def test_unknown_names_and_bad_words_are_refused_in_one_sentence(built_site: Sit
     with pytest.raises(InvalidRequest, match="names one partition"):
         table("orders@2024-01-29", format="pandas", home=built)
     with pytest.raises(InvalidRequest, match="spark, pandas"):
-        read("shops", format="polars", home=built)  # type: ignore[call-overload]
+        read("shops", format="duckdb", home=built)  # type: ignore[call-overload]
     with pytest.raises(InvalidRequest, match="only a Spark frame"):
         table("shops", format="pandas", view="shops", home=built)  # type: ignore[call-overload]
     with pytest.raises(InvalidRequest, match="no quotes"):

@@ -1,0 +1,147 @@
+"""Frames in the memory of this process: pandas, Polars and Arrow.
+
+Each is made from an Arrow table and becomes one, so that files are read and written in one way. The classes are recognized
+by their names: importing this imports none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from databuild_dagster.spark.errors import PolarsMissing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+
+class FrameKind(Enum):
+    """The library of a frame; the value is what `read(…, format=)` calls it."""
+
+    SPARK = "spark"
+    PANDAS = "pandas"
+    POLARS = "polars"
+    ARROW = "arrow"
+
+    @property
+    def shown(self) -> str:
+        """The class, for people."""
+        return _SHOWN[self]
+
+
+_SHOWN = {
+    FrameKind.SPARK: "Spark DataFrame",
+    FrameKind.PANDAS: "pandas DataFrame",
+    FrameKind.POLARS: "Polars DataFrame",
+    FrameKind.ARROW: "Arrow Table",
+}
+
+#: Classes by the start of their module and their name. A subclass is recognized by its bases.
+_BY_NAME = (
+    ("pyspark.sql", "DataFrame", FrameKind.SPARK),
+    ("pandas", "DataFrame", FrameKind.PANDAS),
+    ("polars", "DataFrame", FrameKind.POLARS),
+    ("pyarrow", "Table", FrameKind.ARROW),
+)
+
+
+def frame_kind(of: type) -> FrameKind | None:
+    """The kind of a class of frames, None for another class."""
+    for base in of.__mro__:
+        for module, name, kind in _BY_NAME:
+            if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):
+                return kind
+    return None
+
+
+def from_arrow(table: pa.Table, kind: FrameKind) -> Any:
+    """The rows as a frame of a kind in memory. Raises `PolarsMissing`."""
+    match kind:
+        case FrameKind.PANDAS:
+            return table.to_pandas()
+        case FrameKind.ARROW:
+            # Spark's description of the columns is of the file, not of a table that its reader goes on with.
+            return table.replace_schema_metadata(None)
+        case FrameKind.POLARS:
+            try:
+                import polars
+            except ImportError as error:
+                raise PolarsMissing() from error
+            return polars.from_arrow(table)
+        case FrameKind.SPARK:
+            raise AssertionError("a frame of Spark is not in the memory of this process")
+
+
+def to_arrow(frame: Any) -> pa.Table:
+    """A frame in memory as an Arrow table, with the named levels of a pandas index. Raises what Arrow raises."""
+    import pyarrow as pa
+
+    match frame_kind(type(frame)):
+        case FrameKind.ARROW:
+            table: pa.Table = frame
+        case FrameKind.POLARS:
+            table = _of_polars(frame)
+        case _:
+            table = pa.Table.from_pandas(_with_index(frame), preserve_index=False)
+    return table
+
+
+def _of_polars(frame: pl.DataFrame) -> pa.Table:
+    import polars
+
+    for name, kind in frame.schema.items():
+        if kind == polars.Object:
+            # Polars gives their addresses.
+            raise TypeError(f"column {name} holds Python objects")
+    return frame.to_arrow()
+
+
+def _with_index(frame: pd.DataFrame) -> pd.DataFrame:
+    named = [name for name in frame.index.names if name is not None]
+    return frame.reset_index(level=named) if named else frame
+
+
+def column_names(frame: Any) -> list[str]:
+    """The names of the columns of any frame."""
+    # The `columns` of an Arrow table are their values.
+    return list(frame.column_names if frame_kind(type(frame)) is FrameKind.ARROW else frame.columns)
+
+
+def has_no_rows(frame: Any) -> bool:
+    """Whether any frame is empty. For Spark this is a job."""
+    match frame_kind(type(frame)):
+        case FrameKind.SPARK:
+            return bool(frame.isEmpty())
+        case _:
+            return len(frame) == 0
+
+
+def united_in_memory(frames: Sequence[Any]) -> Any:
+    """At least one frame, all of one kind, as one, by the names of their columns."""
+    if len(frames) == 1:
+        return frames[0]
+    match kind := frame_kind(type(frames[0])):
+        case FrameKind.PANDAS:
+            import pandas as pd
+
+            return pd.concat(frames, ignore_index=True)
+        case FrameKind.POLARS | FrameKind.ARROW:
+            import pyarrow as pa
+
+            return from_arrow(pa.concat_tables(map(to_arrow, frames), promote_options="permissive"), kind)
+        case _:
+            raise AssertionError(f"{type(frames[0])} is no frame in memory")
+
+
+def with_text(frame: Any, column: str, text: str) -> Any:
+    """A frame in memory with one text in a further column."""
+    kind = frame_kind(type(frame))
+    if kind is FrameKind.PANDAS:
+        return frame.assign(**{column: text})
+    assert kind is not None, f"{type(frame)} is no frame"
+    import pyarrow as pa
+
+    table = to_arrow(frame)
+    return from_arrow(table.append_column(column, pa.array([text] * table.num_rows, pa.string())), kind)
