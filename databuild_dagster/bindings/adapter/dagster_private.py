@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import dagster
-from dagster import ScheduleEvaluationContext, SensorEvaluationContext
+from dagster import AssetExecutionContext, ScheduleEvaluationContext, SensorEvaluationContext
 
 from databuild_dagster.bindings.adapter.errors import DagsterDiffers
 
@@ -85,6 +85,15 @@ OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION:
 #: This environment variable makes Dagster plan a run's partitions in one event. With one event per partition, a failing
 #: run turns each of them red.
 ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
+
+
+def put_result(context: AssetExecutionContext, output_name: str, value: Any) -> None:
+    """Let the result of `materialize()` have a value for an output that was yielded without one."""
+    step = context.op_execution_context.get_step_execution_context()
+    captured = step.output_capture or {}
+    for handle in captured:
+        if handle.step_key == step.step.key and handle.output_name == output_name:
+            captured[handle] = value
 
 
 def shield_log_tails() -> None:

@@ -26,6 +26,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
     SPARK_UI_TAG,
 )
 from databuild_dagster.bindings.building.arguments import Arguments
+from databuild_dagster.bindings.building.asset_value import put_asset_value
 from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.call import Tools
 from databuild_dagster.bindings.building.deployment import Deployment
@@ -316,6 +317,14 @@ class _Step:
         for asset in self.datasets:
             if asset not in not_live_assets:
                 yield self.painter.all_live(asset_key(asset))
+                if self.is_direct:
+                    self._put_value(asset, [ref for ref in asked if asset_of(ref) == asset])
+
+    def _put_value(self, asset: str, refs: Sequence[Ref]) -> None:
+        """Give the result of `materialize()` the rows, which are live already."""
+        with _logging_errors(f"result.asset_value({asset!r}) has no value"):
+            instances = list(self.engine.queries.canonical(refs).values())
+            put_asset_value(self.context, self.body, self.frames, asset, instances)
 
     def _not_live(self, asked: Sequence[Ref]) -> list[Ref]:
         return [ref for ref, state in self.engine.queries.states(asked).items() if state is not _LIVE]
