@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -97,12 +97,17 @@ format: $(READY) ## let ruff put the code in order
 docs: $(READY) ## rebuild the generated pages
 	$(BIN)/python tools/docs.py
 
+site: $(READY) ## build the docs as pages with a search, into the folder site
+	@test -x .site/bin/mkdocs || { $(BIN)/python -m venv .site && .site/bin/pip install -q -r tools/site/requirements.txt; }
+	@NO_MKDOCS_2_WARNING=1 .site/bin/mkdocs build -q -f tools/site/mkdocs.yml
+	@echo "Read it: $(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory site, then http://127.0.0.1:8000"
+
 bench: $(READY) ## measure; docs/performance.md explains the figures
 	$(BIN)/python -m bench.engine
 	@status=0; for each in lots operations pipeline; do $(BIN)/python -m bench.$$each || status=$$?; done; $(STOP_SPARK) || true; exit $$status
 
 clean: ## remove .venv, .dagster_home, .lots_demo and the caches
 	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
-	rm -rf .venv .dagster_home .lots_demo .matrix .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .venv .dagster_home .lots_demo .matrix .site site .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
