@@ -1,5 +1,5 @@
 """Rebuilds the generated pages: docs/states.md from the machines' tables, docs/reference/command-line.md from the commands,
-and the schema of a manifest, which is shipped in the package too, from its class.
+docs/reference/api.md from the docstrings, and the schema of a manifest, which is shipped in the package too, from its class.
 
 python tools/docs.py            writes them
 python tools/docs.py --check    says which are out of date, and fails
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from api_reference import api_page
 
 import databuild_dagster.warehouse
 from databuild_dagster.cli.main import cli
@@ -33,6 +34,7 @@ def pages() -> dict[Path, str]:
     schema = manifest_schema()
     return {
         DOCS / "states.md": states.replace("do not edit.\n", "do not edit.\n" + _HOW_TO_READ_STATES, 1),
+        DOCS / "reference" / "api.md": api_page(),
         DOCS / "reference" / "command-line.md": _reference(),
         DOCS / "reference" / SHIPPED: schema,
         Path(databuild_dagster.warehouse.__file__).with_name(SHIPPED): schema,

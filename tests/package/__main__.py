@@ -27,6 +27,11 @@ EARLIER = "d63fdb8"
 #: A line of the docs that installs one of the two.
 INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[\w-]*(?:\[[\w,]+\])?)")
 
+#: Prints the reference that comes with the package.
+IN_THE_WHEEL = (
+    "from importlib.resources import files; print(files('databuild_dagster').joinpath('reference/api.md').read_text())"
+)
+
 
 class Failed(Exception):
     """A step that did not end as it should."""
@@ -75,6 +80,9 @@ def use_wheels(folder: Path) -> None:
         python = environment(folder / "wheels")
         pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
         pip(python, "check")
+        found = run(str(python), "-c", IN_THE_WHEEL, cwd=folder)
+        if "### build_definitions" not in found:
+            raise Failed(f"the reference is missing in the wheel:\n{found}")
     home = {"DAGSTER_HOME": str(folder / "home"), "DAGSTER_DISABLE_TELEMETRY": "1"}
     (folder / "home").mkdir()
     command = str(python.with_name("databuild"))

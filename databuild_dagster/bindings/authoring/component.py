@@ -200,6 +200,7 @@ class DatabuildComponent(Component, Model, Resolvable):
 
     @classmethod
     def get_spec(cls) -> ComponentTypeSpec:
+        """The description of the component that `dg list components` shows."""
         return ComponentTypeSpec(
             description=cls.__doc__,
             tags=["databuild", "spark"],

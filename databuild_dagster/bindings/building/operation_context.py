@@ -51,11 +51,12 @@ class OperationResources:
 
     @property
     def engine(self) -> Engine:
+        """The engine of the Dagster instance, with its queries."""
         return engine_for(self.instance)
 
     @property
     def warehouse(self) -> Warehouse:
-        """The warehouse of the code location."""
+        """The place of the files of the code location."""
         return self.frames.warehouse
 
     @property
@@ -118,6 +119,7 @@ class OperationContext(JobContext):
 
     @property
     def engine(self) -> Engine:
+        """The engine of the Dagster instance, with its queries."""
         return self._resources.engine
 
     @property
@@ -127,6 +129,7 @@ class OperationContext(JobContext):
 
     @property
     def warehouse(self) -> Warehouse:
+        """The place of the files of the code location."""
         return self._resources.warehouse
 
     @property

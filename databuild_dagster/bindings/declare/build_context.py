@@ -68,6 +68,7 @@ class BuildContext:
 
     @property
     def has_partition_key(self) -> bool:
+        """Whether the asset has partitions."""
         return self._runs[0].partition_key is not None
 
     @property

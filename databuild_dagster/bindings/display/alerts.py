@@ -96,6 +96,7 @@ class WebhookAlert:
         return f"WebhookAlert({urlsplit(self.url).hostname})"
 
     def send(self, late: LateWant) -> None:
+        """POST it. Raises what urllib raises; an answer that takes longer than `ALERT_SECONDS` is an error."""
         body = json.dumps({"text": late.sentence, **asdict(late)}).encode()
         request = urllib.request.Request(self.url, body, {"Content-Type": "application/json", **self.headers})
         with urllib.request.build_opener(_NoRedirect).open(request, timeout=ALERT_SECONDS):
@@ -119,6 +120,7 @@ class CommandAlert:
         return f"CommandAlert({self.command[0]})"
 
     def send(self, late: LateWant) -> None:
+        """Run the command. Raises `AlertFailed` for another exit code than 0 and after `ALERT_SECONDS`, and OSError."""
         try:
             subprocess.run(
                 list(self.command),

@@ -86,6 +86,7 @@ class JobContext:
 
     @property
     def ref(self) -> PartitionRef:
+        """The partition of the job."""
         return self.operation.ref(self.partition)
 
     @property
@@ -149,6 +150,7 @@ class JobContext:
         return Mark(JobState.FAILED, self.instance_uuid, {"error": error[:MAX_ERROR]}, self.token)
 
     def stop(self) -> None:
+        """Stop the job's code because the job has ended in another way; a second call changes nothing."""
         if not self.is_stopped:
             self.is_stopped = True
             self._end_code()
