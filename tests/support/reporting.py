@@ -1,4 +1,4 @@
-"""The report at the end of a run: how long it took, its slowest tests and folders, and what it left out."""
+"""The report of a run: each failure at once; at the end how long it took, its slowest tests and folders, what it left out."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ N_SLOWEST = 20
 _started = time.monotonic()
 _left_out: dict[str, None] = {}
 _seconds: Counter[str] = Counter()
+_terminals: list[pytest.TerminalReporter] = []
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A worker has no terminal."""
+    if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+        _terminals.append(terminal)
 
 
 def note_left_out(items: list[pytest.Item]) -> None:
@@ -21,6 +28,9 @@ def note_left_out(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[report.nodeid] += report.duration
+    for terminal in _terminals if report.failed else ():
+        # A run that is stopped, by CI's time for example, has no end that could name its failures.
+        terminal.write_line(f"\nFAILED at {report.when}: {report.nodeid}", red=True)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
