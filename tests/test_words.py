@@ -14,7 +14,7 @@ HIDING = ["who" "ever", "what" "ever", "no" "body", "some" "body", "to" "ld", "a
 #: As a word of a sentence, and as a part of a name.
 HIDING_WORD = re.compile(rf"(?<![a-z])({'|'.join(HIDING)})(?![a-z])", re.IGNORECASE)
 NAMELESS_VARIABLE = re.compile(r"\b(for each in\b|lambda each:)")
-MOST_HIDING_WORDS = {"databuild_dagster": 40, "tests": 0, "tools": 0, "bench": 0}
+MOST_HIDING_WORDS = {"databuild_dagster": 40, "tests": 0, "tools": 0, "bench": 0, "examples": 0}
 SUFFIXES = {".py", ".sh", ".txt"}
 
 

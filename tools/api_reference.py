@@ -13,6 +13,7 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -201,21 +202,22 @@ def _described(field: ast.AnnAssign) -> str:
 
 def _methods(value: type) -> Iterator[str]:
     for name, member in vars(value).items():
-        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        is_attribute = isinstance(member, (property, cached_property))
+        function = _getter(member) if is_attribute else getattr(member, "__func__", member)
         if name.startswith("_") or not inspect.isfunction(function):
             continue
         is_from_outside = any(name in vars(base) for base in value.__mro__[1:] if not _is_ours(base))
         if not _is_ours(function) or is_from_outside:
             continue
-        text = (
-            f"`{name}`"
-            if isinstance(member, property)
-            else f"`{_one_line(_signature(name, function, skip_self=True))}`"
-        )
+        text = f"`{name}`" if is_attribute else f"`{_one_line(_signature(name, function, skip_self=True))}`"
         doc = inspect.getdoc(getattr(value, name)) or ""
         if not doc:
             raise NotDocumented(f"{value.__name__}.{name} has no docstring.")
         yield _item(text, doc)
+
+
+def _getter(attribute: property | cached_property[Any]) -> Any:
+    return attribute.fget if isinstance(attribute, property) else attribute.func
 
 
 def _is_ours(value: Any) -> bool:

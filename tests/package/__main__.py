@@ -7,21 +7,17 @@ whose store is in use from an earlier version.
 from __future__ import annotations
 
 import argparse
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 
 from databuild_dagster.version import __version__
 from tests.matrix.environments import CHECKOUT, SOURCES
+from tests.package.example import use_example
+from tests.package.steps import Failed, environment, pip, run, step
 
 CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
-STEP_SECONDS = 600
 #: The commit of the version from which `--all` upgrades, which was one distribution; nothing was released yet.
 EARLIER = "d63fdb8"
 #: A line of the docs that installs one of the two.
@@ -31,10 +27,6 @@ INSTALL = re.compile(r"pip install '?(databuild[-_]dagster[\w-]*(?:\[[\w,]+\])?)
 IN_THE_WHEEL = (
     "from importlib.resources import files; print(files('databuild_dagster').joinpath('reference/api.md').read_text())"
 )
-
-
-class Failed(Exception):
-    """A step that did not end as it should."""
 
 
 def main() -> int:
@@ -47,7 +39,8 @@ def main() -> int:
         folder = Path(name)
         try:
             publish(folder)
-            use_wheels(folder)
+            python = use_wheels(folder)
+            use_example(folder, python)
             use_sources(folder)
             if given.all:
                 resolve_docs(folder)
@@ -74,8 +67,8 @@ def built_in(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def use_wheels(folder: Path) -> None:
-    """Install the plain distribution, and follow the README of `databuild init`."""
+def use_wheels(folder: Path) -> Path:
+    """Install the plain distribution, and follow the README of `databuild init`. Returns the environment's Python."""
     with step(f"pip install {PLAIN}"):
         python = environment(folder / "wheels")
         pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
@@ -95,6 +88,7 @@ def use_wheels(folder: Path) -> None:
             run(command, "spark", "stop", cwd=folder / "shop", more=home)
         if "bread" not in said:
             raise Failed(f"no bread in the month's table:\n{said}")
+    return python
 
 
 def use_sources(folder: Path) -> None:
@@ -170,45 +164,6 @@ def documented() -> list[str]:
         *(CHECKOUT / "databuild_dagster").rglob("*.py"),
     ]
     return sorted({found for page in pages for found in INSTALL.findall(page.read_text(encoding="utf-8"))})
-
-
-@contextmanager
-def step(name: str) -> Iterator[None]:
-    began = time.monotonic()
-    try:
-        yield
-    except Failed as failure:
-        raise Failed(f"{name}: {failure}") from None
-    print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-
-
-def environment(folder: Path) -> Path:
-    run(sys.executable, "-m", "venv", str(folder))
-    return folder / "bin" / "python"
-
-
-def pip(python: Path, *arguments: str) -> None:
-    run(str(python), "-m", "pip", "--disable-pip-version-check", *arguments)
-
-
-def run(*command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, exits: int = 0) -> str:
-    """What a command says. Raises `Failed` with it if the command ends in another way."""
-    # No step may need a compiler: its users may have Python alone.
-    given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
-    inherited = {**given, "CC": "false", "CXX": "false"}
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env={**inherited, **(more or {})},
-        capture_output=True,
-        text=True,
-        timeout=STEP_SECONDS,
-        check=False,
-    )
-    said = f"{done.stdout}\n{done.stderr}"
-    if done.returncode != exits:
-        raise Failed(f"{' '.join(command)} ended with {done.returncode}\n{said[-3000:]}")
-    return said
 
 
 if __name__ == "__main__":

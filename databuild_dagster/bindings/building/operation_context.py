@@ -14,7 +14,8 @@ from typing import Any
 
 from dagster import DagsterInstance
 
-from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.reading.frames import Frames, How
+from databuild_dagster.bindings.reading.read import Format, check_format
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import NotOurs, check_data_of, data_gone, manifests_in
 from databuild_dagster.engine.engine import Engine
@@ -24,6 +25,7 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import asset_of, parse_ref
 from databuild_dagster.spark.errors import NoSession
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine, is_transient
+from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.staging import staging
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse import disk
@@ -105,7 +107,7 @@ class OperationResources:
 
 
 class OperationContext(JobContext):
-    """The facts, reports and resources of one job."""
+    """A `JobContext` with the data of its partition, Spark, and a folder to write to."""
 
     @property
     def _resources(self) -> OperationResources:
@@ -149,18 +151,37 @@ class OperationContext(JobContext):
 
         Raises `NotOurs` for data outside of our warehouse, `DataRemoved` and `DamagedData`.
         """
+        found = self._as_it_was
+        asset = asset_of(found.ref)
+        try:
+            (manifest,) = manifests_in(self.warehouse, asset, [found])
+        except ManifestMissing as error:
+            spec = self.engine.queries.dataset(asset)
+            raise data_gone(spec, found.ref, str(found.uuid), f"there is no {error.facts['path']}") from error
+        return manifest
+
+    def read(self, *, format: Format = "spark", where: str | None = None) -> Any:
+        """The rows that `manifest` lists, as a frame of Spark, pandas, Polars or Arrow.
+
+        `format` and `where` mean the same as for `databuild_dagster.read`. All formats but `spark` need no Spark server.
+        Raises `InvalidRequest` for another format, `BadFilter`, what `manifest` raises, and for a Spark frame what `spark` raises.
+        """
+        check_format(format)
+        kind = FrameKind(format)
+        _ = self.manifest
+        if kind is FrameKind.SPARK:
+            _ = self.spark
+        return self._resources.frames.read([self._as_it_was], asset_of(self._as_it_was.ref), How(kind, where))
+
+    @cached_property
+    def _as_it_was(self) -> Canonical:
+        """Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
         ref = parse_ref(self.ref)
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)
-        spec = self.engine.queries.dataset(asset_of(ref))
-        check_data_of(instance, spec)
-        found = Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
-        try:
-            (manifest,) = manifests_in(self.warehouse, asset_of(ref), [found])
-        except ManifestMissing as error:
-            raise data_gone(spec, ref, instance.uuid, f"there is no {error.facts['path']}") from error
-        return manifest
+        check_data_of(instance, self.engine.queries.dataset(asset_of(ref)))
+        return Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
 
     def folder(self) -> AbstractContextManager[str]:
         """A folder of this job alone, from which publishing is cheap; the end of the block removes it."""

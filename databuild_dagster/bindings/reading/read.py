@@ -117,7 +117,7 @@ def read(
     Raises a `DatabuildError` that says what to do: `BadFilter`, `InvalidRef`, `UnknownAsset`, `UnknownPartition`, `NotLive`,
     `TaintedRef`, `NotOurs`, `DataRemoved`, `InvalidAsOf`, `BeforeAnything`, `NothingBuilt`; and `BadHome`.
     """
-    _check_format(format)
+    check_format(format)
     with _opened(home, instance) as place:
         moment = moment_of(place.queries, as_of, datetime.now(UTC))
         found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
@@ -173,7 +173,7 @@ def table(
     Raises what `read` does, `NothingLive` where no partition is live, `KeyColumnTaken`, and `SchemasDiffer` where the
     partitions' columns cannot be united.
     """
-    _check_format(format)
+    check_format(format)
     _check_name("view", view)
     _check_name("key_column", key_column)
     if view is not None and format != "spark":
@@ -246,7 +246,8 @@ def _by_warehouse(queries: Queries, found: Sequence[Readable]) -> dict[Warehouse
     return by_warehouse
 
 
-def _check_format(format: str) -> None:
+def check_format(format: str) -> None:
+    """Raises `InvalidRequest`."""
     if format not in _FORMATS:
         raise InvalidRequest(what="format", value=format, why=f"it is one of {', '.join(_FORMATS)}")
 

@@ -21,7 +21,6 @@ from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.store.check import check
 from databuild_dagster.warehouse import disk
 from tests.support.dagster_files import fresh_instance
@@ -49,7 +48,7 @@ class Rows(DistributedOperation[Any]):
     type_name = "rows"
 
     def start_or_resume_job(self, arg: Any, partition: Any, context: OperationContext) -> None:
-        rows = read_instances(context.spark, context.warehouse, [context.manifest]).count()
+        rows = context.read().count()
         with context.folder() as folder:
             disk.make_dirs(folder)
             (Path(folder) / "rows").write_text(str(rows))
