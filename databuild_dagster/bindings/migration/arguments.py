@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Final
 
+from dagster import AssetSpec
+
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
 from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.migration.dagster_code import Decorated
@@ -18,8 +20,8 @@ _OF_ASSET_IN: Final[Mapping[str, str]] = {
     "input_manager_key": "databuild reads the rows itself",
     "dagster_type": "the annotation of the parameter says it",
 }
-#: Arguments of `AssetOut` that `AssetSpec` does not have; those of the IO manager and of types are removed.
-_NOT_OF_SPEC: Final = frozenset({"io_manager_key", "io_manager_def", "is_required", "dagster_type", "backfill_policy"})
+#: Arguments of `AssetOut` that an `AssetSpec` takes as they are.
+_OF_SPEC: Final = frozenset(inspect.signature(AssetSpec).parameters) - {"key"}
 #: Refused arguments whose replacement is another name for the same value.
 _RENAMED: Final[Mapping[str, str]] = {
     "auto_materialize_policy": "automation_condition",
@@ -110,6 +112,10 @@ def _ins(project: Project, asset: Decorated, ins: ast.expr) -> Iterator[Finding]
                 yield module.finding(Action.CHANGE, value, found=found, write="the asset in deps=", why=why)
     for node in ast.walk(ins):
         if isinstance(node, ast.Call) and project.full_name(module, node.func) == "dagster.AssetIn":
+            if (given := keyword(node, "metadata")) is not None and '"where"' not in module.text(given.value):
+                yield module.finding(
+                    Action.NOTE, given, write="the parameter has every column; a key `where` filters rows"
+                )
             for name, why in _OF_ASSET_IN.items():
                 if (given := keyword(node, name)) is not None:
                     yield module.finding(Action.REMOVE, given, write="remove it", why=why)
@@ -142,7 +148,7 @@ def _as_spec(module: Module, name: str, out: ast.Call) -> str:
         shown = module.text(prefix.value)
         parts = shown.strip("[]") if isinstance(prefix.value, ast.List) else shown
         first = f"[{parts}, {first}]"
-    kept = [module.text(given) for given in out.keywords if given.arg not in _NOT_OF_SPEC | {"key_prefix", "key"}]
+    kept = [module.text(given) for given in out.keywords if given.arg in _OF_SPEC]
     return f"{spec}({', '.join([first, *kept])})"
 
 

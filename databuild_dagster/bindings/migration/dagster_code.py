@@ -7,7 +7,7 @@ from typing import Final
 
 from databuild_dagster.bindings.migration.modules import Function, Module, Project, keyword
 
-_DATA_OF_DBT: Final = "dbt builds its tables; databuild assets beside it may depend on them"
+_DATA_OF_DBT: Final = "it runs dbt, which builds the tables; databuild assets beside it may depend on them"
 _NO_FUNCTION: Final = "its ops pass values from one to the next; a databuild asset is one function that returns a frame"
 
 #: Decorators that make definitions that no databuild asset can be, by full name, with the reason.
@@ -17,11 +17,11 @@ STAYS: Final[Mapping[str, str]] = {
     "dagster.observable_source_asset": "it observes data that another program writes",
     "dagster.multi_observable_source_asset": "it observes data that another program writes",
     "dagster_dbt.dbt_assets": _DATA_OF_DBT,
-    "dagster_dlt.dlt_assets": "dlt writes its tables",
-    "dagster_sling.sling_assets": "Sling writes its tables",
-    "dagster_fivetran.fivetran_assets": "Fivetran writes its tables",
-    "dagster_airbyte.airbyte_assets": "Airbyte writes its tables",
-    "dagster_sqlmesh.sqlmesh_assets": "SQLMesh builds its tables",
+    "dagster_dlt.dlt_assets": "it runs dlt, which writes the tables",
+    "dagster_sling.sling_assets": "it runs Sling, which writes the tables",
+    "dagster_fivetran.fivetran_assets": "it runs Fivetran, which writes the tables",
+    "dagster_airbyte.airbyte_assets": "it runs Airbyte, which writes the tables",
+    "dagster_sqlmesh.sqlmesh_assets": "it runs SQLMesh, which builds the tables",
 }
 ASSET: Final = "dagster.asset"
 MULTI_ASSET: Final = "dagster.multi_asset"

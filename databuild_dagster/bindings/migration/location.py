@@ -12,7 +12,7 @@ from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.bindings.migration.annotations import annotated
 from databuild_dagster.bindings.migration.dagster_code import Decorated, calls_in
 from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.modules import MAX_STEPS, Module, Project, keyword
+from databuild_dagster.bindings.migration.modules import MAX_STEPS, Module, Project, keyword, own_nodes
 
 _MERGE: Final = "keep it in a plain Definitions, and join both with Definitions.merge"
 _DEFAULT_IO_MANAGER: Final = "io_manager"
@@ -38,20 +38,36 @@ def location_findings(project: Project, uses: Uses) -> Iterator[Finding]:
     if not uses.ours:
         return
     making = _making_ours(project, uses)
-    for module, call in making:
-        yield from _made(project, module, call, uses)
+    made = [finding for module, call in making for finding in _made(project, module, call, uses)]
+    yield from dict.fromkeys(made)  # Definitions may share a dict of resources.
+    if not any("spark=" in finding.write for finding in made):
+        yield from _settings(project, [call for _, call in making])
+    n_alone = sum(keyword(call, "location") is None for _, call in making)
     for module in project.modules:
         for call, full in calls_in(project, module):
-            yield from _other_call(module, call, full, uses, n_made=len(making))
+            yield from _other_call(module, call, full, uses, n_made=len(making), n_alone=n_alone)
 
 
-def _other_call(module: Module, call: ast.Call, full: str, uses: Uses, *, n_made: int) -> Iterator[Finding]:
+def _settings(project: Project, making: Sequence[ast.Call]) -> Iterator[Finding]:
+    """Resources with a session that the project makes, and that no definitions have as a resource of their own."""
+    if any(keyword(call, "spark") is not None for call in making):
+        return
+    for module in project.modules:
+        for call, full in calls_in(project, module):
+            if full.startswith("dagster_pyspark."):
+                write = "give build_definitions a resource with these settings by spark="
+                yield module.finding(Action.NOTE, call, write=write, why="databuild opens its session by spark=")
+
+
+def _other_call(
+    module: Module, call: ast.Call, full: str, uses: Uses, *, n_made: int, n_alone: int
+) -> Iterator[Finding]:
     shared = f"give the same location=SharedLocation(…) to {n_made} build_definitions"
-    if full in _FROM_FOLDERS:
+    if full in _FROM_FOLDERS and (n_alone or not n_made):
         write = shared if n_made > 1 else "end the modules of databuild assets with build_definitions([…])"
         why = "Dagster finds the assets of the folder by itself; one location has one orchestrator"
         yield module.finding(Action.DECIDE, call, write=write, why=why)
-    elif full == "dagster.merge" and n_made > 1:
+    elif full == "dagster.merge" and n_made > 1 and n_alone:
         yield module.finding(Action.DECIDE, call, write=shared, why="one location has one orchestrator")
     elif full == "dagster.define_asset_job" and (given := keyword(call, "op_retry_policy")) is not None:
         action = Action.NOTE if uses.plain else Action.REMOVE
@@ -114,10 +130,11 @@ def _made(project: Project, module: Module, call: ast.Call, uses: Uses) -> Itera
         yield module.finding(Action.CHANGE, call.func, write="build_definitions")
     for given in call.keywords:
         if given.arg == "resources":
-            found = list(_resources(project, module, call, given.value, uses))
-            yield from found
-            if isinstance(given.value, ast.Dict) and given.value.keys and _are_all_gone(given.value, found):
-                yield module.finding(Action.REMOVE, given, why="no resource is left in it")
+            for place, resources in _dicts(project, module, given.value):
+                found = list(_resources(project, place, call, resources, uses))
+                yield from found
+                if resources is given.value and resources.keys and _are_all_gone(resources, found):
+                    yield module.finding(Action.REMOVE, given, why="no resource is left in it")
         elif given.arg is None:
             write = "compare its arguments with those of build_definitions"
             why = "the source does not show which arguments it has"
@@ -131,12 +148,33 @@ def _are_all_gone(resources: ast.Dict, found: Sequence[Finding]) -> bool:
     return sum(finding.action.touches_lines for finding in found) == len(resources.keys)
 
 
-def _resources(project: Project, module: Module, call: ast.Call, resources: ast.expr, uses: Uses) -> Iterator[Finding]:
-    place = project.value(project.full_name(module, resources))
-    if place is not None:
-        module, resources = place
-    if not isinstance(resources, ast.Dict):
+def _dicts(
+    project: Project, module: Module, node: ast.expr, steps: int = MAX_STEPS
+) -> Iterator[tuple[Module, ast.Dict]]:
+    """The dicts of resources that an expression names: one for each deployment, or those of a function."""
+    if not steps:
         return
+    match node:
+        case ast.Dict(keys=keys, values=values):
+            inner = [found for value in values for found in _dicts(project, module, value, steps - 1)]
+            if inner and all(isinstance(value, (ast.Name, ast.Dict)) for value in values):
+                yield from inner
+            else:
+                yield module, node
+                for key, value in zip(keys, values, strict=True):
+                    if key is None:
+                        yield from _dicts(project, module, value, steps - 1)
+        case ast.Subscript(value=value) | ast.Call(func=ast.Attribute(value=value, attr="get")):
+            yield from _dicts(project, module, value, steps - 1)
+        case ast.Call(func=callee) if (defined := project.function(project.full_name(module, callee))) is not None:
+            for inner_node in own_nodes(defined[1]):
+                if isinstance(inner_node, ast.Return) and inner_node.value is not None:
+                    yield from _dicts(project, defined[0], inner_node.value, steps - 1)
+        case _ if (place := project.value(project.full_name(module, node))) is not None:
+            yield from _dicts(project, *place, steps - 1)
+
+
+def _resources(project: Project, module: Module, call: ast.Call, resources: ast.Dict, uses: Uses) -> Iterator[Finding]:
     for key, value in zip(resources.keys, resources.values, strict=True):
         if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
             continue

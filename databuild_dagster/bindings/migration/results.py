@@ -31,7 +31,6 @@ _WRITES: Final = (
     ),
     *("saveAsTable", "insertInto", "save", "parquet", "writeTo", "put_object", "upload_file", "execute"),
 )
-_STORES_ITSELF: Final = "it stores its data itself"
 
 
 @dataclass
@@ -62,10 +61,10 @@ def result_of(project: Project, asset: Decorated, values: Values) -> Result:
     shows_nothing = known.is_absent or (known.is_wrapped and known.kind is None)
     is_silent = not kinds - {Value.NOTHING} and known.kind not in OF_KIND and (shows_nothing or not values.returned)
     if known.is_nothing or is_silent:
-        found.stays.append(f"{_STORES_ITSELF}{_where_it_writes(asset)}, or has none: it returns nothing")
+        found.stays.append(f"it returns nothing: {_stores_itself(asset, or_has_none=True)}")
         return found
     if shown == {Value.NO_VALUE} and len(kinds - {Value.UNKNOWN}) == 1 and Value.UNKNOWN not in kinds:
-        found.stays.append(f"{_STORES_ITSELF}{_where_it_writes(asset)}: its MaterializeResult has no value")
+        found.stays.append(f"its MaterializeResult has no value: {_stores_itself(asset)}")
         return found
     if asset.is_multi:
         _several(found, project, asset, values, known)
@@ -221,7 +220,7 @@ def _yields(found: Result, project: Project, asset: Decorated, values: Values) -
     module = asset.module
     kinds = {value for _, value in values.yielded}
     if kinds == {Value.NO_VALUE}:
-        found.stays.append(f"{_STORES_ITSELF}{_where_it_writes(asset)}: what it yields has no value")
+        found.stays.append(f"what it yields has no value: {_stores_itself(asset)}")
         return
     returns = asset.function.returns
     if returns is not None and annotated(project, module, returns).is_no_frame and kinds.isdisjoint(OF_KIND.values()):
@@ -315,8 +314,8 @@ def _wrapped_parts(found: Result, project: Project, asset: Decorated) -> None:
             found.findings.append(module.finding(Action.DECIDE, node, write=write, why=why))
 
 
-def _where_it_writes(asset: Decorated) -> str:
+def _stores_itself(asset: Decorated, *, or_has_none: bool = False) -> str:
     for node in own_nodes(asset.function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WRITES:
-            return f" in line {node.lineno}"
-    return ""
+            return f"it stores its data itself in line {node.lineno}; to move it, return the frame there"
+    return f"it stores its data itself{', or has none' if or_has_none else ''}"

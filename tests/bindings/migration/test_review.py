@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import dagster as dg
 import pytest
 
-from databuild_dagster import databuild_asset, databuild_multi_asset
+from databuild_dagster import InvalidAsset, databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.context_members import INSTEAD
@@ -89,22 +89,22 @@ PARAMETERS = {
         [(CHANGE, "a: pl.LazyFrame", "a: pl.DataFrame, and a.lazy() in the function")],
     ),
     "a text": Row("def f(a: str) -> DataFrame: return a", STAYS, []),
-    "a class of the project": Row("def f(a: Model) -> DataFrame: return a\nclass Model: ...", STAYS, []),
+    "a class of the project": Row("class Model: ...\n@dg.asset\ndef f(a: Model) -> DataFrame: return a", STAYS, []),
     "a client of Pipes": Row(
         "def f(context, pipes: dg.PipesSubprocessClient): return pipes.run(context=context).get_results()", STAYS, []
     ),
     "a resource of the project": Row(
-        "def f(shop: Shop) -> DataFrame: return shop.rows()\nclass Base(dg.ConfigurableResource): ...\nclass Shop(Base): ...",
+        "class Base(dg.ConfigurableResource): ...\nclass Shop(Base): ...\n@dg.asset\ndef f(shop: Shop) -> DataFrame: return shop.rows()",
         BECOMES,
         [],
     ),
     "a resource that is none of Dagster's": Row(
-        "def f(shop: dg.ResourceParam[Shop]) -> DataFrame: return shop.rows()",
+        "class Shop: ...\n@dg.asset\ndef f(shop: dg.ResourceParam[Shop]) -> DataFrame: return shop.rows()",
         NEEDS_DECISION,
         [(DECIDE, "shop: dg.ResourceParam[Shop]", "annotate it with")],
     ),
     "a configuration of another name": Row(
-        "def f(settings: Settings) -> DataFrame: return a\nclass Settings(dg.Config): ...",
+        "class Settings(dg.Config): ...\n@dg.asset\ndef f(settings: Settings) -> DataFrame: return a",
         BECOMES,
         [(CHANGE, "settings: Settings", "config: …")],
     ),
@@ -198,9 +198,7 @@ SPARK = {
     "row", [pytest.param(row, id=name) for name, row in {**PARAMETERS, **RESULTS, **SPARK}.items()]
 )
 def test_a_function_gets_the_verdict_and_the_advice_of_its_row(row: Row, tmp_path: Path) -> None:
-    decorated = row.text if "@dg.asset" in row.text else f"@dg.asset{'' if row.text[0] == '(' else chr(10)}{row.text}"
-
-    report = the_asset(tmp_path, decorated)
+    report = the_asset(tmp_path, decorated(row))
 
     found = advice(report.findings)
     assert (report.verdict, len(found)) == (row.verdict, len(row.advice)), report
@@ -209,6 +207,24 @@ def test_a_function_gets_the_verdict_and_the_advice_of_its_row(row: Row, tmp_pat
     assert bool(report.why) == (
         row.verdict is STAYS or (row.verdict is NEEDS_DECISION and not any(a[0] is DECIDE for a in row.advice))
     )
+
+
+def decorated(row: Row) -> str:
+    """The text with the decorator of its asset."""
+    return row.text if "@dg.asset" in row.text else f"@dg.asset{'' if row.text[0] == '(' else chr(10)}{row.text}"
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=name) for name, row in PARAMETERS.items()])
+def test_the_decorator_takes_the_parameters_for_which_the_report_changes_nothing(row: Row) -> None:
+    text = f"{IMPORTS}from databuild_dagster import databuild_asset\n{decorated(row)}"
+
+    try:
+        exec(text.replace("@dg.asset", "@databuild_asset"), {"__name__": "project"})
+        is_taken = True
+    except InvalidAsset:
+        is_taken = False
+
+    assert is_taken == (row.verdict is BECOMES and not row.advice)
 
 
 @pytest.mark.parametrize(
