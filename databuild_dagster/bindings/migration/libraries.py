@@ -106,6 +106,13 @@ _ARROW_FRAME: Final = _names(
     "set_column slice sort_by take remove_column"
 )
 
+#: Methods that store data, and those of Spark's writer, `frame.write`.
+WRITES: Final = _names(
+    "to_parquet to_csv to_sql to_json to_pickle to_excel write_parquet write_csv write_database saveAsTable insertInto "
+    "writeTo put_object upload_file upload_fileobj write_deltalake"
+)
+WRITES_OF_SPARK: Final = _names("parquet csv json orc text jdbc save")
+
 #: What a method or an attribute gives, by the kind of its object; `...` is every other name.
 MEMBERS: Final[Mapping[Value, Mapping[object, Value]]] = {
     Value.SESSION: {

@@ -1,7 +1,7 @@
 """The result of an asset's function: a frame, or the reason for which the asset stays plain."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -9,28 +9,15 @@ from databuild_dagster.bindings.declare.wrapped_results import REFUSED_PARTS
 from databuild_dagster.bindings.migration.annotations import Known, annotated
 from databuild_dagster.bindings.migration.dagster_code import Decorated
 from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.libraries import OF_KIND, TO_FRAMES, Value
+from databuild_dagster.bindings.migration.libraries import OF_KIND, TO_FRAMES, WRITES, WRITES_OF_SPARK, Value
 from databuild_dagster.bindings.migration.modules import Module, Project, keyword, own_nodes
 from databuild_dagster.bindings.migration.signatures import class_of
 from databuild_dagster.bindings.migration.values import Values, wrapped_value
 
 #: Kinds that are certainly no frame, with how a sentence calls them.
 _NO_FRAMES: Final = (Value.OTHER, Value.DICT, Value.TUPLE, Value.SESSION)
-#: Methods that store data, to show where.
-_WRITES: Final = (
-    *(
-        "to_parquet",
-        "to_csv",
-        "to_sql",
-        "to_json",
-        "to_pickle",
-        "to_excel",
-        "write_parquet",
-        "write_csv",
-        "write_database",
-    ),
-    *("saveAsTable", "insertInto", "save", "parquet", "writeTo", "put_object", "upload_file", "execute"),
-)
+#: Expressions that are certainly no frame.
+_DISPLAYS: Final = (ast.Constant, ast.JoinedStr, ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp)
 
 
 @dataclass
@@ -107,7 +94,17 @@ def _single(found: Result, asset: Decorated, known: Known, shown: set[Value], va
         found.decide.append(
             f"{shows}: a frame of Spark, pandas, Polars or Arrow can be a databuild asset, anything else stays as it is"
         )
+    if found.value.is_frame and not found.stays:
+        found.findings += _beside_frames(asset.module, values)
     _annotation(found, asset.module, returns, known)
+
+
+def _beside_frames(module: Module, values: Values) -> Iterator[Finding]:
+    """Results that are no frame, of a function that returns frames too."""
+    for statement, value in values.returned:
+        if value is not Value.NOTHING and isinstance(statement.value, _DISPLAYS):
+            write = "return EMPTY for a partition without rows, else a frame"
+            yield module.finding(Action.DECIDE, statement, write=write, why="a databuild asset returns frames alone")
 
 
 def _to_frame(found: Result, module: Module, values: Values, end: str) -> None:
@@ -314,8 +311,16 @@ def _wrapped_parts(found: Result, project: Project, asset: Decorated) -> None:
             found.findings.append(module.finding(Action.DECIDE, node, write=write, why=why))
 
 
+def _stores(method: ast.Attribute) -> bool:
+    """Whether a method stores data; those of Spark's writer have the names of its reader's."""
+    if method.attr in WRITES:
+        return True
+    is_of_writer = any(isinstance(node, ast.Attribute) and node.attr == "write" for node in ast.walk(method.value))
+    return method.attr in WRITES_OF_SPARK and is_of_writer
+
+
 def _stores_itself(asset: Decorated, *, or_has_none: bool = False) -> str:
     for node in own_nodes(asset.function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _WRITES:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _stores(node.func):
             return f"it stores its data itself in line {node.lineno}; to move it, return the frame there"
     return f"it stores its data itself{', or has none' if or_has_none else ''}"

@@ -120,6 +120,11 @@ PARAMETERS = {
 RESULTS = {
     "None": Row("def f(a: DataFrame) -> None: a.write.parquet('x')", STAYS, []),
     "nothing": Row("def f(a: DataFrame): a.write.parquet('x')", STAYS, []),
+    "a list beside a frame": Row(
+        "def f(a: DataFrame):\n    if a.isEmpty():\n        return []\n    return a",
+        NEEDS_DECISION,
+        [(DECIDE, "return []", "return EMPTY for a partition without rows")],
+    ),
     "a number": Row("def f(a: DataFrame): return a.count()", STAYS, []),
     "a class of a library of models": Row("from sklearn.svm import SVC\n@dg.asset\ndef g() -> SVC: ...", STAYS, []),
     "a result without a value": Row("def f(): return dg.MaterializeResult(metadata={})", STAYS, []),
@@ -310,6 +315,22 @@ def reader(low) -> DataFrame:
         'return {"low": a.filter("n < 1"), "high": a.filter("n > 1")}',
     ]
     assert advice(reader.findings) == [(CHANGE, "low", "low: DataFrame")]
+
+
+@pytest.mark.parametrize(
+    ("body", "stores"),
+    [
+        (
+            "a.write.mode('append').parquet('x')",
+            "It returns nothing: it stores its data itself in line 10; to move it, return",
+        ),
+        ("spark.read.parquet('x').show()", "It returns nothing: it stores its data itself, or has none."),
+    ],
+)
+def test_the_place_where_a_function_stores_its_data_is_named(body: str, stores: str, tmp_path: Path) -> None:
+    report = the_asset(tmp_path, f"@dg.asset\ndef f(a: DataFrame, spark: SparkSession):\n    {body}\n")
+
+    assert report.why[0].startswith(stores)
 
 
 def test_an_asset_of_a_factory_says_that_its_names_are_unknown(tmp_path: Path) -> None:
