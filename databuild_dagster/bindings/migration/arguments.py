@@ -28,6 +28,8 @@ _RENAMED: Final[Mapping[str, str]] = {
     "legacy_freshness_policy": "freshness_policy",
     "non_argument_deps": "deps",
 }
+#: The end of the usual key of Dagster's resources that run a step on EMR or Databricks.
+_STEP_LAUNCHER: Final = "step_launcher"
 #: Arguments that stay and mean a little less or more: words of their value, and the difference.
 _NOTES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "backfill_policy": (
@@ -81,6 +83,10 @@ def argument_findings(project: Project, asset: Decorated) -> Iterator[Finding]:
             yield from _ins(project, asset, given.value)
         elif name in refused:
             yield _refused(module, given, refused[name])
+        elif name == "required_resource_keys" and _STEP_LAUNCHER in module.text(given.value):
+            write = "the Spark of build_definitions(spark=…), such as DatabuildSpark(mode='remote', url=…)"
+            why = "a step launcher sends a whole step elsewhere; databuild's step stays here, and its Spark may be elsewhere"
+            yield module.finding(Action.DECIDE, given, write=write, why=why)
         elif name in _NOTES and any(word in module.text(given.value) for word in _NOTES[name][0]):
             yield module.finding(Action.NOTE, given, write=_NOTES[name][1])
         elif name not in _known(asset.is_multi):

@@ -191,6 +191,11 @@ SPARK = {
             (CHANGE, "context.resources.pyspark.spark_session", "spark"),
         ],
     ),
+    "a step launcher": Row(
+        "(required_resource_keys={'pyspark_step_launcher'})\ndef f(a: DataFrame): return a",
+        NEEDS_DECISION,
+        [(DECIDE, "required_resource_keys={'pyspark_step_launcher'}", "the Spark of build_definitions(spark=…)")],
+    ),
     "what only a JVM has": Row(
         "def f(a: DataFrame):\n    n = a.rdd.getNumPartitions()\n    return a.limit(n)",
         NEEDS_DECISION,
