@@ -3,8 +3,10 @@
 Commands run in this process. A page that needs Spark uses the server of the whole test run.
 """
 
+import difflib
 import importlib.util
 import inspect
+import os
 import re
 import runpy
 import shlex
@@ -19,6 +21,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster import BuildContext, InvalidAsset, databuild_asset, databuild_multi_asset
+from databuild_dagster.bindings.declare.context_members import INSTEAD
 from databuild_dagster.cli.main import cli
 from databuild_dagster.spark.server import stop_server
 from tests.support.command import Done, dagster, databuild, share_spark_server
@@ -28,6 +31,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 HOW_TO = ROOT / "docs" / "how-to"
 #: One process, the start of its Spark included.
 MAX_SECONDS = 300
+#: The Spark of the project that is migrated.
+OF_THE_PROJECT = "    spark=pyspark,\n"
 #: Before the file; a process of its own for each step would only take its time.
 MATERIALIZE = ("asset", "materialize", "--config-json", '{"execution": {"config": {"in_process": {}}}}', "-f")
 
@@ -275,6 +280,91 @@ def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
     assert [before, printed("plan", "report"), printed("explain", "report")] == blocks(page, "text")
 
 
+def module_of(text: str, path: Path) -> Any:
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_report_on_the_project_of_a_page_names_the_lines_of_its_diff(project: Project) -> None:
+    page = HOW_TO / "migrate-a-project.md"
+    before, after = blocks(page, "python")
+    dg.Definitions.validate_loadable(module_of(before, project.folder / "theirs.py").defs)
+    project.define(before)
+
+    printed = project.databuild("migrate-project", "definitions.py").out
+    report = project.databuild("migrate-project", "--json", "definitions.py").json
+
+    findings = [*report["others"], *(finding for asset in report["assets"] for finding in asset["findings"])]
+    changed = [finding for finding in findings if finding["action"] in ("change", "remove")]
+    written = [finding["write"] for finding in findings if finding["action"] in ("change", "add")]
+    old, new = before.splitlines(), after.splitlines()
+    steps = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    touched = {line for step, first, end, _, _ in steps if step in ("replace", "delete") for line in range(first, end)}
+    added = [
+        line.strip(" ,") for step, _, _, first, end in steps if step == "insert" for line in new[first:end] if line
+    ]
+    assert touched == {line - 1 for it in changed for line in range(it["line"], it["last_line"] + 1)}
+    assert added
+    assert all(any(line in text for text in written) for line in added)
+    in_prose = [text for text in written if text not in after]
+    assert in_prose == [
+        "spark=pyspark, an argument of build_definitions",
+        "the function with a further parameter, `spark: SparkSession`",
+    ]
+    assert report["lines"] == len(touched) + 1
+    assert [block for block in blocks(page, "text") if block not in printed] == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_project_of_a_page_builds_after_the_changes_of_its_report(project: Project, spark_home: str) -> None:
+    """On the server of the test run: the project's own resource opens a JVM, in which no client may be."""
+    page = HOW_TO / "migrate-a-project.md"
+    after = blocks(page, "python")[1]
+    assert after.count(OF_THE_PROJECT) == 1
+    project.define(after.replace(OF_THE_PROJECT, ""))
+    project.make_home()
+    assert project.home is not None
+    share_spark_server(project.home, spark_home)
+    _, check, build, read = lines(page)
+
+    project.run(check)
+    project.run(build)
+    shown = project.run(f"{read} --json")
+
+    assert shown is not None
+    assert shown.json == [{"author": "bob", "count": 2}]
+    project.dagster(*MATERIALIZE, "definitions.py", "--select", "report", "--partition", "2024-03-02")
+    assert (project.folder / "report-2024-03-02.csv").read_text().count("bob") == 1
+
+
+@pytest.mark.long
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_the_project_of_a_page_builds_with_its_own_spark_in_its_own_process(project: Project) -> None:
+    page = HOW_TO / "migrate-a-project.md"
+    project.define(blocks(page, "python")[1])
+    project.make_home()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "databuild_dagster", *shlex.split(lines(page)[2])[2:]],
+        cwd=project.folder,
+        env={**os.environ, "DAGSTER_HOME": str(project.home)},
+        capture_output=True,
+        text=True,
+        timeout=MAX_SECONDS,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 of 1 ref live" in done.stdout
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_asset_that_exists_is_taken_over_as_its_page_says(project: Project) -> None:
@@ -333,6 +423,7 @@ def test_the_table_of_the_context_names_members_that_exist() -> None:
     ours = {*kept[0], *(name for _, text in replaced for name in re.findall(r"`context\.(\w+)", text))}
     theirs = {name.partition(".")[0] for names, _ in table for name in names}
 
+    assert set(INSTEAD) <= theirs
     assert [name for name in ours if not hasattr(BuildContext, name)] == []
     assert [name for name in theirs if not hasattr(dg.AssetExecutionContext, name)] == []
     assert {name for name in dir(dg.AssetExecutionContext) if hasattr(BuildContext, name) and name[0] != "_"} == {

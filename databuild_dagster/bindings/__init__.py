@@ -1,5 +1,5 @@
-"""Dagster's side of databuild: the only floor that knows Dagster, in ten rooms.
+"""Dagster's side of databuild: the only floor that knows Dagster, in eleven rooms.
 
 From the lowest to the highest: `adapter`, `declare`, `registry`, `claims`, `reading`, `display`, `building`, `arrivals`,
-`orchestration`, `authoring`. A room imports the rooms before it, and none after it (`.importlinter`).
+`orchestration`, `authoring`, `migration`. A room imports the rooms before it, and none after it (`.importlinter`).
 """

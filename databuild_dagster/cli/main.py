@@ -37,6 +37,7 @@ from databuild_dagster.version import __version__
 SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
         "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
+        "migrate-project": Leaf("migrate_project:migrate_project", "Show what to change in a Dagster project in PATH."),
         "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
         "status": Leaf("status:status", "Show all assets by state, open wants and orchestrators."),
     },

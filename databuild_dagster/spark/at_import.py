@@ -156,7 +156,7 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
             raise ReturnTypeTooEarly(
                 function=f"{module}.{function._name}",
                 type=function._returnType,
-                instead=_as_object(function._returnType),
+                instead=type_as_object(function._returnType),
             ) from error
 
     return decorated
@@ -179,7 +179,8 @@ _TYPES: Final[Mapping[str, str]] = {
 }
 
 
-def _as_object(text: str) -> str:
+def type_as_object(text: str) -> str:
+    """The object of `pyspark.sql.types` for a type that is a text, or its beginning where the type has parts."""
     return _TYPES.get(text.strip().lower(), "StructType([...])" if " " in text.strip() else "ArrayType(...)")
 
 

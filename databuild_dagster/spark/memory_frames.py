@@ -49,10 +49,14 @@ _BY_NAME = (
 
 def frame_kind(of: type) -> FrameKind | None:
     """The kind of a class of frames, None for another class."""
-    for base in of.__mro__:
-        for module, name, kind in _BY_NAME:
-            if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):
-                return kind
+    return next((kind for base in of.__mro__ if (kind := frame_kind_by_name(base.__module__, base.__name__))), None)
+
+
+def frame_kind_by_name(module: str, name: str) -> FrameKind | None:
+    """The kind of a class of frames by its name alone, for source text; None for another class."""
+    for known_module, known_name, kind in _BY_NAME:
+        if name == known_name and (module == known_module or module.startswith(f"{known_module}.")):
+            return kind
     return None
 
 

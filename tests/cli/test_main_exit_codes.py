@@ -19,6 +19,7 @@ DAY = "orders@2024-01-29"
 #: Every command but `dev`, which becomes another process, with arguments that are well formed.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "init": ("new",),
+    "migrate-project": (".",),
     "status": (),
     "build": (DAY,),
     "want create": (DAY,),
@@ -75,7 +76,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "spark stop": (),
 }
 #: They use neither a home nor the store.
-NEED_NO_HOME = {"init", "log states", "manifest schema"}
+NEED_NO_HOME = {"init", "migrate-project", "log states", "manifest schema"}
 #: They use the folder of the home alone, and neither its settings nor the store.
 NEED_NO_STORE = NEED_NO_HOME | {"spark status", "spark stop"}
 

@@ -12,6 +12,7 @@ from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.adapter.keys import asset_key
+from databuild_dagster.bindings.declare.context_members import INSTEAD
 from databuild_dagster.bindings.declare.outcomes import texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
@@ -189,8 +190,9 @@ class BuildContext:
         """Raises AttributeError, with the way to what Dagster's context has and one build has not."""
         if name.startswith("_") or not hasattr(AssetExecutionContext, name):
             raise AttributeError(f"BuildContext has no attribute {name!r}.")
+        instead = f"write {INSTEAD[name]}; " if name in INSTEAD else ""
         raise AttributeError(
-            f"context.{name} is not known for one build of a Dagster run that may host many; of the whole run it is "
+            f"context.{name} is not known for one build of a Dagster run that may host many; {instead}of the whole run it is "
             f"context.dagster_context.{name}."
         )
 

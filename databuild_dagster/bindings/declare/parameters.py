@@ -16,7 +16,7 @@ from dagster._config.pythonic_config import ConfigurableResourceFactory
 
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.outcomes import Empty
-from databuild_dagster.spark.memory_frames import FrameKind, frame_kind
+from databuild_dagster.spark.memory_frames import FrameKind, frame_kind, frame_kind_by_name
 
 
 class ParameterKind(Enum):
@@ -76,7 +76,8 @@ class InvalidAsset(TypeError):
 #: Of a function that returns nothing.
 STAYS_PLAIN = " A function that stores its data itself stays a plain @asset, beside the others in build_definitions."
 
-_ALLOWED = (
+#: What an annotation of a parameter may be.
+ALLOWED = (
     "a frame of Spark, pandas, Polars or Arrow (the upstream asset of that name), SparkSession, BuildContext, "
     "a ConfigurableResource, or `config:` with a dagster.Config"
 )
@@ -129,13 +130,22 @@ def kind_of(annotation: Any) -> ParameterKind | None:
     if (frame := frame_kind(annotation)) is not None:
         return _OF_FRAME[frame]
     for base in annotation.__mro__:
-        for module, name, kind in _BY_NAME:
-            if base.__name__ == name and (base.__module__ == module or base.__module__.startswith(f"{module}.")):
-                return kind
+        if (kind := kind_by_name(base.__module__, base.__name__)) is not None:
+            return kind
     if issubclass(annotation, ConfigurableResourceFactory):
         return ParameterKind.RESOURCE
     if issubclass(annotation, Config):
         return ParameterKind.CONFIG
+    return None
+
+
+def kind_by_name(module: str, name: str) -> ParameterKind | None:
+    """The kind of a class of Spark's or of frames by its name alone, for source text; None for another class."""
+    if (frame := frame_kind_by_name(module, name)) is not None:
+        return _OF_FRAME[frame]
+    for known_module, known_name, kind in _BY_NAME:
+        if name == known_name and (module == known_module or module.startswith(f"{known_module}.")):
+            return kind
     return None
 
 
@@ -166,11 +176,11 @@ def _parameter(function: Callable[..., Any], parameter: inspect.Parameter, hints
     if parameter.name == _CONTEXT and _CONTEXT not in hints:
         return Parameter(_CONTEXT, ParameterKind.CONTEXT, BuildContext)
     if parameter.name not in hints:
-        raise InvalidAsset(f"{where} has no annotation; write {_ALLOWED}.")
+        raise InvalidAsset(f"{where} has no annotation; write {ALLOWED}.")
     annotation = hints[parameter.name]
     kind = kind_of(annotation)
     if kind is None:
-        raise InvalidAsset(f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {_ALLOWED}.")
+        raise InvalidAsset(f"{where} is annotated {_shown(annotation)}, which cannot be filled; write {ALLOWED}.")
     if kind is ParameterKind.CONFIG and parameter.name != "config":
         raise InvalidAsset(f"{where} is a Config; Dagster knows it only under the name 'config'.")
     return Parameter(parameter.name, kind, annotation)

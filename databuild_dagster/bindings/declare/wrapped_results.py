@@ -10,7 +10,7 @@ from databuild_dagster.bindings.declare.outcomes import BadResult
 from databuild_dagster.bindings.declare.parameters import STAYS_PLAIN
 
 #: What these results may have besides, and what to write instead.
-_REFUSED: Mapping[str, str] = {
+REFUSED_PARTS: Mapping[str, str] = {
     "data_version": "databuild gives each instance an identity of its own; leave it out",
     "tags": "give tags= to the decorator",
     "check_results": "write a separate @asset_check, or give blocking_checks= to the decorator",
@@ -31,7 +31,7 @@ def _frame_of(value: Any, job: str, context: BuildContext, output_name: str | No
     if not isinstance(value, (Output, MaterializeResult)):
         return value
     kind = type(value).__name__
-    for name, instead in _REFUSED.items():
+    for name, instead in REFUSED_PARTS.items():
         if getattr(value, name, None):
             raise BadResult(f"{job} returned dagster.{kind} with {name}=; {instead}.")
     if isinstance(value, MaterializeResult) and not _has_value(value):
