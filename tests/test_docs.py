@@ -447,6 +447,24 @@ def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, spa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_page_for_the_engineer_on_call_leads_to_the_cause(project: Project) -> None:
+    page = ROOT / "docs" / "for" / "on-call.md"
+    project.define(blocks(page, "python")[0])
+    project.databuild("build", "report@2024-01-02", code=1)
+    commands = lines(page)
+    assert len(commands) == 22
+
+    printed = "".join(done.out for line in commands if (done := project.run(line)) is not None)
+    printed = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", printed)
+
+    for block in blocks(page, "text"):
+        assert block in printed
+    assert "No job run is open." in printed
+    assert project.databuild("read", "report@2024-01-01", "--json").json == [{"total": 10.0}]
+
+
+@pytest.mark.long
 def test_the_commands_of_the_page_on_upgrading_go_well(project: Project) -> None:
     project.make_home()
 

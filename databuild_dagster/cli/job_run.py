@@ -47,7 +47,8 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     `databuild job-run cancel ID` stops one.
     """
     found = the_queries().job_runs(open_only=open_only, most=limit)
-    listing([as_dict(job_run) for job_run in found], COLUMNS, empty="No job has run yet.", as_json=as_json)
+    empty = "No job run is open." if open_only else "No job has run yet."
+    listing([as_dict(job_run) for job_run in found], COLUMNS, empty=empty, as_json=as_json)
 
 
 @click.command("cancel")

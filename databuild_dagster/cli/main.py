@@ -11,6 +11,7 @@ import os
 import sqlite3
 import sys
 import traceback
+import warnings
 
 import click
 
@@ -170,6 +171,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     guard_streams()
+    # PySpark warns of it in every process, in the middle of a build; `make matrix` has a row for pandas 3.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     code = run(sys.argv[1:] if arguments is None else arguments)
     # The interpreter would search all of Dagster's modules for garbage at its end: half a second of processor time.
     gc.freeze()

@@ -22,7 +22,7 @@ from databuild_dagster.cli.options import (
     tabular,
 )
 from databuild_dagster.cli.output import Column, emit, listing, pause_as_dict, picked, when
-from databuild_dagster.cli.state import the_catalog, the_instance, the_queries
+from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
@@ -147,7 +147,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             if pause is None
             else f"It is {pause_in_words(ref, pause)}; {to_resume(pause)}."
         )
-        click.echo(f"{ref} is missing: nothing has built it yet. {builds}")
+        click.echo(f"{ref} is missing: nothing has built it yet in the home {dagster_home()}. {builds}")
         return
     details = _show_as_json(queries, canonical, is_now=then.seq is None)["canonical"]
     assert isinstance(details, dict)

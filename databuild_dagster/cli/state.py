@@ -46,21 +46,24 @@ def dagster_home() -> Path:
         return named
     home = project_home()
     try:
-        _make(home)
+        is_new = _make(home)
     except OSError as error:
         raise BadHome(
             f"{home} cannot be made: {error.strerror}; set {HOME_VARIABLE} to a directory you can write to."
         ) from error
     os.environ[HOME_VARIABLE] = str(home)
-    shown = shlex.quote(str(home))
-    click.echo(
-        f"Using the project's own Dagster home; to use it elsewhere too: export {HOME_VARIABLE}={shown}", err=True
-    )
+    if is_new:
+        shown = shlex.quote(str(home))
+        click.echo(
+            f"Created the project's own Dagster home. For `dagster` and `dg` too: export {HOME_VARIABLE}={shown}",
+            err=True,
+        )
     return home
 
 
-def _make(home: Path) -> None:
-    """Kept out of git by itself, and configured by the project's dagster.yaml, today's and tomorrow's."""
+def _make(home: Path) -> bool:
+    """True if it is new. Kept out of git by itself, and configured by the project's dagster.yaml, today's and tomorrow's."""
+    is_new = not home.exists()
     home.mkdir(exist_ok=True)
     ignore = home / ".gitignore"
     if not ignore.exists():
@@ -72,6 +75,7 @@ def _make(home: Path) -> None:
             settings.symlink_to(Path("..") / "dagster.yaml")
         else:
             settings.write_text(SETTINGS)
+    return is_new
 
 
 def the_store(*, check_projections: bool = True) -> Store:

@@ -81,9 +81,10 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
     for ref in refs:
         click.echo(ref)
     of_job_runs = len(wants) - n_asked
-    and_more = f", and {of_job_runs} that job runs recorded for inputs" if of_job_runs else ""
+    and_more = f", and so would {count(of_job_runs, 'want')} that job runs recorded for inputs" if of_job_runs else ""
     click.echo(
-        f"{count(len(refs), 'ref')} would be tainted, {count(n_asked, 'want')} opened again{and_more}. Nothing was done."
+        f"{count(len(refs), 'ref')} would be tainted. "
+        f"{count(n_asked, 'want')} would open again{and_more}. Nothing was done."
     )
 
 

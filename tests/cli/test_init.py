@@ -4,14 +4,13 @@ import json
 import os
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from databuild_dagster.cli.main import run
+from tests.support.command import run_python
 
 #: No command of these tests takes longer, Spark's start and a busy machine included.
 MAX_SECONDS = 300
@@ -142,6 +141,7 @@ def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None
         for line in block.splitlines()
     ]
     commands = [shlex.split(line, comments=True) for line in lines]
+    modules = {"databuild": "databuild_dagster"}
     assert ["pip", "install", "-e", "."] in commands
     assert ["databuild", "dev"] in commands
     try:
@@ -151,24 +151,9 @@ def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None
             # A day is built as a month is, in a thirtieth of the time.
             day = {"monthly_revenue@2024-01-01": "daily_revenue@2024-01-05"}
             arguments = [day.get(argument, argument) for argument in arguments]
-            done = call(folder, {"databuild": "databuild_dagster"}.get(program, program), *arguments)
+            done = run_python(folder, "-m", modules.get(program, program), *arguments, seconds=MAX_SECONDS)
             assert done.returncode == 0, (program, arguments, done.stdout[-3000:], done.stderr[-3000:])
             if program == "pytest":
                 assert "4 passed" in done.stdout
     finally:
-        call(folder, "databuild_dagster", "spark", "stop")
-
-
-def call(folder: Path, module: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    # A process that has had a Spark client says so in its environment, and its children would be clients too.
-    unset = ("DAGSTER_HOME", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_") and name not in unset}
-    return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=own,
-        capture_output=True,
-        text=True,
-        timeout=MAX_SECONDS,
-        check=False,
-    )
+        run_python(folder, "-m", "databuild_dagster", "spark", "stop", seconds=MAX_SECONDS)

@@ -146,7 +146,7 @@ def test_a_fresh_project_is_registered_by_the_first_question_about_it(project: P
     planned = project.ask("plan", JANUARY)
 
     assert actions(planned)[JANUARY] == "build"
-    assert "nothing has built it yet" in project.call("show", JANUARY).out
+    assert f"nothing has built it yet in the home {project.home}." in project.call("show", JANUARY).out
     assert project.call("explain", JANUARY).code == 0
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,7 @@ from databuild_dagster.version import __version__
 from tests.matrix.environments import CHECKOUT, SOURCES
 from tests.package.example import use_example
 from tests.package.steps import Failed, environment, pip, run, step
+from tests.support import tutorial
 
 CORE, PLAIN = "databuild-dagster-core", "databuild-dagster"
 #: The commit of the version from which `--all` upgrades, which was one distribution; nothing was released yet.
@@ -68,10 +70,15 @@ def built_in(folder: Path) -> dict[str, bytes]:
 
 
 def use_wheels(folder: Path) -> Path:
-    """Install the plain distribution, and follow the README of `databuild init`. Returns the environment's Python."""
-    with step(f"pip install {PLAIN}"):
+    """Install the plain distribution as the tutorial says, follow its first section, and the README of `databuild init`.
+
+    Returns the environment's Python.
+    """
+    first = tutorial.steps(tutorial.FIRST)
+    with step(f"the first partition of the tutorial, by {len(tutorial.typed(first))} typed lines"):
         python = environment(folder / "wheels")
-        pip(python, "install", "--find-links", str(folder / "index"), f"{PLAIN}=={__version__}")
+        follow_tutorial(folder, python, first)
+    with step(f"what pip installed as {PLAIN}"):
         pip(python, "check")
         found = run(str(python), "-c", IN_THE_WHEEL, cwd=folder)
         if "### build_definitions" not in found:
@@ -89,6 +96,32 @@ def use_wheels(folder: Path) -> Path:
         if "bread" not in said:
             raise Failed(f"no bread in the month's table:\n{said}")
     return python
+
+
+def follow_tutorial(folder: Path, python: Path, first: list[tutorial.Step]) -> None:
+    """Type the lines of the page in an empty folder. Raises `Failed` for a line too many, or for another output."""
+    if len(tutorial.typed(first)) > tutorial.MAX_LINES:
+        raise Failed(
+            f"{len(tutorial.typed(first))} lines lead to the first partition, at most {tutorial.MAX_LINES} may."
+        )
+    project = folder / "climate"
+    project.mkdir()
+    printed = ""
+    for block in first:
+        if block.kind == "commands":
+            printed = "".join(type_command(command, folder, python, project) for command in block.commands)
+        elif block.kind == "code":
+            tutorial.add_asset(project, block.text)
+        elif not tutorial.is_shown(block.text, printed):
+            raise Failed(f"the tutorial shows\n{block.text}\nbut its commands print\n{printed}")
+
+
+def type_command(command: str, folder: Path, python: Path, project: Path) -> str:
+    program, *arguments = shlex.split(command)
+    if program == "pip":
+        pip(python, *arguments, "--find-links", str(folder / "index"))
+        return ""
+    return run(str(python.with_name(program)), *arguments, cwd=project)
 
 
 def use_sources(folder: Path) -> None:
