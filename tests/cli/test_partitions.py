@@ -1,4 +1,4 @@
-"""`databuild show` prints nothing that its JSON lacks (rule 15)."""
+"""`databuild partitions` and `databuild show` (rule 15)."""
 
 from __future__ import annotations
 
@@ -25,3 +25,17 @@ def test_the_json_of_show_has_the_reason_the_taints_and_what_is_waited_for(proje
     assert behind["why"] in project.call("show", MONTH).out
     assert [taint["reason"] for taint in tainted["taints"]] == ["the till was broken"]
     assert {"retry_at", "stale", "previous_uuid", "live_since"} <= set(tainted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--state", "tainted"), "No partition of orders is tainted."),
+        (("--outdated",), "No partition of orders was built by another code version."),
+    ],
+)
+def test_a_list_without_partitions_names_what_was_asked_for(
+    known_project: Project, arguments: tuple[str, ...], sentence: str
+) -> None:
+    """findings/first-use.md 25"""
+    assert known_project.call("partitions", "orders", *arguments).out == f"{sentence}\n"

@@ -13,7 +13,6 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.bindings.reading.open_store import opened_store
-from databuild_dagster.bindings.registry.announced_lots import announced_lots
 from databuild_dagster.data.read_plan import AsOf, moment_of, store_at
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.publishing import Publication
@@ -190,5 +189,8 @@ def available_lots(
     waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
     """
     with opened_store(home, instance) as store:
+        # Lot ids need Dagster, and no other lookup does.
+        from databuild_dagster.bindings.registry.announced_lots import announced_lots
+
         announced = announced_lots(Queries(store), after_seq, follow=follow)
         yield from (found for found in announced if dataset in (None, found.dataset))
