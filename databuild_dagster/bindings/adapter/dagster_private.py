@@ -82,7 +82,7 @@ try:
     )
     from dagster._serdes import deserialize_value, serialize_value
     from dagster._time import dst_safe_strftime
-    from dagster._utils.schedules import cron_string_iterator, reverse_cron_string_iterator
+    from dagster._utils.schedules import reverse_cron_string_iterator
     from dagster._utils.warnings import disable_dagster_warnings
     from dagster.components.core.component_tree import ComponentTree
     from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
@@ -143,14 +143,7 @@ def windows_from(partitions: TimeWindowPartitionsDefinition, moment: float) -> I
 
 def window_start_before(partitions: TimeWindowPartitionsDefinition, moment: float) -> datetime:
     """The start of the window around a moment, an excluded one too."""
-    schedule, zone = partitions.cron_schedule, partitions.timezone
-    start = next(reverse_cron_string_iterator(moment, schedule, zone))
-    # Where a clock changes, Dagster's way back may skip a start that its way forward has.
-    for following in cron_string_iterator(start.timestamp(), schedule, zone):
-        if following.timestamp() > moment:
-            break
-        start = following
-    return start
+    return next(reverse_cron_string_iterator(moment, partitions.cron_schedule, partitions.timezone))
 
 
 def key_of_window(partitions: TimeWindowPartitionsDefinition, start: datetime) -> str:
