@@ -35,7 +35,7 @@ from dagster import TimeWindowPartitionsDefinition
 from bench.arrivals import arrivals, launches
 from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
-from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lot_keys_of
+from databuild_dagster.bindings.registry.cadences import lots_of
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.cli.gaps import as_dict
 from databuild_dagster.engine.engine import Engine
@@ -115,7 +115,7 @@ def gaps(rounds: int) -> None:
 def _report(engine: Engine) -> GapReport:
     dataset = engine.queries.dataset("carriers")
     assert dataset is not None
-    return gap_report(engine, expected_lots(lot_keys_of(dataset), NOW))
+    return gap_report(engine, lots_of(dataset).expected(NOW))
 
 
 def _few_present(engine: Engine, refs: list[Ref]) -> None:

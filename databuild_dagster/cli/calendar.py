@@ -1,4 +1,7 @@
-"""A gap report as a calendar: a row for each day, or for each month of days, and a mark for each lot.
+"""A gap report as a calendar: a row for each day, a month of days, a year of weeks or months; and a mark for each lot.
+
+A mark's place in its row is the time since midnight, the day of the month, or the week or month of the year, in the time zone
+of the partitions. A day on which the clock changes has as many marks as it has lots.
 
 A day of 5-minute lots is wider than most terminals, so a mark may stand for several lots in a row; where some of them are
 present, it says how many tenths, in the colour of the worst of them. Days that look alike share a row; where rows would be
@@ -7,25 +10,52 @@ too many all the same, so many days in a row do, however they look.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from datetime import date, datetime, time
+from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from rich.console import Console
 from rich.text import Text
 
-from databuild_dagster.engine.why.gaps import GapCause, GapReport
-from databuild_dagster.model.lots import LotRange, date_of, day_number
+from databuild_dagster.engine.why.gaps import Expected, GapCause, GapReport
+from databuild_dagster.model.lots import DAY_SECONDS, Cadence
 
 #: Rows that are drawn.
 MAX_ROWS = 62
-#: Days, or months of days, that share a row: the first of these that is enough, or a multiple of the last.
-_ROWS_TOGETHER = (1, 7, 14, 28, 56, 112, 224, 448)
-_MONTHS_TOGETHER = (1, 3, 6, 12, 24, 60, 120)
-MONTH_DAYS = 31
+#: Letters of a row's name, with two spaces.
+NAMES = len("2023-02-27 to 2023-03-01  ")
 #: Of a text that is not shown on a terminal.
 PLAIN_WIDTH = 120
+
+
+class Kind(Enum):
+    """What a row of the calendar is."""
+
+    DAY = "day"
+    MONTH = "month of days"
+    WEEKS = "year of weeks"
+    YEAR = "year of months"
+    DECADE = "decade of years"
+
+
+#: Rows that share one: the first of these that is enough, or a multiple of the last.
+_YEARS_TOGETHER = (1, 2, 5, 10, 20, 50)
+_TOGETHER = {
+    Kind.DAY: (1, 7, 14, 28, 56, 112, 224, 448),
+    Kind.MONTH: (1, 3, 6, 12, 24, 60, 120),
+    Kind.WEEKS: _YEARS_TOGETHER,
+    Kind.YEAR: _YEARS_TOGETHER,
+    Kind.DECADE: _YEARS_TOGETHER,
+}
+#: Places of a row. A year of 366 days that begins with a week has lots in 53 of them.
+_WIDTH = {Kind.MONTH: 31, Kind.WEEKS: 53, Kind.YEAR: 12, Kind.DECADE: 10}
+#: The longest lots of each kind, in days: a day may have 25 hours, a month has 28 days at least.
+_LONGEST = {Kind.DAY: 0.9, Kind.MONTH: 6.5, Kind.WEEKS: 27, Kind.YEAR: 360}
 
 
 class Mark(NamedTuple):
@@ -74,21 +104,12 @@ def calendar(report: GapReport, console: Console | None = None) -> None:
     console = console or Console()
     if not console.is_terminal:
         console = Console(file=console.file, width=PLAIN_WIDTH, no_color=True)
-    lots = report.expected.lots
-    per_row = MONTH_DAYS if lots.unit.per_day == 1 else lots.unit.per_day
-    names = len("2023-02-27 to 2023-03-01  ")
-    per_mark = next(
-        n for n in range(1, per_row + 1) if per_row % n == 0 and per_row // n <= max(console.width - names, 1)
-    )
-    marks = dict(_marks(report))
-    if lots.unit.per_day == 1:
-        drawn, together = _fitting(list(_months(lots, marks)), _MONTHS_TOGETHER)
-    else:
-        drawn, together = _fitting(list(_days(lots, marks, per_mark)), _ROWS_TOGETHER)
+    rows, per_mark = _rows(report, max(console.width - NAMES, 1))
+    drawn, together = _fitting(rows, _TOGETHER[_kind_of(report.expected.cadence)])
     is_long = any(first != last for (first, last), _ in drawn)
     for (first, last), cells in drawn:
         name = first if first == last else f"{first} to {last}"
-        line = Text(name.ljust(names) if is_long else f"{name}  ")
+        line = Text(name.ljust(NAMES) if is_long else f"{name}  ")
         for mark in cells:
             line.append(mark.letter, style=mark.style)
         line.rstrip()
@@ -128,35 +149,83 @@ def _legend(console: Console, report: GapReport, per_mark: int) -> None:
         )
 
 
-def _marks(report: GapReport) -> Iterator[tuple[int, Mark]]:
-    """The mark of each expected lot, by its index."""
-    lots = report.expected.lots
+def _marks(report: GapReport) -> list[Mark]:
+    """The mark of each expected lot, in order."""
     marks = dict.fromkeys(report.expected.ids, COMPLETE)
     marks.update(dict.fromkeys(report.empty, EMPTY))
     marks.update({gap.lot: MARKS[gap.cause] for gap in report.absent})
-    for index, lot in zip(range(lots.first, lots.stop), lots.ids(), strict=True):
-        if lot in marks:
-            yield index, marks[lot]
+    return list(marks.values())
 
 
-def _days(lots: LotRange, marks: dict[int, Mark], per_mark: int) -> Iterator[_Row]:
-    per_day = lots.unit.per_day
-    for day in range(lots.first // per_day, -(-lots.stop // per_day)):
-        of_day = [marks.get(index, OUTSIDE) for index in range(day * per_day, (day + 1) * per_day)]
-        year, month, day_of_month = date_of(day)
-        name = f"{year:04}-{month:02}-{day_of_month:02}"
-        yield _Row(name, name, [of_day[at : at + per_mark] for at in range(0, per_day, per_mark)])
+def _kind_of(cadence: Cadence) -> Kind:
+    days = cadence.seconds / DAY_SECONDS
+    return next((kind for kind, longest in _LONGEST.items() if days < longest), Kind.DECADE)
 
 
-def _months(lots: LotRange, marks: dict[int, Mark]) -> Iterator[_Row]:
-    year, month, _ = date_of(lots.first)
-    while (first := day_number(year, month, 1)) < lots.stop:
-        following = (year + month // 12, month % 12 + 1)
-        days = range(first, day_number(*following, 1))
-        name = f"{year:04}-{month:02}"
-        cells = [[marks.get(day, OUTSIDE)] for day in days]
-        yield _Row(name, name, cells + [[OUTSIDE]] * (MONTH_DAYS - len(cells)))
-        year, month = following
+def _rows(report: GapReport, room: int) -> tuple[list[_Row], int]:
+    """Every row from the first lot to the last one, and how many places of it share a mark."""
+    cadence = report.expected.cadence
+    kind = _kind_of(cadence)
+    places = _places_in_days(report.expected) if kind is Kind.DAY else _places_in_months(report.expected, kind)
+    usual = max(round(DAY_SECONDS / cadence.seconds), 1) if kind is Kind.DAY else _WIDTH[kind]
+    width = max(usual, 1 + max(place for _, place in places))
+    # Places of a day share a mark by whole hours if they can; a month of 31 days has no such divisor.
+    sizes = [n for n in range(1, width + 1) if kind is not Kind.DAY or usual % n == 0] + [width]
+    per_mark = next(n for n in sizes if -(-width // n) <= room or n == width)
+    first, last = places[0][0], places[-1][0]
+    cells: list[list[list[Mark]]] = [[[] for _ in range(-(-width // per_mark))] for _ in range(first, last + 1)]
+    for (row, place), mark in zip(places, _marks(report), strict=True):
+        cells[row - first][place // per_mark].append(mark)
+    names = [_name(kind, row) for row in range(first, last + 1)]
+    rows = [_Row(name, name, [cell or [OUTSIDE] for cell in of_row]) for name, of_row in zip(names, cells, strict=True)]
+    return rows, per_mark
+
+
+def _places_in_days(expected: Expected) -> list[tuple[int, int]]:
+    """Of each lot the day, counted, and the lots that fit between its midnight and its start."""
+    seconds, zone = expected.cadence.seconds, ZoneInfo(expected.cadence.timezone)
+    places: list[tuple[int, int]] = []
+    day, midnight, next_midnight = 0, 0.0, -math.inf
+    for start in expected.starts:
+        if start >= next_midnight:
+            day = datetime.fromtimestamp(start, zone).toordinal()
+            midnight, next_midnight = (_midnight(number, zone) for number in (day, day + 1))
+        places.append((day, int((start - midnight) // seconds)))
+    return places
+
+
+def _midnight(day: int, zone: ZoneInfo) -> float:
+    return datetime.combine(date.fromordinal(day), time(), zone).timestamp()
+
+
+def _places_in_months(expected: Expected, kind: Kind) -> list[tuple[int, int]]:
+    """Of each lot the month, year or decade, counted, and its place in that."""
+    zone = ZoneInfo(expected.cadence.timezone)
+    places = []
+    for start in expected.starts:
+        at = datetime.fromtimestamp(start, zone)
+        match kind:
+            case Kind.MONTH:
+                places.append((at.year * 12 + at.month - 1, at.day - 1))
+            case Kind.WEEKS:
+                places.append((at.year, (at.timetuple().tm_yday - 1) // 7))
+            case Kind.YEAR:
+                places.append((at.year, at.month - 1))
+            case _:
+                places.append((at.year // 10, at.year % 10))
+    return places
+
+
+def _name(kind: Kind, row: int) -> str:
+    match kind:
+        case Kind.DAY:
+            return date.fromordinal(row).isoformat()
+        case Kind.MONTH:
+            return f"{row // 12:04}-{row % 12 + 1:02}"
+        case Kind.DECADE:
+            return f"{row * 10:04}s"
+        case _:
+            return f"{row:04}"
 
 
 def _mark_of(cell: Sequence[Mark]) -> Mark:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import click
 
@@ -14,9 +16,12 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.lots import InvalidLotRange, Lot
+from databuild_dagster.model.lots import Cadence, InvalidLotRange
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.registry.cadences import Lots
 
 #: Stretches of absent lots that the table for people has; a program gets every lot.
 MAX_STRETCHES = 40
@@ -25,7 +30,10 @@ MAX_STRETCHES = 40
 class InvalidTime(InvalidRequest):
     """{what} is {value!r}, which is not possible: {why}."""
 
-    hint = "Write a day such as 2023-02-27, a time with its offset such as 2023-02-27T23:55Z, or a lot id."
+    hint = (
+        "Write a partition key, a day such as 2023-02-27, a time with its offset such as 2023-02-27T23:55Z, or a lot id if "
+        "its lots have ids."
+    )
 
 
 @click.command("gaps")
@@ -33,21 +41,21 @@ class InvalidTime(InvalidRequest):
 @click.option(
     "--from",
     "start",
-    metavar="TIME|LOT",
-    help="Start of the range: a lot id or a time. Default: where the partitions begin.",
+    metavar="TIME|KEY|LOT",
+    help="Start of the range: a lot id, a partition key or a time. Default: where the partitions begin.",
 )
 @click.option(
     "--to",
     "end",
-    metavar="TIME|LOT",
-    help="End of the range, exclusive: a lot id or a time. Default: where the partitions end.",
+    metavar="TIME|KEY|LOT",
+    help="End of the range, exclusive: a lot id, a partition key or a time. Default: where the partitions end.",
 )
 @click.option("--chain", is_flag=True, help="Also report on every dataset upstream of DATASET.")
 @tabular
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
     """Show which lots of DATASET are missing, and why.
 
-    Both ends are cut down to where a lot begins; a day is a day of UTC. Waits and failures upstream are followed to
+    Both ends are cut down to where a lot begins; a day is one of the partitions' time zone. Waits and failures upstream are followed to
     their first cause. With --chain, lots that no want asks for are followed too, to the input that is missing.
     """
     reports, without = _reports(dataset, start, end, chain=chain)
@@ -67,68 +75,74 @@ def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
-    from databuild_dagster.bindings.registry.lot_partitions import expected_lots, lot_keys_if_any, lot_keys_of
+    from databuild_dagster.bindings.registry.cadences import lots_if_any, lots_of
 
-    ends = _end("--from", start), _end("--to", end)
-    since, until = (bound.start if isinstance(bound, Lot) else bound for bound in ends)
-    if since is not None and until is not None and since > until:
-        raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
     engine = the_engine()
     now = engine.clock()
     spec = engine.queries.known_dataset(asset)
-    keys = lot_keys_of(spec)
-    for bound in ends:
-        if isinstance(bound, Lot):
-            keys.key_of(bound)  # One of another unit is no lot of it.
-    asked = expected_lots(keys, now, since, until)
+    lots = lots_of(spec)
+    since, until = _moment("--from", start, lots), _moment("--to", end, lots)
+    if since is not None and until is not None and since > until:
+        raise InvalidLotRange(start=start, end=end, why="--from comes after --to")
+    asked = lots.expected(now, since, until)
     if not chain:
         return [gap_report(engine, asked)], ()
-    lots = asked.lots
 
     def expected_of(spec: DatasetSpec) -> Expected | None:
         if spec.asset == asset:
             return asked
-        keys = lot_keys_if_any(spec)
-        return None if keys is None else expected_lots(keys, now, lots.start, lots.end, touched=True)
+        lots = lots_if_any(spec)
+        return None if lots is None else lots.expected(now, asked.start, asked.end, touched=True)
 
     return chain_of_gaps(engine, spec, expected_of)
 
 
-def _end(option: str, text: str | None) -> float | Lot | None:
-    """What an end of the range means: a day, a time, or a lot, which begins there. Raises `InvalidTime`, `InvalidLot`."""
+def _moment(option: str, text: str | None, lots: Lots) -> float | None:
+    """The moment of an end of the range: a lot or a partition key, which begins there, a day of the partitions' zone, or a time.
+
+    Raises `InvalidTime`, `InvalidLot`, `NoLotKey`.
+    """
+    from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
+
     if text is None:
         return None
+    try:
+        return lots.start_of(text)
+    except NoLotKey as error:
+        no_key = error
     if text[:1].isdigit() and "P" in text.upper():
-        return Lot.parse(text)
+        return lots.start_of_lot(text)
     try:
         day = date.fromisoformat(text)
     except ValueError:
         pass
     else:
-        return datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()
+        return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(lots.cadence.timezone)).timestamp()
     try:
         at = datetime.fromisoformat(text)
+        why = "it does not say in which time zone" if at.utcoffset() is None else None
     except ValueError:
-        raise InvalidTime(what=option, value=text, why="that is no day, no time and no lot") from None
-    if at.utcoffset() is None:
-        raise InvalidTime(what=option, value=text, why="it does not say in which time zone")
+        why = "that is no day, no time and no lot"
+    if why is not None:
+        raise InvalidTime(what=option, value=text, why=f"{why}, and as a partition key {no_key.facts['why']}")
     return at.timestamp()
 
 
 def as_dict(report: GapReport) -> dict[str, object]:
     """Rules 15, and what was asked; `present` are complete or empty, `outside` are not expected yet, or not any more."""
-    lots = report.expected.lots
+    expected = report.expected
     # An enum's value is looked up slowly, a hundred thousand times.
     text = {cause: cause.value for cause in GapCause}
     return {
         "dataset": report.asset,
-        "unit": report.unit.token,
-        "from": when(lots.start),
-        "to": when(lots.end),
+        "unit": expected.cadence.unit,
+        "timezone": expected.cadence.timezone,
+        "from": _when(expected.start, expected.cadence),
+        "to": _when(expected.end, expected.cadence),
         "expected": report.n_expected,
         "present": report.n_present,
         "empty": len(report.empty),
-        "outside": report.expected.n_outside,
+        "outside": expected.n_outside,
         "absent": [
             {"lot": lot.lot, "cause": lot.shown if lot.upstream else text[lot.cause], "first_cause": lot.first_shown}
             for lot in report.absent
@@ -136,15 +150,21 @@ def as_dict(report: GapReport) -> dict[str, object]:
     }
 
 
+def _when(at: float, cadence: Cadence) -> str | None:
+    """A moment as `when`, but with the offset of the lots' time zone."""
+    return when(at) if cadence.timezone == "UTC" else datetime.fromtimestamp(at, ZoneInfo(cadence.timezone)).isoformat()
+
+
 def _print(report: GapReport) -> None:
-    lots = report.expected.lots
+    expected = report.expected
+    cadence = expected.cadence
     click.echo(
-        f"{click.style(report.asset, bold=True)}  {count(report.n_expected, 'lot')} of {report.unit} expected from "
-        f"{when(lots.start)} to {when(lots.end)}: {report.n_present:,} present ({len(report.empty):,} of them empty), "
-        f"{len(report.absent):,} absent."
+        f"{click.style(report.asset, bold=True)}  {count(report.n_expected, 'lot')} of {cadence} expected from "
+        f"{_when(expected.start, cadence)} to {_when(expected.end, cadence)}: {report.n_present:,} present "
+        f"({len(report.empty):,} of them empty), {len(report.absent):,} absent."
     )
-    if report.expected.n_outside:
-        text = count(report.expected.n_outside, "lot of the range is", "lots of the range are")
+    if expected.n_outside:
+        text = count(expected.n_outside, "lot of the range is", "lots of the range are")
         click.echo(f"{text} not expected: before the first partition, after the last, or not over yet.")
     if report.n_expected:
         calendar(report)
@@ -161,17 +181,16 @@ def _print(report: GapReport) -> None:
 
 def _stretches(report: GapReport) -> Iterator[list[Absent]]:
     """Absent lots that follow one another, and are absent for the same kind of reason."""
-    lots = report.expected.lots
-    index_of = dict(zip(lots.ids(), range(lots.first, lots.stop), strict=True))
+    place_of = {lot: place for place, lot in enumerate(report.expected.ids)}
     stretch: list[Absent] = []
     following, kind = -1, None
     for lot in report.absent:
-        index, its = index_of[lot.lot], _kind_of(lot)
-        if stretch and (index != following or its != kind):
+        place, its = place_of[lot.lot], _kind_of(lot)
+        if stretch and (place != following or its != kind):
             yield stretch
             stretch = []
         stretch.append(lot)
-        following, kind = index + 1, its
+        following, kind = place + 1, its
     if stretch:
         yield stretch
 

@@ -7,10 +7,11 @@ from typing import Final
 
 import click
 
-from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
+from databuild_dagster.cli.options import Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import emit, picked, table, when
 from databuild_dagster.cli.partitions import canonical_of
-from databuild_dagster.cli.state import the_queries
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.data.read_plan import Moment, store_at
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
@@ -34,20 +35,26 @@ ENDED_AS: Final = {
 
 @click.command()
 @selection
+@as_of
 @tabular
-def history(selection: Selection, as_json: bool) -> None:
+def history(selection: Selection, as_of: str | None, as_json: bool) -> None:
     """List every instance of REFS, newest last.
 
     For each: who asked for it, what built it, from which inputs, and why it is in its state. The star marks the canonical
-    one, which readers see.
+    one, which readers see. With --as-of, as it was then; the log is folded up to there for it, which takes as long as
+    `databuild log rebuild`.
     """
-    queries = the_queries()
-    for ref in one_by_one(selection.refs(queries), as_json=as_json, titled=True):
-        _history(queries, ref, as_json=as_json)
+    engine = the_engine()
+    queries, then = engine.queries, moment(engine.queries, as_of)
+    refs = selection.refs(queries)
+    for ref in refs:
+        canonical_of(queries, ref)
+    with store_at(engine.store, then) as store:
+        for ref in one_by_one(refs, as_json=as_json, titled=True):
+            _history(Queries(store), ref, then, as_json=as_json)
 
 
-def _history(queries: Queries, ref: Ref, *, as_json: bool) -> None:
-    canonical_of(queries, ref)
+def _history(queries: Queries, ref: Ref, then: Moment, *, as_json: bool) -> None:
     instances = queries.history(ref)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
@@ -76,7 +83,8 @@ def _history(queries: Queries, ref: Ref, *, as_json: bool) -> None:
         "why",
     )  # fmt: skip
     hidden = ("seq", "created", "by", "job run", "previous", "built from")
-    table(columns, rows, empty=f"Nothing has built {ref} yet.", wide_only=hidden)
+    empty = f"Nothing has built {ref} yet." if then.seq is None else f"Nothing had built {ref}{then.when}."
+    table(columns, rows, empty=empty, wide_only=hidden)
 
 
 def _as_json(instance: Instance, askers: Sequence[Asker], reason: str | None) -> dict[str, object]:

@@ -5,25 +5,28 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import Column, listing, picked
 from databuild_dagster.cli.state import the_queries
-from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.registry.cadences import Lots
+
 
 class LotView(NamedTuple):
     """One lot of which something is recorded."""
 
-    lot: Lot
+    #: Its id, or its partition key if it has none.
+    name: str
+    start: float
     #: What its manifest says where it is live, else the state of its canonical instance.
     state: str
     canonical: Canonical
@@ -36,6 +39,7 @@ class LotView(NamedTuple):
 COLUMNS = (
     Column("dataset"),
     Column("unit"),
+    Column("timezone", wide_only=True),
     Column("lots", "states", text=lambda states: ", ".join(f"{n:,} {state}" for state, n in states.items()) or "-"),
     Column("earliest"),
     Column("latest"),
@@ -52,35 +56,35 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
 
     Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
     """
-    from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
+    from databuild_dagster.bindings.registry.cadences import lots_if_any, lots_of
 
     queries = the_queries()
     if dataset is None:
         if listed:
             raise click.UsageError("--list needs a DATASET.")
         specs = sorted(queries.datasets().values(), key=lambda spec: spec.asset)
-        _tell([_summary(queries, spec, time.time()) for spec in specs if lot_keys_if_any(spec)], as_json=as_json)
+        found = [of_dataset for spec in specs if (of_dataset := lots_if_any(spec)) is not None]
+        _tell([_summary(queries, of_dataset, time.time()) for of_dataset in found], as_json=as_json)
         return
-    spec = queries.known_dataset(dataset)
+    of_dataset = lots_of(queries.known_dataset(dataset))
     if as_json or listed:
-        _list(_lots_of(queries, spec), spec, as_json=as_json)
+        _list(_views(queries, of_dataset), of_dataset.asset, as_json=as_json)
     else:
-        _tell([_summary(queries, spec, time.time())], as_json=False)
+        _tell([_summary(queries, of_dataset, time.time())], as_json=False)
 
 
-def _lots_of(queries: Queries, spec: DatasetSpec) -> list[LotView]:
-    """In the order of time; a key of partitions that the dataset had before is no lot of it. Raises `NoLots`."""
-    from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, lot_keys_of
+def _views(queries: Queries, lots: Lots) -> list[LotView]:
+    """The recorded lots in the order of time; a key of partitions that the dataset had before is no lot of it."""
+    from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
 
-    keys = lot_keys_of(spec)
     found = []
-    for canonical in queries.canonical_of_dataset(spec.asset):
+    for canonical in queries.canonical_of_dataset(lots.asset):
+        key = partition_key_of(canonical.ref) or ""
         try:
-            lot = keys.lot_of(partition_key_of(canonical.ref) or "")
+            found.append(LotView(lots.name_of(key), lots.start_of(key), _state(canonical), canonical))
         except NoLotKey:
             continue
-        found.append(LotView(lot, _state(canonical), canonical))
-    return sorted(found, key=lambda view: view.lot.index)
+    return sorted(found, key=lambda view: view.start)
 
 
 def _state(canonical: Canonical) -> str:
@@ -90,32 +94,26 @@ def _state(canonical: Canonical) -> str:
     return canonical.state.value
 
 
-def _summary(queries: Queries, spec: DatasetSpec, now: float) -> dict[str, object]:
-    """Raises `NoLots`."""
-    from databuild_dagster.bindings.registry.lot_partitions import lot_keys_of
-
-    keys = lot_keys_of(spec)
-    views = _lots_of(queries, spec)
-    existing = keys.existing(now)
-    left_out = keys.left_out(existing)
+def _summary(queries: Queries, lots: Lots, now: float) -> dict[str, object]:
+    views = _views(queries, lots)
     there = [view for view in views if view.is_there]
-    n_expected_there = sum(view.lot in existing and view.lot.index not in left_out for view in there)
     return {
-        "dataset": spec.asset,
-        "unit": keys.unit.token,
+        "dataset": lots.asset,
+        "unit": lots.cadence.unit,
+        "timezone": lots.cadence.timezone,
         "states": dict(Counter(view.state for view in views)),
-        "earliest": str(there[0].lot) if there else None,
-        "latest": str(there[-1].lot) if there else None,
-        "gaps": len(existing) - len(left_out) - n_expected_there,
+        "earliest": there[0].name if there else None,
+        "latest": there[-1].name if there else None,
+        "gaps": lots.n_absent(now, [view.start for view in there]),
     }
 
 
 def _tell(summaries: Sequence[dict[str, object]], *, as_json: bool) -> None:
-    empty = "No registered dataset has lots: partitions in UTC of 5, 10 or 15 minutes, an hour or a day."
+    empty = "No registered dataset has lots: partitions in time, of one dimension."
     listing(summaries, COLUMNS, empty=empty, as_json=as_json)
 
 
-def _list(views: list[LotView], spec: DatasetSpec, *, as_json: bool) -> None:
-    records = [{"lot": str(view.lot), "state": view.state, **picked(view.canonical, "ref", "uuid")} for view in views]
+def _list(views: list[LotView], asset: str, *, as_json: bool) -> None:
+    records = [{"lot": view.name, "state": view.state, **picked(view.canonical, "ref", "uuid")} for view in views]
     columns = (Column("lot"), Column("state"), Column("ref"), Column("instance", "uuid"))
-    listing(records, columns, empty=f"Nothing has built a lot of {spec.asset} yet.", as_json=as_json)
+    listing(records, columns, empty=f"Nothing has built a lot of {asset} yet.", as_json=as_json)

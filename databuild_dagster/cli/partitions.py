@@ -91,7 +91,13 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
         for partition in found
     ]
     columns = (Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why"))
-    listing(records, columns, empty=f"{asset} has no such partitions.", as_json=as_json)
+    listing(records, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
+
+
+def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:
+    if outdated:
+        return f"No partition of {asset} was built by another code version."
+    return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state.lower()}."
 
 
 def _paused(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:

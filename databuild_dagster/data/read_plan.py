@@ -4,7 +4,8 @@ The canonical instance counts: for a past time the one of then, in its state of 
 warehouse, neither Dagster nor Spark.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 
@@ -18,6 +19,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.store import Store
 from databuild_dagster.warehouse.errors import EscapingFile, ManifestDamaged, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -163,6 +165,19 @@ class Moment:
     @property
     def when(self) -> str:
         return "" if self.seq is None else f" as of {self.shown}"
+
+
+@contextmanager
+def store_at(store: Store, then: Moment) -> Iterator[Store]:
+    """The store itself for now, else a temporary store whose log ends at that moment (rule 3.2)."""
+    if then.seq is None:
+        yield store
+        return
+    # A fold makes tables, by SQLAlchemy, whose import would slow every other question.
+    from databuild_dagster.store.rebuild import as_it_was
+
+    with as_it_was(store, then.seq) as earlier:
+        yield earlier
 
 
 def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:

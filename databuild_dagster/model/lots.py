@@ -57,6 +57,22 @@ UNITS = {
     )
 }
 
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """How often an interval begins: that of a lot unit, or one that Clusterless has no lots for, such as a month."""
+
+    #: The ISO 8601 duration, or the cron schedule of intervals that have none.
+    unit: str
+    #: The usual length of an interval. Clock changes and calendars make some of them longer or shorter.
+    seconds: float
+    #: The time zone of its days.
+    timezone: str = "UTC"
+
+    def __str__(self) -> str:
+        return self.unit if self.timezone == "UTC" else f"{self.unit} in {self.timezone}"
+
+
 _NUMBERS = ", ".join(f"{unit} 000–{unit.last}" if unit.per_day > 1 else f"{unit} 000" for unit in UNITS.values())
 _SHAPE = re.compile(rf"([0-9]{{4}})([0-9]{{2}})([0-9]{{2}})({'|'.join(UNITS)})([0-9]{{{DIGITS}}})")
 _MONTHS = (

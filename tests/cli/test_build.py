@@ -40,6 +40,7 @@ MAX_QUESTIONS = 60
 
 
 def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Project) -> None:
+    """findings/first-use.md 15"""
     first = project.build(JANUARY)
 
     assert first["refs"] == {"live": 1, "failed": 0}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 from datetime import UTC, datetime
 
+import dagster as dg
 from rich.console import Console
 
+from databuild_dagster.bindings.registry.window_keys import WindowKeys
 from databuild_dagster.cli.calendar import MARKS, MAX_ROWS, calendar
 from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport
-from databuild_dagster.model.lots import UNITS, LotUnit, lots_between
+from databuild_dagster.model.lots import UNITS, Cadence, LotUnit, lots_between
 
 
 def drawn(
@@ -24,9 +26,20 @@ def drawn(
     since, until = (datetime.fromisoformat(item).replace(tzinfo=UTC).timestamp() for item in (start, end))
     lots = lots_between(since, until, unit)
     ids = list(lots.ids())
-    found = [Absent(lot, "a@x", cause, None, "a@x", cause, "so it is") for lot, cause in (absent or {}).items()]
+    starts = [lot.start for lot in lots]
+    expected = Expected("a", Cadence(unit.token, unit.seconds), lots.start, lots.end, ids, ids, starts)
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard")
-    calendar(GapReport(Expected("a", lots, ids, ids, True), (ids[0],), tuple(found)), console)
+    return lines_of(expected, absent or {}, console)
+
+
+def drawn_windows(partitions: dg.TimeWindowPartitionsDefinition, absent: dict[str, GapCause]) -> list[str]:
+    expected = WindowKeys("a", partitions).expected(datetime(2026, 1, 1, tzinfo=UTC).timestamp())
+    return lines_of(expected, absent, Console(file=io.StringIO()))
+
+
+def lines_of(expected: Expected, absent: dict[str, GapCause], console: Console) -> list[str]:
+    found = [Absent(lot, "a@x", cause, None, "a@x", cause, "so it is") for lot, cause in absent.items()]
+    calendar(GapReport(expected, (expected.ids[0],), tuple(found)), console)
     return str(console.file.getvalue()).splitlines()  # type: ignore[attr-defined]
 
 
@@ -113,6 +126,60 @@ def test_sixty_years_of_days_fit_as_well() -> None:
     assert len(lines) <= MAX_ROWS + 2
     assert lines[0].startswith("1970-01 to ")
     assert "to 2029-12  " in lines[-3]
+
+
+def test_a_day_has_as_many_marks_as_hours_where_the_clock_changes() -> None:
+    autumn = dg.HourlyPartitionsDefinition("2024-10-26-22:00", end_date="2024-10-29-00:00", timezone="Europe/Berlin")
+    spring = dg.HourlyPartitionsDefinition("2024-03-31-00:00", end_date="2024-04-02-00:00", timezone="Europe/Berlin")
+
+    assert drawn_windows(autumn, {"2024-10-27-02:00+0100": GapCause.FAILED}) == [
+        "2024-10-26  " + 22 * " " + "o=",
+        "2024-10-27  ===F" + 21 * "=",
+        "2024-10-28  " + 24 * "=",
+        "F failed 1   o empty 1   = complete 49",
+    ]
+    assert drawn_windows(spring, {"2024-03-31-03:00": GapCause.FAILED})[:2] == [
+        "2024-03-31  o=F" + 20 * "=",
+        "2024-04-01  " + 24 * "=",
+    ]
+
+
+def test_days_of_a_zone_are_at_their_place_in_the_month() -> None:
+    days = dg.DailyPartitionsDefinition("2024-03-30", end_date="2024-04-03", timezone="Europe/Berlin")
+
+    assert drawn_windows(days, {"2024-04-01": GapCause.TAINTED})[:2] == ["2024-03  " + 29 * " " + "o=", "2024-04  T="]
+
+
+def test_weeks_and_months_are_drawn_by_years_and_years_by_decades() -> None:
+    weeks = dg.WeeklyPartitionsDefinition("2023-12-01", end_date="2025-01-05")
+    months = dg.MonthlyPartitionsDefinition("2023-11-01", end_date="2025-03-01", day_offset=15)
+    quarters = dg.TimeWindowPartitionsDefinition("2024-01", "%Y-%m", "2025-01", cron_schedule="0 0 1 */3 *")
+    years = dg.TimeWindowPartitionsDefinition("2008", "%Y", "2022", cron_schedule="0 0 1 1 *")
+
+    assert drawn_windows(weeks, {"2024-01-14": GapCause.DUE})[:2] == [
+        "2023  " + 48 * " " + "o====",
+        "2024  =d" + 50 * "=",
+    ]
+    assert drawn_windows(months, {"2024-02-15": GapCause.DUE})[:3] == [
+        "2023            o=",
+        "2024  =d==========",
+        "2025  =",
+    ]
+    assert drawn_windows(quarters, {"2024-07": GapCause.DUE})[0] == "2024  o  =  d  ="
+    assert drawn_windows(years, {"2019": GapCause.DUE})[:3] == ["2000s          o=", "2010s  =========d", "2020s  =="]
+
+
+def test_a_schedule_of_working_days_leaves_its_weekends_empty() -> None:
+    shifts = dg.TimeWindowPartitionsDefinition(
+        "2024-02-01-00:00", "%Y-%m-%d-%H:%M", "2024-02-06-09:00", cron_schedule="0 9,17 * * 1-5"
+    )
+
+    assert drawn_windows(shifts, {"2024-02-05-09:00": GapCause.FAILED})[:4] == [
+        "2024-02-01                 o=",
+        "2024-02-02                 ==",
+        "2024-02-03 to 2024-02-04",
+        "2024-02-05                 F=",
+    ]
 
 
 def test_every_cause_has_a_letter_of_its_own() -> None:

@@ -260,7 +260,7 @@ defs = build_definitions([orders, checked])
 
 
 def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project) -> None:
-    """Rule 10.8"""
+    """Rule 10.8, findings/seeds.md 24: without a tick after it."""
     lot = "checked@2024-01-01"
     project.define(ARC)
     (project.folder / "doubts").touch()
@@ -272,6 +272,8 @@ def test_a_partial_lot_of_an_arc_is_missing_once_it_was_cleaned(project: Project
 
     assert [instance["uuid"] for instance in done["instances"]] == [uuid]
     assert arc_states(project)[lot] == "missing"
+    copies = project.home.glob("warehouse/datasets/name=checked/*/lot=*/*")
+    assert [copy.name for copy in copies] == ["state=removed"], "other tools list no file that is gone"
     answer = json.loads((folder(project, uuid, "checked") / "manifest.json").read_text())
     assert (answer["state"], "no_doubts" in answer["comment"]) == ("removed", True), "why it failed can still be asked"
     (project.folder / "doubts").unlink()

@@ -99,6 +99,7 @@ def test_a_help_line_is_the_first_sentence_of_the_command(path: tuple[str, ...],
 
 @pytest.mark.parametrize("path", [(), *(path for path, row in ROWS if isinstance(row, Branch)), ("operation", "run")])
 def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[str, ...]) -> None:
+    """findings/first-use.md 25"""
     group = command_at(path)
     assert isinstance(group, click.Group)
 

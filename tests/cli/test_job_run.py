@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster import get_active_builds_for_partition, get_builds_for_partition, get_partition_by_uuid
+from databuild_dagster import (
+    get_active_builds_for_partition,
+    get_builds_for_partition,
+    get_partition_by_uuid,
+    get_wants_for_partition,
+)
+from databuild_dagster.data.read_plan import InvalidAsOf
 
 from .conftest import Project
 
@@ -30,6 +36,33 @@ def test_job_runs_show_and_history_name_instances(project: Project) -> None:
     instance = get_partition_by_uuid(new, home=project.home)
     assert instance is not None
     assert instance.previous_uuid == old
+
+
+def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(project: Project) -> None:
+    """Rule 3.2, findings/seeds.md 7: `history` and the lookups by uuid and by ref take a moment."""
+    project.build(DAY)
+    (made,) = project.ask("history", DAY)
+    project.ask("taint", DAY, "--reason", "the till was broken")
+    then = project.n_events()
+    project.build(DAY)
+    began = next(seq for seq in range(1, then) if _state_at(project, made["uuid"], seq) == "Building")
+
+    (as_it_was,) = project.ask("history", DAY, "--as-of", str(began))
+
+    assert (as_it_was["state"], as_it_was["canonical"], as_it_was["live_since"]) == ("Building", True, None)
+    assert len(project.ask("history", DAY)) == 2
+    assert _state_at(project, made["uuid"], then) == "Tainted"
+    wants = get_wants_for_partition(DAY, as_of=began, home=project.home)
+    assert [want.state.value for want in wants] == ["Building"]
+    assert [want.state.value for want in get_wants_for_partition(DAY, home=project.home)] == ["Successful"] * 2
+    assert project.call("history", DAY, "--as-of", "1").out == f"Nothing had built {DAY} as of seq 1.\n"
+    with pytest.raises(InvalidAsOf):
+        get_partition_by_uuid(made["uuid"], as_of=99_999, home=project.home)
+
+
+def _state_at(project: Project, uuid: str, seq: int) -> str | None:
+    instance = get_partition_by_uuid(uuid, as_of=seq, home=project.home)
+    return None if instance is None else instance.state.value
 
 
 def test_an_active_build_names_its_instance_from_python(project: Project) -> None:

@@ -12,7 +12,7 @@ DEFINITIONS = """
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DepMiss, build_definitions, databuild_asset
 
 hourly = dg.HourlyPartitionsDefinition("2024-02-28-00:00", end_date="2024-03-01-00:00")
 forever = dg.TimeWindowPartitionsDefinition(start="1999-01-01-00:00", fmt="%Y-%m-%d-%H:%M", cron_schedule="*/5 * * * *")
@@ -40,9 +40,26 @@ def pings() -> pd.DataFrame:
     return pd.DataFrame({"n": [1]})
 
 
-@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2024-02-28", timezone="Europe/Berlin"))
-def local() -> pd.DataFrame:
+berlin = dg.HourlyPartitionsDefinition("2024-10-26-00:00", end_date="2024-10-29-00:00", timezone="Europe/Berlin")
+days = dg.DailyPartitionsDefinition("2024-02-28", end_date="2024-05-01", timezone="Europe/Berlin")
+
+
+@databuild_asset(partitions_def=days)
+def local(context: BuildContext) -> pd.DataFrame:
+    # Dagster maps windows within one time zone only. These are the hours of UTC that begin in the day of Berlin.
+    begin = pd.Timestamp(context.partition_key, tz="Europe/Berlin")
+    hours = pd.date_range(begin, begin + pd.DateOffset(days=1), freq="h", inclusive="left").tz_convert("UTC")
+    raise DepMiss([f"flights@{hour:%Y-%m-%d-%H:%M}" for hour in hours if hour.day >= 28])
+
+
+@databuild_asset(partitions_def=berlin)
+def clicks() -> pd.DataFrame:
     return pd.DataFrame({"n": [1]})
+
+
+@databuild_asset(partitions_def=dg.MonthlyPartitionsDefinition("2024-03-01", end_date="2024-05-01", timezone="Europe/Berlin"))
+def months(local: pd.DataFrame) -> pd.DataFrame:
+    return local
 
 
 @databuild_asset
@@ -50,7 +67,7 @@ def plain() -> pd.DataFrame:
     return pd.DataFrame({"n": [1]})
 
 
-defs = build_definitions([flights, delays, report, pings, local, plain])
+defs = build_definitions([flights, delays, report, pings, local, clicks, months, plain])
 """
 
 MIDNIGHT, ONE, TWO = (f"2024-02-28-0{hour}:00" for hour in range(3))
@@ -104,10 +121,11 @@ def test_present_and_absent_lots_are_shown_from_a_dataset_back_to_its_sources(pr
         ("20240228PT1H001", "complete"),
         ("20240228PT1H002", "Failed"),
     ]
-    assert list(summary) == ["delays", "flights", "pings", "report"]
+    assert list(summary) == ["clicks", "delays", "flights", "local", "months", "pings", "report"]
     assert summary["flights"] == {
         "dataset": "flights",
         "unit": "PT1H",
+        "timezone": "UTC",
         "states": {"complete": 2, "Failed": 1},
         "earliest": "20240228PT1H000",
         "latest": "20240228PT1H001",
@@ -134,13 +152,49 @@ def test_a_range_is_cut_down_to_lots_and_a_chain_takes_the_days_it_touches(fligh
     assert chain["absent"][0]["first_cause"] == "flights@2024-02-29-00:00: it was never wanted"
 
 
+def test_hours_in_a_zone_are_named_by_their_keys_on_the_day_that_has_25(flights: Project) -> None:
+    day = ("lot", "gaps", "clicks", "--from", "2024-10-27", "--to", "2024-10-28-00:00")
+
+    answer = flights.ask(*day)
+    lines = flights.call(*day).out.splitlines()
+
+    names = [item["lot"] for item in answer["absent"]]
+    assert (answer["unit"], answer["timezone"], answer["expected"], len(names)) == ("PT1H", "Europe/Berlin", 25, 25)
+    assert (answer["from"], answer["to"]) == ("2024-10-27T00:00:00+02:00", "2024-10-28T00:00:00+01:00")
+    assert names[1:5] == ["2024-10-27-01:00", "2024-10-27-02:00", "2024-10-27-02:00+0100", "2024-10-27-03:00"]
+    assert lines[0].startswith("clicks  25 lots of PT1H in Europe/Berlin expected from 2024-10-27T00:00:00+02:00 to ")
+    assert lines[1] == "2024-10-27  " + 25 * "."
+
+
+def test_a_chain_leads_from_a_month_over_days_in_a_zone_to_hours_of_utc(project: Project) -> None:
+    project.define(DEFINITIONS)
+    project.call("want", "create", "local@2024-02-28")
+    assert project.call("tick").code == 0
+
+    day = project.ask("lot", "gaps", "local", "--from", "2024-02-28", "--to", "2024-02-29")
+    month = project.ask("lot", "gaps", "months", "--chain", "--to", "2024-04-01")
+
+    assert [item["lot"] for item in day["absent"]] == ["2024-02-28"]
+    assert day["absent"][0]["cause"].startswith("waiting for upstream flights@2024-02-28-")
+    assert [(item["dataset"], item["expected"]) for item in month["chain"]] == [("local", 31)]
+    assert month["absent"][0]["first_cause"].startswith("local@2024-03-01")
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
         (["lot", "gaps", "flight"], "UnknownAsset", "Did you mean flights?"),
         (["lot", "list", "flight"], "UnknownAsset", "Did you mean flights?"),
         (["lot", "gaps", "plain"], "NoLots", "plain has no lots: it has no partitions."),
-        (["lot", "gaps", "local"], "NoLots", "Europe/Berlin"),
+        (["lot", "gaps", "clicks", "--to", "20241027PT1H000"], "NoLotKey", "partitions are of PT1H in Europe/Berlin"),
+        (["lot", "gaps", "months", "--from", "2024-3-01"], "InvalidTime", "it is written 2024-03-01"),
+        (["lot", "gaps", "clicks", "--from", "2024-10-27-02:30"], "InvalidTime", "no lot begins there"),
+        (["lot", "gaps", "months", "--from", "2024-03-05", "--to", "2024-03-20"], "InvalidLotRange", "lot 2024-03-01"),
+        (
+            ["lot", "gaps", "months", "--from", "2024-04-01", "--to", "2024-03-01"],
+            "InvalidLotRange",
+            "--from comes after",
+        ),
         (["lot", "list", "plain", "--list"], "NoLots", "plain has no lots: it has no partitions."),
         (
             ["lot", "gaps", "flights", "--from", "2024-03-01", "--to", "2024-02-28"],

@@ -47,6 +47,7 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 def test_every_command_that_takes_refs_takes_selections() -> None:
+    """findings/first-use.md 2"""
     taking: dict[str, list[click.Parameter]] = {}
     for name, command in commands():
         if refs := [parameter for parameter in command.params if parameter.type is REF]:

@@ -151,6 +151,7 @@ def test_wide_shows_every_column_in_full() -> None:
 
 @pytest.mark.long
 def test_no_table_of_any_command_is_wider_than_100_characters(project: Project) -> None:
+    """findings/first-use.md 14"""
     project.define(DEFINITIONS)
     project.call("build", "report@2024-01-29")
 

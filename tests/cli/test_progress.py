@@ -45,6 +45,7 @@ def rows_of(progress: BuildProgress) -> list[list[str]]:
 
 
 def test_the_table_has_each_ref_once_and_at_the_end_only_columns_with_refs(world: World) -> None:
+    """findings/first-use.md 5"""
     progress = BuildProgress(world.engine, Tally(world.queries, ["month"], world.seq))
     world.miss("month", "day")
     world.start("day")

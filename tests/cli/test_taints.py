@@ -208,7 +208,7 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
 
 def test_a_moment_that_never_was_is_refused(known_project: Project) -> None:
     """Rule 3.2"""
-    for command in (("show", DAY), ("partitions", "orders"), ("explain", DAY)):
+    for command in (("show", DAY), ("history", DAY), ("partitions", "orders"), ("explain", DAY)):
         for as_of in ("0", "999999", "2024-01-01", "never"):
             refused = known_project.call(*command, "--as-of", as_of, "--json")
             assert refused.code == 2

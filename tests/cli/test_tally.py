@@ -24,6 +24,7 @@ def counts_of(tally: Tally) -> dict[str, dict[str, int]]:
 
 
 def test_a_ref_is_in_one_column_from_its_dep_miss_to_its_end(world: World) -> None:
+    """findings/first-use.md 5"""
     tally = Tally(world.queries, ["month"], world.seq)
     seen = [counts_of(tally)]
 

@@ -48,6 +48,7 @@ def test_a_day_that_changed_definitions_added_can_be_wanted_before_the_next_tick
 
 
 def test_wants_of_job_runs_are_listed_on_request_alone(project: Project) -> None:
+    """findings/first-use.md 14"""
     project.build(MONTH)
 
     assert listed(project, "--all") == [MONTH]

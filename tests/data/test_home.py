@@ -104,7 +104,9 @@ def test_an_ephemeral_instance_has_a_store_of_its_own() -> None:
     assert engine_for(one) is not engine_for(other)
 
 
-@pytest.mark.parametrize("module", ["databuild_dagster", "databuild_dagster.data.home"])
+@pytest.mark.parametrize(
+    "module", ["databuild_dagster", "databuild_dagster.data.home", "databuild_dagster.bindings.reading.lookups"]
+)
 def test_importing_it_imports_neither_dagster_nor_spark(module: str) -> None:
     code = f"import sys, {module}; print({{'dagster', 'pyspark', 'pandas'}} & set(sys.modules) or 'neither')"
 

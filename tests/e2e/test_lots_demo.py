@@ -75,7 +75,7 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
 
     assert [(item["lot"], item["cause"]) for item in flights["absent"]] == [(lot, "never arrived") for lot in never]
     assert [item["lot"] for item in days["absent"]] == ["20130208P1D000"]
-    assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: nothing has arrived")
+    assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: no data has arrived")
     assert "20130208PT1H017  1  never arrived" in demo.output(5)
 
 

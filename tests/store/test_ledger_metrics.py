@@ -92,7 +92,7 @@ def test_a_job_that_never_ran_is_refused(world):
 
 
 def test_sources_that_wake_an_arc_avoid_no_build_each(make_world):
-    """Rule 8.5: a person or a schedule asked, or else no build was avoided."""
+    """Rule 8.5: a person or a schedule asked, or else no build was avoided; findings/first-use.md 10."""
     hours = [f"h{n}" for n in range(5)]
     world = make_world(dataset("hourly", keys=hours), dataset("daily", subscribe=[("hourly", "all")]))
     orchestrator = Orchestrator(world)

@@ -8,13 +8,21 @@ The names of its storages and workspaces are in `dagster_storage`: their import 
 
 import re
 import subprocess
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
 import dagster
-from dagster import AssetExecutionContext, ScheduleEvaluationContext, SensorEvaluationContext
+from dagster import (
+    AssetExecutionContext,
+    ScheduleEvaluationContext,
+    SensorEvaluationContext,
+    TimeWindow,
+    TimeWindowPartitionsDefinition,
+)
 
 from databuild_dagster.bindings.adapter.errors import DagsterDiffers
 
@@ -73,6 +81,8 @@ try:
         SENSOR_NAME_TAG,
     )
     from dagster._serdes import deserialize_value, serialize_value
+    from dagster._time import dst_safe_strftime
+    from dagster._utils.schedules import reverse_cron_string_iterator
     from dagster._utils.warnings import disable_dagster_warnings
     from dagster.components.core.component_tree import ComponentTree
     from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
@@ -124,6 +134,21 @@ def is_dry_run(context: SensorEvaluationContext | ScheduleEvaluationContext) -> 
     The UI starts nothing, so nothing may be recorded: a buffered launch would hold its leases and never start.
     """
     return _MADE_UP.fullmatch((context.log_key or [""])[-1]) is not None
+
+
+def windows_from(partitions: TimeWindowPartitionsDefinition, moment: float) -> Iterator[TimeWindow]:
+    """The windows that begin at a moment or after it, without the excluded ones and without an end."""
+    return iter(partitions._iterate_time_windows(moment))
+
+
+def window_start_before(partitions: TimeWindowPartitionsDefinition, moment: float) -> datetime:
+    """The start of the window around a moment, an excluded one too."""
+    return next(reverse_cron_string_iterator(moment, partitions.cron_schedule, partitions.timezone))
+
+
+def key_of_window(partitions: TimeWindowPartitionsDefinition, start: datetime) -> str:
+    """The partition key of the window that begins there."""
+    return dst_safe_strftime(start, partitions.timezone, partitions.fmt, partitions.cron_schedule)
 
 
 def quiet_beta_warnings() -> AbstractContextManager[Any]:

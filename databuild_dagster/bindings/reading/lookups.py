@@ -5,13 +5,15 @@ the project, or a Dagster `instance`. They read only the store, so they import n
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.bindings.reading.open_store import opened_store
-from databuild_dagster.bindings.registry.announced_lots import announced_lots
+from databuild_dagster.data.read_plan import AsOf, moment_of, store_at
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.publishing import Publication
 from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
@@ -67,16 +69,36 @@ def get_latest_partition_status(ref: AnyRef, *, home: Home = None, instance: Ope
     return None if canonical is None else canonical.state
 
 
-def get_partition_by_uuid(uuid: str, *, home: Home = None, instance: Opened = None) -> Instance | None:
-    """An instance, canonical or not; None where none has that uuid. Raises `NothingBuilt`, `BadHome`."""
-    with opened_store(home, instance) as store:
-        return Queries(store).instance(uuid)
+def get_partition_by_uuid(
+    uuid: str, *, as_of: AsOf | None = None, home: Home = None, instance: Opened = None
+) -> Instance | None:
+    """An instance, canonical or not; None where none has that uuid.
+
+    With `as_of`, a time or a seq of the log, the instance as it was then: for example when a job run started. The log is
+    folded up to there. Raises `NothingBuilt`, `BadHome`, `InvalidAsOf`, `BeforeAnything`.
+    """
+    with _queries_at(as_of, home, instance) as queries:
+        return queries.instance(uuid)
 
 
-def get_wants_for_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> list[WantView]:
-    """Every want that ever named a ref, the oldest first (rule 5.6). Raises as `get_canonical_partition`."""
+def get_wants_for_partition(
+    ref: AnyRef, *, as_of: AsOf | None = None, home: Home = None, instance: Opened = None
+) -> list[WantView]:
+    """Every want that ever named a ref, the oldest first (rule 5.6); with `as_of` those of then, in their states of then.
+
+    Raises as `get_canonical_partition`, `InvalidAsOf`, `BeforeAnything`.
+    """
+    named = parse_ref(ref)
+    with _queries_at(as_of, home, instance) as queries:
+        return queries.wants_of_ref(named)
+
+
+@contextmanager
+def _queries_at(as_of: AsOf | None, home: Home, instance: Opened) -> Iterator[Queries]:
     with opened_store(home, instance) as store:
-        return Queries(store).wants_of_ref(parse_ref(ref))
+        then = moment_of(Queries(store), as_of, datetime.now(UTC))
+        with store_at(store, then) as earlier:
+            yield Queries(earlier)
 
 
 def get_build_request_for_available_partition(ref: AnyRef, *, home: Home = None, instance: Opened = None) -> str | None:
@@ -167,5 +189,8 @@ def available_lots(
     waits for more and never ends. Raises `NothingBuilt`, `BadHome`.
     """
     with opened_store(home, instance) as store:
+        # Lot ids need Dagster, and no other lookup does.
+        from databuild_dagster.bindings.registry.announced_lots import announced_lots
+
         announced = announced_lots(Queries(store), after_seq, follow=follow)
         yield from (found for found in announced if dataset in (None, found.dataset))

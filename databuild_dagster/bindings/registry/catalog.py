@@ -7,7 +7,7 @@ cannot change are cached, because each tick asks the same thousands of questions
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -22,7 +22,6 @@ from dagster import (
     PartitionsDefinition,
     SpecificPartitionsPartitionMapping,
     StaticPartitionsDefinition,
-    TimeWindow,
     TimeWindowPartitionMapping,
     TimeWindowPartitionsDefinition,
     partition_loading_context,
@@ -35,6 +34,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
+from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.errors import near_names
 from databuild_dagster.model.refs import Ref, make_ref
@@ -331,25 +331,8 @@ def _has(partitions: PartitionsDefinition, key: str) -> bool:
         # Dagster takes 05:30 for the hour that begins at 06:00, which would be a second name of one partition.
         start = partitions.time_window_for_partition_key(key).start
         found = partitions.get_partition_key_for_timestamp(start.timestamp())
-        return found == key or (_shifts_by_half_an_hour(start) and _is_listed(partitions, key))
+        return found == key or (shifts_by_part_of_an_hour(start) and is_listed(partitions, key))
     return True
-
-
-def _shifts_by_half_an_hour(at: datetime) -> bool:
-    """Whether the clock of the zone changes by a part of an hour, as on Lord Howe Island."""
-    winter, summer = (at.replace(month=month, day=1).utcoffset() or timedelta() for month in (1, 7))
-    return bool((winter - summer) % timedelta(hours=1))
-
-
-def _is_listed(partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
-    """Dagster counts hours on across such a change: its list has 02:30 where the clock has 03:00, and its mappings name that."""
-    try:
-        written = datetime.strptime(key, partitions.fmt)
-    except ValueError:
-        return False
-    day = written.replace(hour=0, minute=0, second=0, tzinfo=partitions.start.tzinfo)
-    of_day = partitions.get_partition_keys_in_time_window(TimeWindow(day, day + timedelta(days=1)))
-    return key in of_day or key in partitions.get_partition_keys()
 
 
 def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:

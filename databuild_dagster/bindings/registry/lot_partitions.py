@@ -1,19 +1,20 @@
-"""Dagster's time partitions to lots, and back (rule 10.1).
+"""Dagster's time partitions to lots with ids, and back (rule 10.1).
 
-A dataset has lots if each of its partitions is one lot: a window of five, ten or fifteen minutes, an hour or a day that
-begins where a lot begins. Lots are intervals of UTC days, so the definition has to be in UTC: a day in Berlin is no UTC day,
-and its hours are ambiguous when the clock is put back. A window with an offset, such as an hour from a quarter past, is no
-lot either. `NoLots` has the reason; such datasets work in all other respects.
+The partitions of a dataset have lot ids if each of them is a window of five, ten or fifteen minutes, an hour or a day that
+begins where a lot begins. Lot ids name intervals of UTC days, so the definition has to be in UTC: a day in Berlin is no UTC
+day, and its hours are ambiguous when the clock is put back. A window with an offset, such as an hour from a quarter past, has
+no lot id either. `window_keys` has the lots of other definitions, which have their partition keys for names.
 """
 
 import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import compress
 from typing import cast
 
-from dagster import MultiPartitionsDefinition, TimeWindowPartitionsDefinition, partition_loading_context
+from dagster import TimeWindowPartitionsDefinition, partition_loading_context
 
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.why.gaps import MAX_LOTS, Expected, TooManyLots
@@ -23,6 +24,7 @@ from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.lots import (
     DAY_SECONDS,
     UNITS,
+    Cadence,
     InvalidLotRange,
     Lot,
     LotRange,
@@ -42,16 +44,6 @@ _NAMED = {"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *
 _IN_ORDER = re.compile(r"%Y[^%]*%m[^%]*%d[^%]*(%H[^%]*(%M[^%]*(%S[^%]*)?)?)?(Z|%z)?")
 
 
-class NoLots(Refused):
-    """{asset} has no lots: {why}."""
-
-    hint = (
-        "Lots are the partitions of a definition in UTC that takes 5, 10 or 15 minutes, an hour or a day at a time, without "
-        "an offset: HourlyPartitionsDefinition, DailyPartitionsDefinition, or TimeWindowPartitionsDefinition with a "
-        "cron_schedule such as */5 * * * *."
-    )
-
-
 class NoLotKey(Refused):
     """{key!r} is not a lot of {asset}: {why}."""
 
@@ -65,6 +57,10 @@ class LotKeys:
     asset: str
     unit: LotUnit
     partitions: TimeWindowPartitionsDefinition
+
+    @property
+    def cadence(self) -> Cadence:
+        return Cadence(self.unit.token, self.unit.seconds)
 
     @property
     def in_order(self) -> bool:
@@ -90,6 +86,20 @@ class LotKeys:
         if rest:
             raise self._no_key(key, f"no lot of {self.unit} begins there")
         return Lot(self.unit, index)
+
+    def start_of(self, key: str) -> float:
+        """The first moment of a partition key. Raises `NoLotKey`."""
+        return float(self.lot_of(key).start)
+
+    def start_of_lot(self, lot_id: str) -> float:
+        """The first moment of a lot of this cadence. Raises `InvalidLot` and `NoLotKey`."""
+        lot = Lot.parse(lot_id)
+        self.key_of(lot)
+        return float(lot.start)
+
+    def name_of(self, key: str) -> str:
+        """The lot id of a partition key. Raises `NoLotKey`."""
+        return str(self.lot_of(key))
 
     def keys_of(self, lots: LotRange) -> list[str]:
         """`key_of` for many lots in a row. If the format allows it, each day and each time is formatted once."""
@@ -122,22 +132,62 @@ class LotKeys:
         excluded = self.partitions.is_window_start_excluded
         return frozenset(lot.index for lot in lots if excluded(_at(lot.start)))
 
+    def n_absent(self, now: float, there: Collection[float]) -> int:
+        """How many lots that exist by now do not begin at one of these moments."""
+        existing = self.existing(now)
+        left_out = self.left_out(existing)
+        indexes = {int(start) // self.unit.seconds for start in there}
+        n_there = sum(existing.first <= index < existing.stop and index not in left_out for index in indexes)
+        return len(existing) - len(left_out) - n_there
+
+    def expected(
+        self, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
+    ) -> Expected:
+        """The lots that the cadence expects in a range, whose ends are rounded down to intervals (rule 10.7).
+
+        By default the range is from the first lot of the definition to the last one that is over. With `touched`, the lot
+        around the end belongs to it, because an hour may be made of a day. Raises `TooManyLots`, `InvalidLotRange` and
+        `InvalidMoment`.
+        """
+        existing = self.existing(now)
+        since = existing.start if start is None else start
+        until = max(existing.end, since) if end is None else end
+        asked = lots_between(since, until, self.unit)
+        if not asked and end is not None and not touched:
+            raise both_ends_in(str(lot_at(since, self.unit)), since, until)
+        if touched and until > asked.end:
+            asked = LotRange(self.unit, asked.first, asked.stop + 1)
+        first = max(asked.first, existing.first)
+        lots = LotRange(self.unit, first, max(first, min(asked.stop, existing.stop)))
+        if len(lots) > MAX_LOTS:
+            raise TooManyLots(asset=self.asset, start=lots.at(0), end=lots.at(-1), n=len(lots), most=MAX_LOTS)
+        ids: Sequence[str] = list(lots.ids())
+        starts: Sequence[float] = range(lots.start, lots.end, self.unit.seconds)
+        before = f"{self.asset}@"
+        # Up to a million keys that Dagster made; `make_ref` takes 0.7 s for so many.
+        refs = cast("list[Ref]", [before + key for key in self.keys_of(lots)])
+        if left_out := self.left_out(lots):
+            there = [index not in left_out for index in range(lots.first, lots.stop)]
+            ids, refs, starts = list(compress(ids, there)), list(compress(refs, there)), list(compress(starts, there))
+        return Expected(
+            asset=self.asset,
+            cadence=self.cadence,
+            start=lots.start,
+            end=lots.end,
+            ids=ids,
+            refs=refs,
+            starts=starts,
+            n_outside=len(asked) - len(lots),
+        )
+
     def _no_key(self, key: str, why: str) -> NoLotKey:
         first = Lot(self.unit, -(-int(self.partitions.start.timestamp()) // self.unit.seconds))
         return NoLotKey(key=key, asset=self.asset, why=why, example=self.key_of(first), lot=str(first))
 
 
-def lot_keys_of(dataset: DatasetSpec) -> LotKeys:
-    """The lots of a dataset. Raises `NoLots`."""
-    return _lot_keys(dataset.asset, dataset.partitions)
-
-
 def lot_keys_if_any(dataset: DatasetSpec) -> LotKeys | None:
-    """The lots of a dataset, None if it has none."""
-    try:
-        return lot_keys_of(dataset)
-    except NoLots:
-        return None
+    """The lots of a dataset that have lot ids, None if it has none."""
+    return _lot_keys(dataset.asset, dataset.partitions)
 
 
 def lot_of(keys: LotKeys | None, partition_key: str | None) -> Lot | None:
@@ -154,36 +204,11 @@ def lot_id_of(dataset: DatasetSpec, partition_key: str | None) -> str | None:
     return None if lot is None else str(lot)
 
 
-def expected_lots(
-    keys: LotKeys, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
-) -> Expected:
-    """The lots that the cadence expects in a range, whose ends are rounded down to intervals (rule 10.7).
-
-    By default the range is from the first lot of the definition to the last one that is over. With `touched`, the lot
-    around the end belongs to it, because an hour may be made of a day. Raises `TooManyLots`, `InvalidLotRange` and
-    `InvalidMoment`.
-    """
-    existing = keys.existing(now)
-    since = existing.start if start is None else start
-    until = max(existing.end, since) if end is None else end
-    asked = lots_between(since, until, keys.unit)
-    if not asked and end is not None and not touched:
-        why = f"both ends are in the lot {lot_at(since, keys.unit)}, which ends after them"
-        raise InvalidLotRange(start=when(since), end=when(until), why=why)
-    if touched and until > asked.end:
-        asked = LotRange(keys.unit, asked.first, asked.stop + 1)
-    first = max(asked.first, existing.first)
-    lots = LotRange(keys.unit, first, max(first, min(asked.stop, existing.stop)))
-    if len(lots) > MAX_LOTS:
-        raise TooManyLots(asset=keys.asset, start=lots.at(0), end=lots.at(-1), n=len(lots), most=MAX_LOTS)
-    ids, before = list(lots.ids()), f"{keys.asset}@"
-    # Up to a million keys that Dagster made; `make_ref` takes 0.7 s for so many.
-    refs = cast("list[Ref]", [before + key for key in keys.keys_of(lots)])
-    if left_out := keys.left_out(lots):
-        there = [index not in left_out for index in range(lots.first, lots.stop)]
-        ids, refs = list(compress(ids, there)), list(compress(refs, there))
-    n_outside = len(asked) - len(lots)
-    return Expected(asset=keys.asset, lots=lots, ids=ids, refs=refs, in_order=keys.in_order, n_outside=n_outside)
+def both_ends_in(lot: str, start: float, end: float) -> InvalidLotRange:
+    """The refusal of a range that has no beginning of a lot in it."""
+    return InvalidLotRange(
+        start=when(start), end=when(end), why=f"both ends are in the lot {lot}, which ends after them"
+    )
 
 
 def _at(moment: float) -> datetime:
@@ -191,31 +216,19 @@ def _at(moment: float) -> datetime:
 
 
 @lru_cache(maxsize=MAX_UNPACKED)
-def _lot_keys(asset: str, text: str | None) -> LotKeys:
+def _lot_keys(asset: str, text: str | None) -> LotKeys | None:
     partitions = partitions_from(text)
-    in_time = partitions if isinstance(partitions, TimeWindowPartitionsDefinition) else None
-    unit = None if in_time is None else _unit_of_schedule(in_time.cron_schedule)
-    if partitions is None:
-        why = "it has no partitions"
-    elif isinstance(partitions, MultiPartitionsDefinition):
-        why = "a partition of several dimensions is not one interval"
-    elif in_time is None:
-        why = "its partitions are no intervals of time"
-    elif in_time.timezone not in _UTC:
-        why = f"its partitions are in {in_time.timezone}, and lots are intervals of UTC days"
-    elif unit is None:
-        why = f"its partitions begin at {in_time.cron_schedule!r}, which is not where the lots of one unit begin"
-    else:
-        keys = LotKeys(asset, unit, in_time)
-        # Three lots around midnight: a format without minutes gives several lots the same key.
-        lots = [Lot(unit, unit.per_day * 20_000 + number) for number in (-1, 0, 1)]
-        if len({keys.key_of(lot) for lot in lots}) == len(lots):
-            return keys
-        why = f"its key format {in_time.fmt!r} does not tell one lot of {unit} from the next"
-    raise NoLots(asset=asset, why=why)
+    if not isinstance(partitions, TimeWindowPartitionsDefinition) or partitions.timezone not in _UTC:
+        return None
+    if (unit := unit_of_schedule(partitions.cron_schedule)) is None:
+        return None
+    keys = LotKeys(asset, unit, partitions)
+    # Three lots around midnight: a format without minutes gives several lots the same key.
+    lots = [Lot(unit, unit.per_day * 20_000 + number) for number in (-1, 0, 1)]
+    return keys if len({keys.key_of(lot) for lot in lots}) == len(lots) else None
 
 
-def _unit_of_schedule(schedule: str) -> LotUnit | None:
+def unit_of_schedule(schedule: str) -> LotUnit | None:
     """The unit whose lots begin exactly at the times of a schedule, None if there is none."""
     fields = _NAMED.get(schedule, schedule).split()
     if len(fields) != 5 or fields[2:] != ["*", "*", "*"]:

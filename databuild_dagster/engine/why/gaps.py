@@ -17,7 +17,7 @@ from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.lots import LotRange, LotUnit
+from databuild_dagster.model.lots import Cadence
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.pauses import PauseInForce
@@ -95,7 +95,7 @@ _MAY_LACK_INPUTS = frozenset({GapCause.NEVER_WANTED, GapCause.EXPIRED, GapCause.
 
 
 class TooManyLots(Refused):
-    """A report on {asset} from {start} to {end} would have {n:,} lots, more than {most:,}."""
+    """A report on {asset} from {start} to {end} would have about {n:,} lots, more than {most:,}."""
 
     hint = "Ask for a shorter range."
 
@@ -105,12 +105,15 @@ class Expected:
     """The lots of a dataset that a range should have, each with its ref."""
 
     asset: str
-    lots: LotRange
-    #: Lot ids and refs in the order of time, without those that the cadence leaves out.
+    cadence: Cadence
+    #: The start of the first lot and the end of the last one; the same moment without lots.
+    start: float
+    end: float
+    #: Lot ids, refs and first moments in the order of time, without the lots that the definition leaves out. A lot that has
+    #: no id has its partition key for it.
     ids: Sequence[str]
     refs: Sequence[Ref]
-    #: Whether the texts of the refs are in this order, too.
-    in_order: bool
+    starts: Sequence[float]
     #: Lots of the range before the cadence's first, or not over yet.
     n_outside: int = 0
 
@@ -149,10 +152,6 @@ class GapReport:
     @property
     def asset(self) -> str:
         return self.expected.asset
-
-    @property
-    def unit(self) -> LotUnit:
-        return self.expected.lots.unit
 
     @property
     def n_expected(self) -> int:
@@ -229,9 +228,8 @@ def _reports(engine: Engine, expected: Sequence[Expected], *, follow_inputs: boo
 def _recorded(engine: Engine, expected: Expected) -> RecordedOfDataset:
     if not expected.refs:
         return RecordedOfDataset({}, {})
-    if expected.in_order:
-        return engine.queries.recorded_between(expected.refs[0], expected.refs[-1])
-    return engine.queries.recorded_of_dataset(expected.asset)
+    # The order of texts is not always that of times: 02:00+0100 is the hour after 02:45.
+    return engine.queries.recorded_between(min(expected.refs), max(expected.refs))
 
 
 @dataclass(slots=True)

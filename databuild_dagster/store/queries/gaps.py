@@ -9,7 +9,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
+from databuild_dagster.store.queries.asking import Asking
 from databuild_dagster.store.selection import Selection
 
 
@@ -67,7 +67,3 @@ class GapQueries(Asking):
     def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
         """The recorded facts of every ref from one text to another, both included (rule 10.7)."""
         return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))
-
-    def recorded_of_dataset(self, asset: str) -> RecordedOfDataset:
-        """The recorded facts of every ref of a dataset."""
-        return _parted(self._all(_RECORDED + OF_DATASET, *dataset_range(asset)))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -385,3 +386,16 @@ def test_a_dagster_without_one_of_these_names_is_said_in_one_sentence(tmp_path: 
     assert "cannot import name 'NULL_EVENT_POINTER'" in done.stderr
     assert "pip install 'dagster>=1.12,<1.14'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_windows_go_on_from_any_moment_and_have_the_keys_of_the_definition() -> None:
+    weeks = dg.WeeklyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezone="Europe/Berlin")
+    listed = weeks.get_partition_keys()
+    moment = weeks.time_window_for_partition_key(listed[1]).start.timestamp()
+
+    found = [private.key_of_window(weeks, window.start) for window in islice(private.windows_from(weeks, moment), 20)]
+
+    assert found[:2] == list(listed[1:3])
+    assert found[-1] > "2024-05"
+    for inside in (moment, moment + 7 * 86_400 - 1):
+        assert private.window_start_before(weeks, inside).timestamp() == moment

@@ -92,7 +92,7 @@ def test_a_multi_asset_by_specs_gets_the_form_by_outs() -> None:
 
 
 def test_step_retries_of_a_job_over_our_assets_are_warned_of() -> None:
-    """Rule 6.8: the orchestrator retries."""
+    """Rule 6.8: the orchestrator retries; findings/first-use.md 4."""
     ours = databuild_asset(numbers)
 
     @dg.asset

@@ -415,7 +415,7 @@ def test_materialize_works_without_any_deployment() -> None:
 
 
 def test_materialize_raises_not_built_for_a_ref_that_waits(instance: dg.DagsterInstance) -> None:
-    """Rule 8.8: a test that builds nothing is not green."""
+    """Rule 8.8: a test that builds nothing is not green; findings/first-use.md 1."""
     with pytest.raises(NotBuilt, match=r"doubled@2013-01-01 is not live .* waits for numbers@2013-01-01") as raised:
         dg.materialize([numbers, doubled], selection=["doubled"], partition_key=DAYS[0], instance=instance)
 

@@ -140,6 +140,8 @@ def test_a_name_that_only_dagsters_context_has_is_refused_with_its_place(
 
 
 def test_the_error_of_the_function_is_the_cause_of_the_steps_failure(instance: dg.DagsterInstance) -> None:
+    """findings/first-use.md 6"""
+
     def breaks() -> pd.DataFrame:
         raise ValueError("boom")
 
@@ -154,6 +156,8 @@ def test_the_error_of_the_function_is_the_cause_of_the_steps_failure(instance: d
 
 
 def test_the_metadata_of_dagsters_failure_are_those_of_the_step(instance: dg.DagsterInstance) -> None:
+    """findings/first-use.md 4"""
+
     def refuses() -> pd.DataFrame:
         raise dg.Failure("the shop is closed", metadata={"hours": "9 to 5"})
 
@@ -167,7 +171,7 @@ def test_the_metadata_of_dagsters_failure_are_those_of_the_step(instance: dg.Dag
 def test_dagsters_request_for_a_retry_is_a_transient_failure(
     instance: dg.DagsterInstance, cause: BaseException | None
 ) -> None:
-    """Rule 6.8: the engine counts the attempts."""
+    """Rule 6.8: the engine counts the attempts; findings/first-use.md 4."""
 
     def busy() -> pd.DataFrame:
         raise dg.RetryRequested(max_retries=1) from cause
@@ -184,6 +188,7 @@ def test_dagsters_request_for_a_retry_is_a_transient_failure(
 
 
 def test_an_asset_that_no_code_location_has_warns_in_the_run(instance: dg.DagsterInstance) -> None:
+    """findings/first-use.md 18"""
     asset = databuild_asset(name="alone")(lambda: FRAME)
     job = dg.Definitions(assets=[asset]).get_repository_def().get_job(IMPLICIT_ASSET_JOB_NAME)
     run = instance.create_run_for_job(job, run_config={"execution": {"config": {"in_process": {}}}})

@@ -9,14 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databuild_dagster.bindings.registry.lot_partitions import (
-    LotKeys,
-    NoLotKey,
-    NoLots,
-    expected_lots,
-    lot_keys_if_any,
-    lot_keys_of,
-)
+from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.engine.why.gaps import TooManyLots
 from databuild_dagster.model.datasets import DatasetSpec
@@ -25,8 +18,14 @@ from databuild_dagster.model.lots import InvalidLotRange, Lot, LotRange
 MINUTES = "%Y-%m-%d-%H:%M"
 
 
+def flights(partitions: dg.PartitionsDefinition | None) -> DatasetSpec:
+    return DatasetSpec("flights", "flights", "here", partitions=partitions_text(partitions))
+
+
 def lots_of(partitions: dg.PartitionsDefinition | None) -> LotKeys:
-    return lot_keys_of(DatasetSpec("flights", "flights", "here", partitions=partitions_text(partitions)))
+    keys = lot_keys_if_any(flights(partitions))
+    assert keys is not None
+    return keys
 
 
 def every(schedule: str, start: str = "2024-01-01-00:00", fmt: str = MINUTES, **more: object) -> LotKeys:
@@ -118,40 +117,26 @@ def test_windows_that_the_definition_excludes_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("partitions", "why"),
+    "partitions",
     [
-        (None, "it has no partitions"),
-        (dg.StaticPartitionsDefinition(["a", "b"]), "its partitions are no intervals of time"),
-        (dg.DynamicPartitionsDefinition(name="some"), "its partitions are no intervals of time"),
-        (dg.MonthlyPartitionsDefinition("2024-01-01"), "which is not where the lots of one unit begin"),
-        (dg.WeeklyPartitionsDefinition("2024-01-01"), "which is not where the lots of one unit begin"),
-        (dg.HourlyPartitionsDefinition("2024-01-01-00:00", minute_offset=15), "begin at '15 * * * *'"),
-        (dg.DailyPartitionsDefinition("2024-01-01", hour_offset=6), "begin at '0 6 * * *'"),
-        (dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Berlin"), "are in Europe/Berlin"),
-        (dg.HourlyPartitionsDefinition("2024-01-01-00:00", timezone="America/New_York"), "are in America/New_York"),
-        (
-            dg.TimeWindowPartitionsDefinition(start="2024-01-01-00:00", fmt=MINUTES, cron_schedule="*/20 * * * *"),
-            "begin at '*/20 * * * *'",
-        ),
-        (
-            dg.TimeWindowPartitionsDefinition(start="2024-01-01", fmt="%Y-%m-%d", cron_schedule="0 * * * *"),
-            "does not tell one lot of PT1H from the next",
-        ),
-        (
-            dg.MultiPartitionsDefinition(
-                {"day": dg.DailyPartitionsDefinition("2024-01-01"), "city": dg.StaticPartitionsDefinition(["b"])}
-            ),
-            "a partition of several dimensions is not one interval",
+        None,
+        dg.StaticPartitionsDefinition(["a", "b"]),
+        dg.DynamicPartitionsDefinition(name="some"),
+        dg.MonthlyPartitionsDefinition("2024-01-01"),
+        dg.HourlyPartitionsDefinition("2024-01-01-00:00", minute_offset=15),
+        dg.DailyPartitionsDefinition("2024-01-01", hour_offset=6),
+        dg.DailyPartitionsDefinition("2024-01-01", timezone="Europe/Berlin"),
+        dg.TimeWindowPartitionsDefinition(start="2024-01-01-00:00", fmt=MINUTES, cron_schedule="*/20 * * * *"),
+        dg.TimeWindowPartitionsDefinition(start="2024-01-01", fmt="%Y-%m-%d", cron_schedule="0 * * * *"),
+        dg.MultiPartitionsDefinition(
+            {"day": dg.DailyPartitionsDefinition("2024-01-01"), "city": dg.StaticPartitionsDefinition(["b"])}
         ),
     ],
 )
-def test_what_has_no_lots_says_why(partitions: dg.PartitionsDefinition | None, why: str) -> None:
-    with pytest.raises(NoLots) as refused:
-        lots_of(partitions)
-
-    assert refused.value.message.startswith("flights has no lots: ")
-    assert why in refused.value.message
-    assert lot_keys_if_any(DatasetSpec("flights", "flights", "here", partitions=partitions_text(partitions))) is None
+def test_partitions_that_are_no_utc_day_hour_or_minutes_have_no_lot_ids(
+    partitions: dg.PartitionsDefinition | None,
+) -> None:
+    assert lot_keys_if_any(flights(partitions)) is None
 
 
 @pytest.mark.parametrize(
@@ -199,30 +184,30 @@ HOURS = lots_of(dg.HourlyPartitionsDefinition("2024-02-28-00:00", end_date="2024
 
 
 def test_without_ends_all_that_exists_is_expected_each_with_its_ref() -> None:
-    found = expected_lots(HOURS, NOW)
+    found = HOURS.expected(NOW)
 
     assert (len(found.ids), found.n_outside) == (48, 0)
     assert (found.ids[-1], found.refs[-1]) == ("20240229PT1H023", "flights@2024-02-29-23:00")
 
 
 def test_what_the_cadence_does_not_reach_is_counted_and_not_expected() -> None:
-    found = expected_lots(HOURS, NOW, at("2024-02-27T22:30Z"), at("2024-02-28T01:59Z"))
+    found = HOURS.expected(NOW, at("2024-02-27T22:30Z"), at("2024-02-28T01:59Z"))
 
     assert (found.ids, found.n_outside) == (["20240228PT1H000"], 2)
 
 
 def test_a_range_that_the_cadence_does_not_reach_expects_nothing() -> None:
     for start, end in (("2023-01-01T00:30Z", "2023-01-02T00:00Z"), ("2024-05-01T00:00Z", "2024-05-01T05:00Z")):
-        found = expected_lots(HOURS, NOW, at(start), at(end))
+        found = HOURS.expected(NOW, at(start), at(end))
 
-        assert (list(found.ids), list(found.refs), len(found.lots)) == ([], [], 0)
+        assert (list(found.ids), list(found.refs), found.start) == ([], [], found.end)
         assert found.n_outside > 0
 
 
 def test_what_the_definition_leaves_out_is_not_expected() -> None:
     keys = every("0 0 * * *", start="2024-01-01", fmt="%Y-%m-%d", exclusions=[datetime(2024, 1, 2, tzinfo=UTC)])
 
-    found = expected_lots(keys, NOW, at("2024-01-01T00:00Z"), at("2024-01-04T00:00Z"))
+    found = keys.expected(NOW, at("2024-01-01T00:00Z"), at("2024-01-04T00:00Z"))
 
     assert found.ids == ["20240101P1D000", "20240103P1D000"]
     assert found.refs == ["flights@2024-01-01", "flights@2024-01-03"]
@@ -232,11 +217,11 @@ def test_a_range_within_one_lot_is_refused_unless_touched_lots_count() -> None:
     start, end = at("2024-02-28T03:10Z"), at("2024-02-28T03:20Z")
 
     with pytest.raises(InvalidLotRange, match="both ends are in the lot 20240228PT1H003"):
-        expected_lots(HOURS, NOW, start, end)
+        HOURS.expected(NOW, start, end)
 
-    assert expected_lots(HOURS, NOW, start, end, touched=True).ids == ["20240228PT1H003"]
+    assert HOURS.expected(NOW, start, end, touched=True).ids == ["20240228PT1H003"]
 
 
 def test_more_lots_than_a_report_has_are_refused() -> None:
     with pytest.raises(TooManyLots, match="more than 1,000,000"):
-        expected_lots(every("*/5 * * * *", start="2000-01-01-00:00"), NOW)
+        every("*/5 * * * *", start="2000-01-01-00:00").expected(NOW)

@@ -40,7 +40,6 @@ ASKED = [
     ("taking wants back", lambda world: world.handle(c.CancelWants(ids=(world.open_wants("a")[0].id,)))),
     ("what is due", lambda world: world.due()),
     ("what is recorded of a range of lots", lambda world: world.queries.recorded_between("a", "a@2024")),
-    ("what is recorded of a dataset", lambda world: world.queries.recorded_of_dataset("a")),
     ("the newest want of refs", lambda world: world.queries.last_wants(["a", "d"])),
     ("what was learned", lambda world: world.queries.learned_inputs(["a", "c"], world.clock.now)),
     ("the states of inputs", lambda world: world.queries.input_states(["a", "d"])),

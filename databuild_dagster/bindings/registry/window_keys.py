@@ -1,0 +1,195 @@
+"""Lots of Dagster's time windows that no lot id names: in a time zone, with an offset, of weeks, months, any schedule (rule 10.1).
+
+A lot is one window, named by its partition key. Dagster computes windows and keys, those of days with 23 and 25 hours included.
+Where the clock of a zone changes by half an hour, Dagster's hours depend on the first one, so they are listed from there.
+"""
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import islice, pairwise, takewhile
+
+from dagster import TimeWindow, TimeWindowPartitionsDefinition, partition_loading_context
+
+from databuild_dagster.bindings.adapter.dagster_private import key_of_window, window_start_before, windows_from
+from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, both_ends_in, unit_of_schedule
+from databuild_dagster.engine.why.gaps import MAX_LOTS, Expected, TooManyLots
+from databuild_dagster.engine.wording import when
+from databuild_dagster.model.lots import Cadence, InvalidLotRange
+from databuild_dagster.model.refs import make_ref
+
+#: Windows from which the usual length of one is taken: enough to pass a month of days.
+N_SAMPLED = 60
+#: Years that a range may reach beyond the partitions: what is outside of them is counted window by window.
+MOST_YEARS_BEYOND = 100
+_YEAR_SECONDS = 366 * 86_400
+#: Named schedules and their cron fields.
+_NAMED = {"@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *"}
+#: The duration of an interval by the fields of its schedule that are numbers, where all other fields are *.
+_UNIT_OF_NUMBERS: dict[tuple[bool, ...], str] = {
+    (True, False, False, False, False): "PT1H",
+    (True, True, False, False, False): "P1D",
+    (True, True, False, False, True): "P1W",
+    (True, True, True, False, False): "P1M",
+    (True, True, True, True, False): "P1Y",
+}
+#: The last day of the month that each month has.
+_LAST_COMMON_DAY = 28
+
+
+@dataclass(frozen=True)
+class WindowKeys:
+    """The windows of one dataset as lots."""
+
+    asset: str
+    partitions: TimeWindowPartitionsDefinition
+
+    @cached_property
+    def cadence(self) -> Cadence:
+        starts = [window.start.timestamp() for window in self.sample]
+        lengths = sorted(following - start for start, following in pairwise(starts))
+        # Not the shortest: a day of the sample may have 23 hours. Not the middle: a night is longer than a working day.
+        usual = lengths[len(lengths) // 4]
+        return Cadence(_unit_of(self.partitions.cron_schedule), usual, self.partitions.timezone)
+
+    @cached_property
+    def sample(self) -> list[TimeWindow]:
+        """The first windows, future ones too."""
+        return list(islice(windows_from(self.partitions, self._begin), N_SAMPLED))
+
+    def key_of(self, window: TimeWindow) -> str:
+        return key_of_window(self.partitions, window.start)
+
+    def start_of(self, key: str) -> float:
+        """The first moment of a partition key, which has one spelling. Raises `NoLotKey`."""
+        partitions = self.partitions
+        try:
+            window = partitions.time_window_for_partition_key(key)
+        except ValueError:
+            raise self._no_key(key, f"it does not look like {partitions.fmt}") from None
+        if self.key_of(window) == key:
+            return window.start.timestamp()
+        if shifts_by_part_of_an_hour(window.start) and is_listed(partitions, key):
+            return partitions.start_time_for_partition_key(key).timestamp()
+        raise self._no_key(key, _why_no_key(key, partitions.fmt))
+
+    def start_of_lot(self, lot_id: str) -> float:
+        """Always raises `NoLotKey`: these lots have no ids."""
+        raise self._no_key(lot_id, f"a lot id names an interval of UTC, and its partitions are of {self.cadence}")
+
+    def name_of(self, key: str) -> str:
+        """The partition key."""
+        return key
+
+    def n_absent(self, now: float, there: Collection[float]) -> int:
+        """How many windows that exist by now do not begin at one of these moments."""
+        begin, end = self._existing(now)
+        with partition_loading_context(effective_dt=datetime.fromtimestamp(now, UTC)):
+            n_existing = self.partitions.get_num_partitions()
+        zone, is_left_out = self.partitions.start.tzinfo, self.partitions.is_window_start_excluded
+        inside = [start for start in there if begin <= start < end]
+        return n_existing - sum(not is_left_out(datetime.fromtimestamp(start, zone)) for start in inside)
+
+    def expected(
+        self, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
+    ) -> Expected:
+        """The windows of a range, as `LotKeys.expected`. Raises `TooManyLots` and `InvalidLotRange`."""
+        begin, stop = self._existing(now)
+        since = begin if start is None else self._rounded_down(start, begin, stop)
+        until = max(stop, since) if end is None else self._rounded_down(end, begin, stop)
+        if start is not None and end is not None and start > end:
+            raise InvalidLotRange(start=when(start), end=when(end), why="it ends before it begins")
+        if end is not None and touched and until < end:
+            until = next(windows_from(self.partitions, until)).end.timestamp()
+        if end is not None and not touched and since == until:
+            window = next(windows_from(self.partitions, until))
+            raise both_ends_in(self.key_of(window), since if start is None else start, end)
+        first, last = max(since, begin), min(until, stop)
+        windows = list(self._between(first, last)) if first < last else []
+        refs = [make_ref(self.asset, self.key_of(window)) for window in windows]
+        return Expected(
+            asset=self.asset,
+            cadence=self.cadence,
+            start=windows[0].start.timestamp() if windows else first,
+            end=windows[-1].end.timestamp() if windows else first,
+            ids=[self.key_of(window) for window in windows],
+            refs=refs,
+            starts=[window.start.timestamp() for window in windows],
+            n_outside=self._n_between(since, min(until, begin)) + self._n_between(max(since, stop), until),
+        )
+
+    @property
+    def _begin(self) -> float:
+        return self.partitions.start.timestamp()
+
+    def _existing(self, now: float) -> tuple[float, float]:
+        """From the first window to the end of the last one that exists now."""
+        begin = next(windows_from(self.partitions, self._begin)).start.timestamp()
+        with partition_loading_context(effective_dt=datetime.fromtimestamp(now, UTC)):
+            last = self.partitions.get_last_partition_window_ignoring_exclusions()
+        return begin, begin if last is None else max(last.end.timestamp(), begin)
+
+    def _rounded_down(self, moment: float, begin: float, stop: float) -> float:
+        most = MOST_YEARS_BEYOND * _YEAR_SECONDS
+        if not begin - most <= moment <= stop + most:
+            why = f"{when(moment)} is more than {MOST_YEARS_BEYOND} years from the partitions of {self.asset}"
+            raise InvalidLotRange(start=when(min(moment, begin)), end=when(max(moment, stop)), why=why)
+        return window_start_before(self.partitions, moment).timestamp()
+
+    def _between(self, first: float, last: float) -> Iterator[TimeWindow]:
+        """The windows that begin from one moment up to another. Raises `TooManyLots`."""
+        if (n := (last - first) / self.cadence.seconds) > MAX_LOTS:
+            raise TooManyLots(asset=self.asset, start=when(first), end=when(last), n=int(n), most=MAX_LOTS)
+        listed_from = self._begin if shifts_by_part_of_an_hour(self.partitions.start) else first
+        windows = windows_from(self.partitions, listed_from)
+        of_range = takewhile(lambda window: window.start.timestamp() < last, windows)
+        return (window for window in of_range if window.start.timestamp() >= first)
+
+    def _n_between(self, first: float, last: float) -> int:
+        if first >= last:
+            return 0
+        zone = self.partitions.start.tzinfo
+        window = TimeWindow(datetime.fromtimestamp(first, zone), datetime.fromtimestamp(last, zone))
+        return self.partitions.get_num_partitions_in_window(window)
+
+    def _no_key(self, key: str, why: str) -> NoLotKey:
+        example = self.key_of(self.sample[0])
+        return NoLotKey(key=key, asset=self.asset, why=why, example=example, lot=example)
+
+
+def shifts_by_part_of_an_hour(at: datetime) -> bool:
+    """Whether the clock of the zone changes by a part of an hour, as on Lord Howe Island."""
+    winter, summer = (at.replace(month=month, day=1).utcoffset() or timedelta() for month in (1, 7))
+    return bool((winter - summer) % timedelta(hours=1))
+
+
+def is_listed(partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
+    """Dagster counts hours on across such a change: its list has 02:30 where the clock has 03:00, and its mappings name that."""
+    try:
+        written = datetime.strptime(key, partitions.fmt)
+    except ValueError:
+        return False
+    day = written.replace(hour=0, minute=0, second=0, tzinfo=partitions.start.tzinfo)
+    of_day = partitions.get_partition_keys_in_time_window(TimeWindow(day, day + timedelta(days=1)))
+    return key in of_day or key in partitions.get_partition_keys()
+
+
+def _why_no_key(key: str, fmt: str) -> str:
+    """The reason why a text that Dagster can read as a key is none."""
+    with suppress(ValueError):  # It has an offset that its format has not.
+        if (written := datetime.strptime(key, fmt).strftime(fmt)) != key:
+            return f"it is written {written}"
+    return "no lot begins there"
+
+
+def _unit_of(schedule: str) -> str:
+    """The duration of a schedule's intervals if they have one, else the schedule."""
+    if (unit := unit_of_schedule(schedule)) is not None:
+        return unit.token
+    fields = tuple(_NAMED.get(schedule, schedule).split())
+    is_plain = len(fields) == 5 and all(field.isdigit() or field == "*" for field in fields)
+    if not is_plain or (fields[2].isdigit() and int(fields[2]) > _LAST_COMMON_DAY):
+        return schedule
+    return _UNIT_OF_NUMBERS.get(tuple(field.isdigit() for field in fields), schedule)

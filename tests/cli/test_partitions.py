@@ -1,0 +1,41 @@
+"""`databuild partitions` and `databuild show` (rule 15)."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Project
+
+pytestmark = pytest.mark.long
+
+DAY, OTHER_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
+
+
+def test_the_json_of_show_has_the_reason_the_taints_and_what_is_waited_for(project: Project) -> None:
+    """findings/seeds.md 11"""
+    project.fail("2024-01-30")
+    assert project.call("build", MONTH).code == 1
+
+    failed, behind = (project.ask("show", ref)["canonical"] for ref in (OTHER_DAY, MONTH))
+    project.ask("taint", DAY, "--reason", "the till was broken")
+    tainted = project.ask("show", DAY)["canonical"]
+
+    assert "no orders on 2024-01-30" in failed["why"]
+    assert (behind["state"], behind["waits_for"]) == ("UpstreamFailed", [OTHER_DAY])
+    assert behind["why"] in project.call("show", MONTH).out
+    assert [taint["reason"] for taint in tainted["taints"]] == ["the till was broken"]
+    assert {"retry_at", "stale", "previous_uuid", "live_since"} <= set(tainted)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--state", "tainted"), "No partition of orders is tainted."),
+        (("--outdated",), "No partition of orders was built by another code version."),
+    ],
+)
+def test_a_list_without_partitions_names_what_was_asked_for(
+    known_project: Project, arguments: tuple[str, ...], sentence: str
+) -> None:
+    """findings/first-use.md 25"""
+    assert known_project.call("partitions", "orders", *arguments).out == f"{sentence}\n"
