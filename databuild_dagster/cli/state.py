@@ -14,6 +14,7 @@ import click
 from databuild_dagster.data.home import (
     HOME_VARIABLE,
     BadHome,
+    check_writable,
     named_home,
     project_home,
     store_url_of_home,
@@ -43,8 +44,10 @@ retention:
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
     if (named := named_home()) is not None:
+        check_writable(named)
         return named
     home = project_home()
+    check_writable(home)
     try:
         _make(home)
     except OSError as error:

@@ -31,10 +31,17 @@ import msgspec
 
 from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
+from databuild_dagster.spark.errors import (
+    ServerFailed,
+    ServerOfAnotherUser,
+    SparkUnreachable,
+    StrangeFolder,
+    TooManyServers,
+)
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.sail import sail_command, sail_version
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
+from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -93,12 +100,14 @@ class ServerStatus:
 def use_server(settings: SparkSettings) -> ServerRecord:
     """The server for these settings, started if there is none; this process is its client until it ends.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `StrangeFolder`, `TooManyServers`.
+    Raises `JavaMissing`, `NoTemporaryFolder`, `ServerFailed`, `ServerOfAnotherUser`, `SparkUnreachable`, `StrangeFolder`,
+    `TooManyServers`.
     """
     folder = settings.state_dir / settings.fingerprint()
     settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if settings.home is None:
         check_owner(settings.state_dir)
+    check_user(settings.state_dir)
     _make_private(folder)
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
@@ -160,6 +169,28 @@ def check_owner(folder: Path) -> None:
             raise StrangeFolder(folder=folder, why="it is a link or a file")
         if found.st_uid != os.getuid():
             raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
+
+
+def check_user(state_dir: Path) -> None:
+    """Check that a server below the folder could work for this user: it writes into folders that this process makes.
+
+    Raises `StrangeFolder`, `ServerOfAnotherUser`.
+    """
+    if not state_dir.exists():
+        return
+    if not os.access(state_dir, os.R_OK | os.W_OK | os.X_OK):
+        raise StrangeFolder(folder=state_dir, why=f"it belongs to the user with id {state_dir.stat().st_uid}")
+    for record, _ in _running(state_dir):
+        theirs = _user_of(record.pid)
+        if theirs not in (None, os.getuid()):
+            raise ServerOfAnotherUser(folder=state_dir, pid=record.pid, theirs=theirs, ours=os.getuid())
+
+
+def _user_of(pid: int) -> int | None:
+    """The user of a process; None if it has ended, or there is no /proc."""
+    with suppress(OSError):
+        return os.stat(f"/proc/{pid}").st_uid
+    return None
 
 
 # Starting
@@ -262,6 +293,7 @@ def _launch_spark(
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": worker_python(),
         "SPARK_LOCAL_IP": LOOPBACK,
+        JVM_OPTIONS: jvm_options(os.environ),
         # In the environment and in no argument, where `ps` would show it.
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
     }
