@@ -18,7 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from databuild_dagster.spark.errors import ReturnTypeTooEarly
-from databuild_dagster.spark.pyspark_names import condition_of, context_class
+from databuild_dagster.spark.pyspark_names import condition_of, has_jvm
 
 #: The modules whose functions PySpark sends to a client by `is_remote`, and that make something without a session. The ways to a
 #: session are sent by it too, and stay as they are.
@@ -62,7 +62,7 @@ def _prefer_client(utils: ModuleType) -> None:
     def is_remote() -> bool:
         if original():
             return True
-        return _makes_something(sys._getframe(1)) and not _has_jvm() and _can_be_client()
+        return _makes_something(sys._getframe(1)) and not has_jvm() and _can_be_client()
 
     utils.__dict__["is_remote"] = is_remote
 
@@ -71,11 +71,6 @@ def _makes_something(caller: FrameType) -> bool:
     """Whether a function of `_MAKERS` asks: PySpark wraps each as `f`."""
     asked_for = caller.f_locals.get("f")
     return str(getattr(asked_for, "__module__", "")).startswith(_MAKERS)
-
-
-def _has_jvm() -> bool:
-    jvm = context_class()
-    return jvm is not None and jvm._active_spark_context is not None
 
 
 @lru_cache
@@ -110,7 +105,7 @@ def _follow_session(module: ModuleType) -> None:
 
 def _in_client(default: bool) -> bool:
     """Whether this process's sessions are clients; the default before its first session."""
-    if _has_jvm():
+    if has_jvm():
         return False
     from pyspark.sql.utils import is_remote
 

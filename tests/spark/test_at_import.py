@@ -25,7 +25,8 @@ def by_series(n: pd.Series) -> pd.Series:
 """
 MADE_EARLY = """
 DOUBLED = (F.col("n") * 2).alias("doubled")
-BEFORE = F.sum("n").over(Window.partitionBy(F.col("n") % 2).orderBy(F.desc("n"))).alias("before")
+BY_HALF = Window.partitionBy(F.col("n") % 2).orderBy(F.desc("n"))
+BEFORE = F.sum("n").over(BY_HALF).alias("before")
 """
 HELPERS = "def triple(n):\n    return n * 3\n"
 
@@ -93,21 +94,31 @@ def test_a_jvm_of_the_process_takes_early_functions_and_no_early_columns(project
     lines = printed(
         project,
         """
+from pyspark.sql import functions as F
 from shop import columns
 spark = open_session(SparkSettings(mode="classic", home=sys.argv[1]))
 assert not has_workers_elsewhere(spark)
 n = spark.range(3).toDF("n")
 print([tuple(row) for row in n.select("n", columns.plus("n"), columns.by_series("n")).sort("n").collect()])
 print(columns.plus.asNondeterministic()("n") is not None, spark.udf.register("plus", columns.plus) is not None)
-try:
-    n.select(columns.DOUBLED)
-except Exception as error:
-    print(explain_failure(error))
+uses = (
+    lambda: n.select(columns.DOUBLED),
+    lambda: n.where(columns.DOUBLED > 1),
+    lambda: n.withColumn("doubled", columns.DOUBLED),
+    lambda: n.select(F.sum("n").over(columns.BY_HALF)),
+)
+for use in uses:
+    try:
+        use()
+    except Exception as error:
+        print(explain_failure(error))
 """,
     )
 
     assert lines[:2] == ["[(0, 1, 0), (1, 4, 3), (2, 7, 6)]", "True True"]
-    assert lines[2].startswith("A column or window was made while a module was imported, before there was a session")
+    assert len(lines) == 6
+    for line in lines[2:]:
+        assert line.startswith("A column or window was made while a module was imported, before there was a session")
 
 
 @pytest.mark.parametrize(
