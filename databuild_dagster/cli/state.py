@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
 
-#: Of a home without a project's dagster.yaml. Idle sensors write 60 MB of skipped ticks a day, which Dagster keeps for a week.
+#: Of a home without a project's dagster.yaml. Dagster's first page is not its invitation to a newsletter (`nux`). Idle sensors
+#: write 60 MB of skipped ticks a day, which Dagster keeps for a week.
 SETTINGS = """\
 telemetry:
+  enabled: false
+nux:
   enabled: false
 
 retention:
