@@ -25,6 +25,8 @@ from databuild_dagster.spark.pyspark_names import condition_of, has_jvm
 _MAKERS: Final = ("pyspark.sql.functions", "pyspark.sql.window")
 
 _NO_SESSION: Final = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
+#: The words of a RuntimeError for the same before PySpark 4.0.
+_NO_SESSION_WORDS: Final = "SparkContext or SparkSession should be created first"
 
 #: The module of each kind of Python function, the same function's module for the other kind of session, and its class.
 _TWINS: Final[Mapping[str, tuple[str, str]]] = {
@@ -143,9 +145,9 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
         try:
             return wrapped(function)
-        except PySparkException as error:
+        except (PySparkException, RuntimeError) as error:
             text = _return_type_of(function)
-            if not isinstance(text, str) or condition_of(error) not in _NO_SESSION:
+            if not isinstance(text, str) or not _lacks_session(error):
                 raise
             module = getattr(function.func, "__module__", None)
             raise ReturnTypeTooEarly(
@@ -155,6 +157,14 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
             ) from error
 
     return decorated
+
+
+def _lacks_session(error: Exception) -> bool:
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException):
+        return condition_of(error) in _NO_SESSION
+    return _NO_SESSION_WORDS in str(error)
 
 
 #: The names of Spark's SQL for the types that have no part.
