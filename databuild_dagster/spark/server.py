@@ -19,7 +19,6 @@ import fcntl
 import os
 import secrets
 import signal
-import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,13 +30,8 @@ import msgspec
 
 from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
-from databuild_dagster.spark.errors import (
-    ServerFailed,
-    ServerOfAnotherUser,
-    SparkUnreachable,
-    StrangeFolder,
-    TooManyServers,
-)
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.spark.folder_owner import check_owner, check_server, check_usable
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.sail import sail_command, sail_version
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
@@ -161,36 +155,11 @@ def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
     return next((record for record, _ in _running(state_dir) if record.port == port), None)
 
 
-def check_owner(folder: Path) -> None:
-    """Raise `StrangeFolder` for a folder of the temp folder that another user prepared, with a server of theirs in it."""
-    with suppress(FileNotFoundError):
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode):
-            raise StrangeFolder(folder=folder, why="it is a link or a file")
-        if found.st_uid != os.getuid():
-            raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
-
-
 def check_user(state_dir: Path) -> None:
-    """Check that a server below the folder could work for this user: it writes into folders that this process makes.
-
-    Raises `StrangeFolder`, `ServerOfAnotherUser`.
-    """
-    if not state_dir.exists():
-        return
-    if not os.access(state_dir, os.R_OK | os.W_OK | os.X_OK):
-        raise StrangeFolder(folder=state_dir, why=f"it belongs to the user with id {state_dir.stat().st_uid}")
+    """Check that the servers below the folder could work for this user. Raises `StrangeFolder`, `ServerOfAnotherUser`."""
+    check_usable(state_dir)
     for record, _ in _running(state_dir):
-        theirs = _user_of(record.pid)
-        if theirs not in (None, os.getuid()):
-            raise ServerOfAnotherUser(folder=state_dir, pid=record.pid, theirs=theirs, ours=os.getuid())
-
-
-def _user_of(pid: int) -> int | None:
-    """The user of a process; None if it has ended, or there is no /proc."""
-    with suppress(OSError):
-        return os.stat(f"/proc/{pid}").st_uid
-    return None
+        check_server(state_dir, record.pid)
 
 
 # Starting
