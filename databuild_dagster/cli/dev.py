@@ -10,6 +10,8 @@ import click
 
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.data.home import project_root
+from databuild_dagster.spark.pyspark_names import leave_proxies_out
+from databuild_dagster.spark.temporary_folder import temporary_folder
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -26,11 +28,14 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
     ARGUMENTS are those of `dagster dev`.
     """
     dagster_home()
+    temporary_folder()
     os.chdir(project_root())
     chosen = ["--host", host]
     if port is not None:
         _check_free(host, port)
         chosen += ["--port", str(port)]
+    # Dagster asks code servers of this machine by gRPC, and a proxy of a company does not know the loopback.
+    leave_proxies_out()
     # This process becomes Dagster's, so that Ctrl-C and the exit code are its own.
     os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *chosen, *arguments])
 

@@ -231,6 +231,11 @@ def _check_are_text(arguments: list[str]) -> None:
     for argument in arguments:
         if "\0" in argument or not is_utf8(argument):
             shown = argument.replace("\0", "\\0")
+            if (encoding := sys.getfilesystemencoding()) != "utf-8" and not argument.isascii():
+                raise click.UsageError(
+                    f"The argument '{one_line(shown)}' cannot be read: this process reads names as {encoding}. "
+                    "Set LC_ALL=C.UTF-8 or PYTHONUTF8=1."
+                )
             raise click.UsageError(
                 f"The argument '{one_line(shown)}' is no text in UTF-8. Write it in UTF-8, without NUL."
             )

@@ -14,6 +14,7 @@ import click
 from databuild_dagster.data.home import (
     HOME_VARIABLE,
     BadHome,
+    check_writable,
     named_home,
     project_home,
     store_url_of_home,
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
 
-#: Of a home without a project's dagster.yaml. Idle sensors write 60 MB of skipped ticks a day, which Dagster keeps for a week.
+#: Of a home without a project's dagster.yaml. Dagster's first page is not its invitation to a newsletter (`nux`). Idle sensors
+#: write 60 MB of skipped ticks a day, which Dagster keeps for a week.
 SETTINGS = """\
 telemetry:
+  enabled: false
+nux:
   enabled: false
 
 retention:
@@ -43,8 +47,10 @@ retention:
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
     if (named := named_home()) is not None:
+        check_writable(named)
         return named
     home = project_home()
+    check_writable(home)
     try:
         is_new = _make(home)
     except OSError as error:

@@ -5,10 +5,13 @@ store must not wait for Dagster's import.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from pwd import getpwuid
 from urllib.parse import unquote
 
 from databuild_dagster.data.yaml_file import BadYaml, read_yaml
+from databuild_dagster.model.wording import is_utf8, one_line
 from databuild_dagster.store.errors import StoreInMemory
 
 #: Names the home, for Dagster and for databuild.
@@ -57,8 +60,32 @@ def project_home() -> Path:
     return _not_escaped(project_root() / HOME_DIRECTORY)
 
 
+def check_writable(home: Path) -> None:
+    """Raise `BadHome` for a home that this process may only read, unless the store and Dagster's files are elsewhere."""
+    for path in (home, home / DATABASE_NAME):
+        if path.exists() and not os.access(path, os.W_OK) and store_url_of_home(home) == sqlite_url(home):
+            raise BadHome(
+                f"The Dagster home {home} cannot be written: {_why_read_only(path)}; let this user write there, or set "
+                f"{HOME_VARIABLE} to a directory that it can write to."
+            )
+
+
+def _why_read_only(path: Path) -> str:
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "its file system is read-only"
+    owner = str(path.stat().st_uid)
+    with suppress(KeyError):
+        owner = getpwuid(int(owner)).pw_name
+    return f"{path} belongs to {owner}"
+
+
 def _not_escaped(home: Path) -> Path:
     """Raises `BadHome` for a path such as `a%20b`: Dagster opens its SQLite files in `a b`."""
+    if not is_utf8(str(home)):
+        raise BadHome(
+            f"The Dagster home {one_line(home)} has characters in its path that are no UTF-8 to this process; "
+            "set LC_ALL=C.UTF-8, or rename the directory."
+        )
     if unquote(str(home)) != str(home) and not _configures_storage(home / "dagster.yaml"):
         raise BadHome(
             f"The Dagster home {home} has an escape such as %20 in its path, and Dagster would keep its files in "

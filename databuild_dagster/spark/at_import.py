@@ -18,13 +18,15 @@ from types import FrameType, ModuleType
 from typing import Any, Final
 
 from databuild_dagster.spark.errors import ReturnTypeTooEarly
-from databuild_dagster.spark.pyspark_names import condition_of, context_class
+from databuild_dagster.spark.pyspark_names import condition_of, has_jvm
 
 #: The modules whose functions PySpark sends to a client by `is_remote`, and that make something without a session. The ways to a
 #: session are sent by it too, and stay as they are.
 _MAKERS: Final = ("pyspark.sql.functions", "pyspark.sql.window")
 
 _NO_SESSION: Final = ("SESSION_OR_CONTEXT_NOT_EXISTS", "NO_ACTIVE_OR_DEFAULT_SESSION")
+#: The words of a RuntimeError for the same before PySpark 4.0.
+_NO_SESSION_WORDS: Final = "SparkContext or SparkSession should be created first"
 
 #: The module of each kind of Python function, the same function's module for the other kind of session, and its class.
 _TWINS: Final[Mapping[str, tuple[str, str]]] = {
@@ -62,7 +64,7 @@ def _prefer_client(utils: ModuleType) -> None:
     def is_remote() -> bool:
         if original():
             return True
-        return _makes_something(sys._getframe(1)) and not _has_jvm() and _can_be_client()
+        return _makes_something(sys._getframe(1)) and not has_jvm() and _can_be_client()
 
     utils.__dict__["is_remote"] = is_remote
 
@@ -71,11 +73,6 @@ def _makes_something(caller: FrameType) -> bool:
     """Whether a function of `_MAKERS` asks: PySpark wraps each as `f`."""
     asked_for = caller.f_locals.get("f")
     return str(getattr(asked_for, "__module__", "")).startswith(_MAKERS)
-
-
-def _has_jvm() -> bool:
-    jvm = context_class()
-    return jvm is not None and jvm._active_spark_context is not None
 
 
 @lru_cache
@@ -110,7 +107,7 @@ def _follow_session(module: ModuleType) -> None:
 
 def _in_client(default: bool) -> bool:
     """Whether this process's sessions are clients; the default before its first session."""
-    if _has_jvm():
+    if has_jvm():
         return False
     from pyspark.sql.utils import is_remote
 
@@ -148,9 +145,9 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
         try:
             return wrapped(function)
-        except PySparkException as error:
+        except (PySparkException, RuntimeError) as error:
             text = _return_type_of(function)
-            if not isinstance(text, str) or condition_of(error) not in _NO_SESSION:
+            if not isinstance(text, str) or not _lacks_session(error):
                 raise
             module = getattr(function.func, "__module__", None)
             raise ReturnTypeTooEarly(
@@ -160,6 +157,14 @@ def _read_type(wrapped: Callable[[Any], Any]) -> Callable[[Any], Any]:
             ) from error
 
     return decorated
+
+
+def _lacks_session(error: Exception) -> bool:
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, PySparkException):
+        return condition_of(error) in _NO_SESSION
+    return _NO_SESSION_WORDS in str(error)
 
 
 #: The names of Spark's SQL for the types that have no part.

@@ -134,6 +134,18 @@ class StrangeFolder(NoSession):
     hint = "Remove it, or set DAGSTER_HOME: a home has a folder of its own for them."
 
 
+class ServerOfAnotherUser(NoSession, Refused):
+    """The Spark server of {folder}, process {pid}, runs as the user with id {theirs}, and this process as the one with id {ours}."""
+
+    hint = "Build as that user, stop the server by `databuild spark stop`, or set DAGSTER_HOME: a home has one user."
+
+
+class NoTemporaryFolder(NoSession):
+    """Temporary files have no place: {why}."""
+
+    hint = "Set TMPDIR to a folder that this user can write to."
+
+
 class TooManyServers(NoSession, Refused):
     """{count} local Spark servers with other settings are in use below {folder}, which is the limit."""
 

@@ -14,19 +14,21 @@ from databuild_dagster.spark.errors import (
     AttemptIncomplete,
     JavaMissing,
     NoSparkHere,
+    NoTemporaryFolder,
     PySparkDiffers,
     PySparkMissing,
     PySparkTooOld,
     PySparkTwice,
     SailMissing,
     ServerFailed,
+    ServerOfAnotherUser,
     SparkRefuses,
     SparkUnreachable,
     StrangeFolder,
     TooManyServers,
     WarehouseOutOfReach,
 )
-from databuild_dagster.spark.pyspark_names import condition_of, query_contexts
+from databuild_dagster.spark.pyspark_names import condition_of, has_jvm, query_contexts
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
 from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
@@ -37,12 +39,14 @@ MAX_SENTENCE_LENGTH = 400
 _OF_THE_MACHINE = (
     JavaMissing,
     NoSparkHere,
+    NoTemporaryFolder,
     PySparkDiffers,
     PySparkMissing,
     PySparkTooOld,
     PySparkTwice,
     SailMissing,
     ServerFailed,
+    ServerOfAnotherUser,
     SparkRefuses,
     SparkUnreachable,
     StrangeFolder,
@@ -133,9 +137,13 @@ _STORE_PHRASES = {
 }
 #: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
 _STORE_PLACE = re.compile(r"Error performing \w+ (https?://[^\s?]+)|\b((?:s3a?|gs|abfss?|wasbs?)://[^\s,;:'\"]+)")
+#: What a classic session says of a column or window that was made before it (`at_import`): both kinds have one name.
+_MADE_FOR_A_CLIENT = re.compile(
+    r"should be (?:a )?(?:column(?: or str\w*)?, got Column|WindowSpec, got WindowSpec)\b", re.IGNORECASE
+)
+#: The same, where it looks for the column in its JVM at once. In a process without a JVM, a function asked for what clients lack.
+_LOOKED_FOR_IN_A_JVM = "JVM_ATTRIBUTE_NOT_SUPPORTED"
 #: PySpark 4.3 reads what Sail 0.7 packs for an older one.
-#: What a classic session says of a column that was made before it (`at_import`): both kinds are called Column.
-_COLUMN_OF_A_CLIENT = "should be Column or str, got Column"
 _NEWER_FUNCTION = "AttributeError: 'bytes' object has no attribute 'udfs'"
 _OUT_OF_MEMORY = ("OutOfMemoryError", "Java heap space", "GC overhead limit exceeded")
 #: `Lost task 0.3 in stage 1.0 (TID 7) (10.0.0.3 executor 2): …`; in a local JVM it is `executor driver`.
@@ -247,7 +255,7 @@ def _sentence(exception: BaseException) -> str:
             "This Sail runs no Python functions of this PySpark, only those of an older one: write the step with Spark's own "
             "functions, install PySpark 4.2, or let DatabuildSpark run without mode='sail'."
         )
-    if _COLUMN_OF_A_CLIENT in text:
+    if _MADE_FOR_A_CLIENT.search(text) or (_LOOKED_FOR_IN_A_JVM in text and has_jvm()):
         return (
             "A column or window was made while a module was imported, before there was a session, and a Spark of this process takes "
             "none of those: make it inside of the asset's function, or let DatabuildSpark run in mode shared."

@@ -67,6 +67,12 @@ def _older_context_class() -> Any:
     return SparkContext
 
 
+def has_jvm() -> bool:
+    """Whether this process has a classic session, with a JVM of its own."""
+    jvm = context_class()
+    return jvm is not None and jvm._active_spark_context is not None
+
+
 def is_spark_frame(value: object) -> bool:
     """Whether a value is a frame of any session. Before PySpark 4.0 a client's frame is no `pyspark.sql.DataFrame`."""
     return any(

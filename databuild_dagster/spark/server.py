@@ -19,7 +19,6 @@ import fcntl
 import os
 import secrets
 import signal
-import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -31,10 +30,12 @@ import msgspec
 
 from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder, TooManyServers
+from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
+from databuild_dagster.spark.folder_owner import check_owner, check_server, check_usable
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.sail import sail_command, sail_version
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
+from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -93,12 +94,14 @@ class ServerStatus:
 def use_server(settings: SparkSettings) -> ServerRecord:
     """The server for these settings, started if there is none; this process is its client until it ends.
 
-    Raises `JavaMissing`, `ServerFailed`, `SparkUnreachable`, `StrangeFolder`, `TooManyServers`.
+    Raises `JavaMissing`, `NoTemporaryFolder`, `ServerFailed`, `ServerOfAnotherUser`, `SparkUnreachable`, `StrangeFolder`,
+    `TooManyServers`.
     """
     folder = settings.state_dir / settings.fingerprint()
     settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if settings.home is None:
         check_owner(settings.state_dir)
+    check_user(settings.state_dir)
     _make_private(folder)
     _become_client(folder)
     # Without the lock first: attaching is the common case, and need not wait for another start.
@@ -152,14 +155,11 @@ def record_at(home: str | Path | None, port: int) -> ServerRecord | None:
     return next((record for record, _ in _running(state_dir) if record.port == port), None)
 
 
-def check_owner(folder: Path) -> None:
-    """Raise `StrangeFolder` for a folder of the temp folder that another user prepared, with a server of theirs in it."""
-    with suppress(FileNotFoundError):
-        found = os.lstat(folder)
-        if not stat.S_ISDIR(found.st_mode):
-            raise StrangeFolder(folder=folder, why="it is a link or a file")
-        if found.st_uid != os.getuid():
-            raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
+def check_user(state_dir: Path) -> None:
+    """Check that the servers below the folder could work for this user. Raises `StrangeFolder`, `ServerOfAnotherUser`."""
+    check_usable(state_dir)
+    for record, _ in _running(state_dir):
+        check_server(state_dir, record.pid)
 
 
 # Starting
@@ -262,6 +262,7 @@ def _launch_spark(
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": worker_python(),
         "SPARK_LOCAL_IP": LOOPBACK,
+        JVM_OPTIONS: jvm_options(os.environ),
         # In the environment and in no argument, where `ps` would show it.
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
     }

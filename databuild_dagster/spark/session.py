@@ -39,8 +39,9 @@ from databuild_dagster.spark.pyspark_names import (
     spark_version,
 )
 from databuild_dagster.spark.sail import sail_version
-from databuild_dagster.spark.server import HOST, server_statuses, use_server
+from databuild_dagster.spark.server import HOST, check_user, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
+from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options, temporary_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def check_startable(settings: SparkSettings) -> None:
     """Check that a session could be opened, without opening it, so that a command that would fail says so first.
 
     Raises `PySparkMissing`, `PySparkTwice`, `PySparkTooOld`, `NoSparkHere`, `JavaMissing`, `SailMissing`, `RemoteUnreachable`,
-    and what `SparkSettings.check` raises.
+    `NoTemporaryFolder`, `ServerOfAnotherUser`, `StrangeFolder`, and what `SparkSettings.check` raises.
     """
     settings.check()
     installed_pyspark()
@@ -96,6 +97,8 @@ def check_startable(settings: SparkSettings) -> None:
         _check_answers(settings.remote)
         if settings.remote.is_connect:
             return  # A cluster's driver runs here, and needs a Java.
+    elif settings.home and settings.mode != SparkMode.CLASSIC:
+        check_user(settings.state_dir)
     match SparkMode(settings.mode):
         case SparkMode.SAIL:
             sail_version()
@@ -103,10 +106,15 @@ def check_startable(settings: SparkSettings) -> None:
             return
         case SparkMode.SHARED as mode:
             check_has_server(mode.value)
-            find_java()
+            _check_jvm_startable()
         case mode:
             check_has_spark(mode.value)
-            find_java()
+            _check_jvm_startable()
+
+
+def _check_jvm_startable() -> None:
+    find_java()
+    temporary_folder()
 
 
 def _has_server(home: str | Path, fingerprint: str) -> bool:
@@ -324,6 +332,7 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     for name in _MARKS_OF_A_CLIENT:
         os.environ.pop(name, None)
     os.environ["JAVA_HOME"] = find_java().home
+    os.environ[JVM_OPTIONS] = jvm_options(os.environ)
     if settings.is_on_this_machine:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)

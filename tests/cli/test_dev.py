@@ -1,8 +1,11 @@
 """`databuild dev` refuses what `dagster dev` would find out after it has started (rules 15)."""
 
+import os
 import socket
 
 import pytest
+
+from databuild_dagster.cli.main import run
 
 from .conftest import Project
 
@@ -34,3 +37,17 @@ def test_dev_with_a_port_or_host_that_cannot_be_is_refused(project: Project, arg
 
     assert done.code == 2
     assert sentence in done.err
+
+
+def test_dev_starts_dagster_that_asks_code_servers_here_without_the_proxy(project: Project, monkeypatch) -> None:
+    """A proxy that answers nothing, between Dagster and a code server of `workspace.yaml` at a port of this machine."""
+    started = []
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_grpc_proxy", "corp.example")
+
+    with project.own_process():
+        code = run(["dev"])
+
+        assert (code, started[0][1:4]) == (0, ["-m", "dagster", "dev"])
+        assert os.environ["no_grpc_proxy"] == "corp.example,localhost,127.0.0.1"  # noqa: SIM112

@@ -60,9 +60,22 @@ def test_a_key_that_no_partition_has_is_refused_by_dagsters_catalog(known_projec
     assert "2024-02-99" in done.err
 
 
-@pytest.mark.parametrize(
-    "settings", [state.SETTINGS, (Path(init.__file__).parent / "templates/project/dagster.yaml.txt").read_text()]
-)
+SETTINGS = [
+    pytest.param(state.SETTINGS, id="home"),
+    pytest.param((Path(init.__file__).parent / "templates/project/dagster.yaml.txt").read_text(), id="init"),
+    pytest.param((Path(__file__).parents[2] / "dagster.yaml").read_text(), id="example"),
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_dagster_reports_nothing_and_opens_no_newsletter_dialog(tmp_path: Path, settings: str) -> None:
+    (tmp_path / "dagster.yaml").write_text(settings)
+
+    with open_instance(tmp_path) as instance:
+        assert (instance.telemetry_enabled, instance.nux_enabled) == (False, False)
+
+
+@pytest.mark.parametrize("settings", SETTINGS[:2])
 def test_the_settings_of_a_new_home_keep_skipped_ticks_of_sensors_for_a_day(tmp_path: Path, settings: str) -> None:
     """Idle sensors write one every 5 seconds."""
     (tmp_path / "dagster.yaml").write_text(settings)

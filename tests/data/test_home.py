@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance, store_url
-from databuild_dagster.data.home import BadHome, existing_home, store_url_of_home
+from databuild_dagster.data.home import BadHome, existing_home, named_home, store_url_of_home
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
 from databuild_dagster.store.errors import StoreInMemory
@@ -45,6 +45,16 @@ def test_a_home_that_dagster_would_take_for_another_folder_is_refused(
             existing_home()
     with pytest.raises(BadHome, match="use a path without a percent sign"):
         existing_home(home)
+
+
+def test_a_home_whose_path_this_process_cannot_read_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Python has a name in Latin-1, and where the locale is C one in UTF-8."""
+    home = tmp_path / "caf\udce9"
+    home.mkdir()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+
+    with pytest.raises(BadHome, match=r"caf.* no UTF-8 to this process; set LC_ALL=C.UTF-8, or rename"):
+        named_home()
 
 
 def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ FAILED, LIVE, HELD, MISSING = KEYS = ("failed", "live", "held", "missing")
 DEFINITIONS = '''
 import threading
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -43,6 +44,12 @@ two = dg.StaticPartitionsDefinition(["held", "held_too"])
 added = dg.DynamicPartitionsDefinition(name="added")
 passing = dg.DynamicPartitionsDefinition(name="passing")
 running = dict(minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
+seldom = {**running, "minimum_interval_seconds": 10}
+
+
+def see(what):
+    """The test reads in the file that it happened."""
+    (HERE / f"seen-{what}").touch()
 
 
 def wait_for(path):
@@ -95,8 +102,40 @@ def plain(context: dg.AssetExecutionContext) -> None:
     (HERE / "calls" / f"plain@{context.partition_key}#{uuid.uuid4()}").touch()
 
 
+@dg.success_hook
+def on_success(context):
+    see("success-hook")
+
+
+@dg.failure_hook
+def on_failure(context):
+    see(f"failure-hook-{type(context.op_exception.__cause__).__name__}")
+
+
+@dg.asset_check(asset="watched")
+def looked_at():
+    see("check")
+    return dg.AssetCheckResult(passed=True)
+
+
+@dg.run_status_sensor(run_status=dg.DagsterRunStatus.SUCCESS, **seldom)
+def succeeded(context):
+    see(f"success-of-{context.dagster_run.run_id}")
+
+
+@dg.run_failure_sensor(**seldom)
+def failed(context):
+    see(f"failure-of-{context.dagster_run.run_id}")
+
+
+@dg.asset_sensor(asset_key=dg.AssetKey("watched"), job_name="refilling", **seldom)
+def arrived(context, event):
+    see(f"arrival-of-{event.dagster_event.partition}")
+    return dg.SkipReason("It is only watched.")
+
+
 names = ["button", "span", "job_first", "command", "dg", "materialized", "built", "wanted", "scheduled", "sensed"]
-names += ["parent", "again", "crowded", "mixed", "hung", "deleted", "tested", "twice"]
+names += ["parent", "again", "crowded", "mixed", "hung", "deleted", "tested", "twice", "refilled"]
 assets = [*map(asset, names), job_second, eager, whole, plain]
 assets += [
     asset("filled", backfill_policy=dg.BackfillPolicy.multi_run()),
@@ -106,6 +145,11 @@ assets += [
     asset("retried", dg.StaticPartitionsDefinition(["shaky"])),
     asset("on_missing", added, automation_condition=dg.AutomationCondition.on_missing()),
     asset("vanishing", passing),
+    asset(
+        "watched",
+        hooks={on_success, on_failure},
+        freshness_policy=dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24)),
+    ),
 ]
 
 
@@ -137,9 +181,10 @@ automation = dg.AutomationConditionSensorDefinition("automation", target=["eager
 defs = dg.Definitions.merge(
     build_definitions(
         assets,
-        jobs=[dg.define_asset_job("several", ["job_first", "job_second"])],
+        asset_checks=[looked_at],
+        jobs=[dg.define_asset_job("several", ["job_first", "job_second"]), dg.define_asset_job("refilling", ["refilled"])],
         schedules=[nightly, yearly, wanting[0]],
-        sensors=[watching, automation, wanting[1]],
+        sensors=[watching, automation, wanting[1], succeeded, failed, arrived],
         location="doors",
     ),
     # A process for each step besides that of each run would double the time of the tests.
@@ -205,6 +250,7 @@ concurrency:
   runs: {max_concurrent_runs: 40, tag_concurrency_limits: [{key: crowd, limit: 2}]}
   pools: {granularity: run}
 run_retries: {enabled: true, max_retries: 0}
+freshness: {enabled: true}
 """
 
 #: Dagster's own run queue, and ours.
@@ -224,6 +270,8 @@ _BACKFILL_STATUS = """query($id: String!) { partitionBackfillOrError(backfillId:
     ... on PartitionBackfill { status } } }"""
 _RUNS = """query($filter: RunsFilter) { runsOrError(filter: $filter) { ... on Runs { results {
     runId status tags { key value } } } } }"""
+_FRESHNESS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
+    freshnessStatusInfo { freshnessStatus } } } }"""
 _LOCATION = """{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"""
 _EVALUATION = """... on DryRunInstigationTick {
     evaluationResult { runRequests { runKey } skipReason error { message } } } ... on PythonError { message }"""
@@ -276,6 +324,10 @@ class Deployment(Dagster):
     def tell(self, name: str) -> None:
         """`go-ASSET` lets the builds of its held partition go on; `mended-ASSET` makes its failed one succeed."""
         (self.folder / name).touch()
+
+    def has_seen(self, *things: str) -> bool:
+        """What the hooks, sensors and checks of the project have come upon."""
+        return all((self.folder / f"seen-{thing}").exists() for thing in things)
 
     def calls(self, ref: str) -> int:
         """How often the asset's function was called for a partition."""
@@ -378,6 +430,12 @@ class Deployment(Dagster):
 
     def backfill_status(self, backfill_id: str) -> str:
         status: str = self.graphql(_BACKFILL_STATUS, id=backfill_id)["partitionBackfillOrError"]["status"]
+        return status
+
+    def freshness(self, asset: str) -> str:
+        """The status of an asset's freshness policy."""
+        found = self.graphql(_FRESHNESS, key={"path": [asset]})["assetNodeOrError"]["freshnessStatusInfo"]
+        status: str = found["freshnessStatus"]
         return status
 
     def wait_for_backfill(self, backfill_id: str) -> str:

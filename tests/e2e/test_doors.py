@@ -88,6 +88,14 @@ def single_run(doors: Deployment) -> Backfills:
 
 
 @pytest.fixture(scope="module")
+def job_backfill(doors: Deployment) -> str:
+    """The id of what `dagster job backfill` started, by the first test as well."""
+    options = ("-f", "definitions.py", "-j", "refilling", "--partitions", f"{LIVE},{MISSING}", "--noprompt")
+    out = doors.finish(doors.start_module("dagster", "job", "backfill", *options))
+    return re.findall(r"Launched backfill job `(\w+)`", out)[0]
+
+
+@pytest.fixture(scope="module")
 def multi_run(doors: Deployment) -> Backfills:
     return start_backfills(doors, "filled")
 
@@ -95,7 +103,7 @@ def multi_run(doors: Deployment) -> Backfills:
 # A person's doors
 
 
-@pytest.mark.usefixtures("single_run")
+@pytest.mark.usefixtures("single_run", "job_backfill")
 def test_the_materialize_button_for_a_partition(doors: Deployment) -> None:
     doors.tell("mended-button")
 
@@ -317,6 +325,17 @@ def _a_backfill(doors: Deployment, asset: str, backfills: Backfills, n_runs: int
     assert len(asked) == n_runs
 
 
+def test_dagster_job_backfill(doors: Deployment, job_backfill: str) -> None:
+    doors.wait_until_live(f"refilled@{LIVE}")
+    doors.wait_until_live(f"refilled@{MISSING}")
+
+    assert doors.wait_for_backfill(job_backfill).startswith("COMPLETED")
+    answers = [spoken(doors.answers(run.run_id).values()) for run in doors.runs(dagster__backfill=job_backfill)]
+    assert sorted(answers, key=str) == [{LIVE: BUILT}, {MISSING: BUILT}]
+    assert [doors.calls(f"refilled@{key}") for key in (LIVE, MISSING)] == [1, 1]
+    assert doors.violations() == []
+
+
 # All at once
 
 
@@ -351,6 +370,20 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
 
 
 # What a Dagster in use does besides
+
+
+def test_hooks_sensors_checks_and_freshness_see_what_is_built(doors: Deployment) -> None:
+    """A launch of the orchestrator succeeds, and a run of a person fails."""
+    doors.databuild("want", "create", f"watched@{MISSING}")
+    failed = doors.press_materialize("watched", key=FAILED)
+
+    doors.wait_until(lambda: doors.has_seen("failure-hook-ValueError", f"failure-of-{failed}"), "the failure is seen")
+    doors.wait_until_live(f"watched@{MISSING}")
+    (built,) = [run for run in doors.queries.job_runs() if f"watched@{MISSING}" in run.refs]
+    seen = ("success-hook", "check", f"success-of-{built.dagster_run_id}", f"arrival-of-{MISSING}")
+    doors.wait_until(lambda: doors.has_seen(*seen), "the success is seen")
+    doors.wait_until(lambda: doors.freshness("watched") == "HEALTHY", "it is fresh")
+    assert doors.violations() == []
 
 
 def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from databuild_dagster.spark.at_import import _read_type
+from databuild_dagster.spark.errors import ReturnTypeTooEarly
 from databuild_dagster.spark.session import _MARKS_OF_A_CLIENT
 
 COLUMNS = """
@@ -25,7 +28,8 @@ def by_series(n: pd.Series) -> pd.Series:
 """
 MADE_EARLY = """
 DOUBLED = (F.col("n") * 2).alias("doubled")
-BEFORE = F.sum("n").over(Window.partitionBy(F.col("n") % 2).orderBy(F.desc("n"))).alias("before")
+BY_HALF = Window.partitionBy(F.col("n") % 2).orderBy(F.desc("n"))
+BEFORE = F.sum("n").over(BY_HALF).alias("before")
 """
 HELPERS = "def triple(n):\n    return n * 3\n"
 
@@ -67,23 +71,30 @@ def printed(project: Path, program: str, *arguments: str) -> list[str]:
 
 @pytest.mark.long
 def test_a_client_takes_what_a_module_made_before_its_session(project: Path, spark_home: Path) -> None:
+    """The server of a home, and the same as a remote one: PySpark knows both by url."""
     (project / "shop" / "columns.py").write_text(COLUMNS + MADE_EARLY)
 
     lines = printed(
         project,
         """
+from databuild_dagster.spark.server import use_server
 from shop import columns
-spark = open_session(SparkSettings(home=sys.argv[2]))
-assert has_workers_elsewhere(spark)
-send_project_modules()
-n = spark.range(4).toDF("n")
-print([tuple(row) for row in n.select("n", columns.plus("n"), columns.by_series("n"), columns.DOUBLED).sort("n").collect()])
-print([tuple(row) for row in n.select("n", columns.BEFORE).sort("n").collect()])
+shared = SparkSettings(home=sys.argv[2])
+for settings in (shared, SparkSettings(mode="remote", url=use_server(shared).url)):
+    spark = open_session(settings)
+    assert has_workers_elsewhere(spark)
+    send_project_modules()
+    n = spark.range(4).toDF("n")
+    everything = n.select("n", columns.plus("n"), columns.by_series("n"), columns.DOUBLED)
+    print([tuple(row) for row in everything.sort("n").collect()])
+    print([tuple(row) for row in n.select("n", columns.BEFORE).sort("n").collect()])
+    spark.stop()
 """,
         str(spark_home),
     )
 
-    assert lines == ["[(0, 1, 0, 0), (1, 4, 3, 2), (2, 7, 6, 4), (3, 10, 9, 6)]", "[(0, 2), (1, 4), (2, 2), (3, 3)]"]
+    rows = ["[(0, 1, 0, 0), (1, 4, 3, 2), (2, 7, 6, 4), (3, 10, 9, 6)]", "[(0, 2), (1, 4), (2, 2), (3, 3)]"]
+    assert lines == rows * 2
 
 
 @pytest.mark.long
@@ -93,21 +104,31 @@ def test_a_jvm_of_the_process_takes_early_functions_and_no_early_columns(project
     lines = printed(
         project,
         """
+from pyspark.sql import functions as F
 from shop import columns
 spark = open_session(SparkSettings(mode="classic", home=sys.argv[1]))
 assert not has_workers_elsewhere(spark)
 n = spark.range(3).toDF("n")
 print([tuple(row) for row in n.select("n", columns.plus("n"), columns.by_series("n")).sort("n").collect()])
 print(columns.plus.asNondeterministic()("n") is not None, spark.udf.register("plus", columns.plus) is not None)
-try:
-    n.select(columns.DOUBLED)
-except Exception as error:
-    print(explain_failure(error))
+uses = (
+    lambda: n.select(columns.DOUBLED),
+    lambda: n.where(columns.DOUBLED > 1),
+    lambda: n.withColumn("doubled", columns.DOUBLED),
+    lambda: n.select(F.sum("n").over(columns.BY_HALF)),
+)
+for use in uses:
+    try:
+        use()
+    except Exception as error:
+        print(explain_failure(error))
 """,
     )
 
     assert lines[:2] == ["[(0, 1, 0), (1, 4, 3), (2, 7, 6)]", "True True"]
-    assert lines[2].startswith("A column or window was made while a module was imported, before there was a session")
+    assert len(lines) == 6
+    for line in lines[2:]:
+        assert line.startswith("A column or window was made while a module was imported, before there was a session")
 
 
 @pytest.mark.parametrize(
@@ -130,6 +151,18 @@ except ReturnTypeTooEarly as error:
 
     assert lines[0].startswith(f"The Python function shop.columns.plus has the return type '{text}'")
     assert f"F.udf({instead})" in lines[0]
+
+
+def test_the_words_of_pyspark_before_4_for_the_same_are_known() -> None:
+    """PySpark 3.5 without gRPC, which makes functions for a JVM alone."""
+
+    def decorate(function: object) -> object:
+        raise RuntimeError("SparkContext or SparkSession should be created first.")
+
+    function = SimpleNamespace(func=len, _name="length", _returnType="int")
+
+    with pytest.raises(ReturnTypeTooEarly, match=r"builtins\.length .*F\.udf\(IntegerType\(\)\)"):
+        _read_type(decorate)(function)
 
 
 def test_the_ways_to_a_session_see_no_client_before_there_is_one(project: Path) -> None:

@@ -18,11 +18,18 @@ from pyspark.sql.connect.client import DefaultChannelBuilder
 
 from databuild_dagster.spark import endpoints
 from databuild_dagster.spark import server as server_module
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, StrangeFolder
+from databuild_dagster.spark.errors import ServerFailed, ServerOfAnotherUser, SparkUnreachable, StrangeFolder
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.server import server_statuses, stop_server, use_server
-from databuild_dagster.spark.session import active_in_thread, interrupt, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.session import (
+    active_in_thread,
+    check_startable,
+    interrupt,
+    open_session,
+    spark_ui_url,
+    tag_operations,
+)
 from databuild_dagster.spark.settings import SparkSettings
 from tests.spark.stand_in import complaining_spark, killed_spark, listening_spark, silent_spark
 from tests.support.cluster import wait_until
@@ -173,6 +180,21 @@ def test_a_folder_of_another_user_is_not_used(tmp_path, monkeypatch):
 
     with pytest.raises(StrangeFolder, match="it belongs to the user with id 65534"):
         use_server(settings)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
+def test_a_server_of_another_user_is_refused_before_anything_is_recorded(tmp_path):
+    """Root may connect to it; it could not write into a folder that root makes for it."""
+    settings = SparkSettings(home=tmp_path)
+    with subprocess.Popen(["sleep", "600"], user=65534) as theirs:
+        record_of(tmp_path, settings.fingerprint(), theirs)
+
+        try:
+            for use in (use_server, check_startable):
+                with pytest.raises(ServerOfAnotherUser, match=rf"process {theirs.pid}, runs as the user with id 65534"):
+                    use(settings)
+        finally:
+            theirs.kill()
 
 
 class Relay:

@@ -96,6 +96,9 @@ OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION:
 #: run turns each of them red.
 ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS"
 
+#: How the name of the home begins that Dagster's commands make without DAGSTER_HOME, and remove at their end.
+TEMPORARY_HOME_PREFIX: Final = ".tmp_dagster_home_"
+
 
 def put_result(context: AssetExecutionContext, output_name: str, value: Any) -> None:
     """Let the result of `materialize()` have a value for an output that was yielded without one."""

@@ -39,7 +39,7 @@ from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_wa
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
+from databuild_dagster.bindings.registry.instance import engine_for, temporary_home_of, warehouse_of
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.inputs import InputFinder
@@ -116,6 +116,8 @@ class _Step:
     def run(self) -> Iterator[Any]:
         if self.deployment.location == AD_HOC_LOCATION and not self.is_direct:
             self.context.log.warning(run_messages.outside(self.context.assets_def.keys))
+        if (home := temporary_home_of(self.context.instance)) is not None:
+            self.context.log.warning(run_messages.temporary_home(home))
         hosting = begin(
             self.engine,
             self.datasets,

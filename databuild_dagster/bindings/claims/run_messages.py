@@ -76,6 +76,14 @@ def stalled(waiting: Mapping[Ref, str | None], seconds: float) -> str:
     )
 
 
+def temporary_home(home: str) -> str:
+    """The command that started the run removes its home at its end, and no other command knows of it."""
+    return (
+        f"DAGSTER_HOME is not set, so this run is recorded in {home}, which is removed at its end: neither `databuild` nor a later "
+        "run sees what it builds. Name a home for all of them: export DAGSTER_HOME=$PWD/.dagster_home && mkdir -p $DAGSTER_HOME"
+    )
+
+
 def outside(assets: Iterable[AssetKey]) -> str:
     """The assets of a step belong to no code location of databuild, so nothing builds what they lack."""
     names = sorted(asset_text(key) for key in assets)

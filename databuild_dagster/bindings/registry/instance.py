@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 from dagster import DagsterInstance
 
+from databuild_dagster.bindings.adapter.dagster_private import TEMPORARY_HOME_PREFIX
 from databuild_dagster.bindings.adapter.dagster_storage import InMemoryRunStorage, SqliteRunStorage
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.data.home import DB_URL_VARIABLE, WAREHOUSE_NAME, BadHome, sqlite_url, url_of_environment
@@ -102,6 +103,12 @@ def store_url(instance: DagsterInstance) -> str:
 def warehouse_of(instance: DagsterInstance) -> str:
     """The folder for data, unless the code location names another one."""
     return str(Path(instance.root_directory).absolute() / WAREHOUSE_NAME)
+
+
+def temporary_home_of(instance: DagsterInstance) -> str | None:
+    """The home of an instance if a command of Dagster made it, for want of DAGSTER_HOME, and removes it at its end."""
+    home = Path(instance.root_directory)
+    return str(home) if home.name.startswith(TEMPORARY_HOME_PREFIX) else None
 
 
 class DagsterCursors:

@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._cli.utils import get_possibly_temporary_instance_for_cli
 
 from databuild_dagster import BuildContext, InvalidAsset, NotBuilt, databuild_asset, databuild_multi_asset, read
 from databuild_dagster.bindings.adapter.dagster_private import (
@@ -197,3 +199,18 @@ def test_an_asset_that_no_code_location_has_warns_in_the_run(instance: dg.Dagste
 
     warned = [entry.user_message for entry in instance.all_logs(run.run_id) if entry.level == logging.WARNING]
     assert [text for text in warned if "alone is not given to build_definitions" in text]
+
+
+def test_a_run_in_a_home_that_its_command_removes_warns_with_the_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `dg launch` and `dagster asset materialize` make one without DAGSTER_HOME, in the working directory."""
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    asset = databuild_asset(name="alone")(lambda: FRAME)
+
+    with get_possibly_temporary_instance_for_cli() as instance:
+        run = dg.materialize([asset], instance=instance)
+        warned = [entry.user_message for entry in instance.all_logs(run.run_id) if entry.level == logging.WARNING]
+
+    assert [text for text in warned if "neither `databuild` nor a later run sees what it builds" in text], warned

@@ -4,6 +4,7 @@ import json
 import os
 
 import dagster as dg
+import early
 import pandas as pd
 import pyspark.sql.functions as F
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +18,7 @@ from databuild_dagster import (
     databuild_asset,
 )
 
+SPARK = json.loads(os.environ.get("SMOKE_SPARK", "{}"))
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
 
 
@@ -71,8 +73,23 @@ def longest(orders: DataFrame) -> DataFrame:
     return orders.select(length("shop").alias("letters")).distinct()
 
 
+@databuild_asset(partitions_def=daily)
+def counted(orders: DataFrame) -> DataFrame:
+    """Python functions decorated when their module was imported."""
+    both = orders.select(early.letters("shop").alias("letters"), early.letters_by_series("shop").alias("again"))
+    return both.distinct()
+
+
+@databuild_asset(partitions_def=daily)
+def newest(orders: DataFrame) -> DataFrame:
+    """A column and a window made when their module was imported. A JVM of this process takes those of a session alone."""
+    if SPARK.get("mode") == "classic":
+        return orders.where("id >= 4").select("id", (F.col("id") * 2).alias("twice"))
+    return orders.select("id", early.TWICE, early.NEWEST_FIRST).where("place = 1").drop("place")
+
+
 defs = build_definitions(
-    [orders, rates, turnover, doubled, by_shop, longest],
-    spark=DatabuildSpark(**json.loads(os.environ.get("SMOKE_SPARK", "{}"))),
+    [orders, rates, turnover, doubled, by_shop, longest, counted, newest],
+    spark=DatabuildSpark(**SPARK),
     warehouse=os.environ.get("SMOKE_WAREHOUSE"),
 )

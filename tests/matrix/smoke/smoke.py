@@ -92,17 +92,19 @@ def main() -> int:
 
 def live_a_day(home: Home, *, with_functions: bool) -> None:
     definitions = ("-f", "definitions.py")
-    functions = [f"longest@{DAY}"] if with_functions else []
+    functions = [f"longest@{DAY}", f"counted@{DAY}"] if with_functions else []
     with step("build, with a dependency miss, a batch, parts and a pandas frame"):
-        refs = [f"doubled@{DAYS}", f"by_shop@{DAY}", *functions]
+        refs = [f"doubled@{DAYS}", f"by_shop@{DAY}", f"newest@{DAY}", *functions]
         home.run("build", *refs, *definitions)
     with step("read"):
         expect("turnover", home.rows(f"turnover@{DAY}"), TURNOVER)
         doubled = [{**row, "turnover": 2 * row["turnover"]} for row in TURNOVER]
         expect("doubled", home.rows(f"doubled@{DAY}"), doubled)
         expect("by_shop", home.rows(f"by_shop@{DAY}"), BY_SHOP)
+        expect("newest", home.rows(f"newest@{DAY}"), [{"id": 4, "twice": 8}, {"id": 5, "twice": 10}])
         if with_functions:
             expect("longest", home.rows(f"longest@{DAY}"), [{"letters": 5}])
+            expect("counted", home.rows(f"counted@{DAY}"), [{"letters": 5, "again": 5}])
         (order, *_) = home.rows(f"orders@{DAY}")
         expect("day", order["day"], DAY)
         expect("sold_at", order["sold_at"], f"{DAY}T12:30:00+00:00")
