@@ -28,6 +28,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "BuildContext",
         "ByFile",
         "ByKey",
+        "Iceberg",
+        "Delta",
         "EMPTY",
         "DepMiss",
         "Transient",

@@ -265,7 +265,7 @@ class Cleaner:
         return plan
 
     def _keep_what_tables_list(self, plan: Plan) -> None:
-        """A snapshot of a published table may list the files of an earlier instance, and be read (rule 10.9)."""
+        """A snapshot of a published table may list the files of an earlier instance, and be read (rule 10.10)."""
         if self._tables is None:
             return
         left: list[Going] = []

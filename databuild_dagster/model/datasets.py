@@ -96,7 +96,7 @@ class PartitionColumn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TableSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The table that a dataset is published as (rule 10.9). It holds no secret, because the log keeps it."""
+    """The table that a dataset is published as (rule 10.10). It holds no secret, because the log keeps it."""
 
     format: TableFormat
     #: Iceberg: the namespace and the name, `shop.sales`. A Delta table is named by its place.

@@ -1,4 +1,4 @@
-"""The files that published tables list, for `gc`: snapshots are expired first, and files of the others stay (rule 10.9)."""
+"""The files that published tables list, for `gc`: snapshots are expired first, and files of the others stay (rule 10.10)."""
 
 from __future__ import annotations
 

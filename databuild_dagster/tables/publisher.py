@@ -1,4 +1,4 @@
-"""The publisher: brings a table up to the end of the log, in one snapshot (rule 10.9).
+"""The publisher: brings a table up to the end of the log, in one snapshot (rule 10.10).
 
 It keeps no state. The mark of the table says where to continue, and the log says which files a partition has at a seq. So a
 publisher that dies at any line repeats its work, and one that was overtaken looks again.

@@ -48,13 +48,13 @@ Rows = dict[str, list[Any]] | pa.Table
 class PublishedWorld(World):
     """`sales`, with a partition per day, in a home of its own."""
 
-    def __init__(self, home: Path, table: TableSpec, keys: Sequence[str] = DAYS, *, asset: str = "sales") -> None:
+    def __init__(self, home: Path, table: TableSpec, keys: Sequence[str] = DAYS, **options: Any) -> None:
         home.mkdir(exist_ok=True)
         self.home = home
-        self.asset = asset
+        self.asset = asset = "sales"
         self.warehouse = Warehouse(str(home / "warehouse"))
         spec = msgspec.structs.replace(dataset(asset, keys=keys), table=table)
-        super().__init__([spec], url=sqlite_url(home))
+        super().__init__([spec], url=sqlite_url(home), **options)
 
     @property
     def spec(self) -> DatasetSpec:

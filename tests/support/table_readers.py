@@ -38,11 +38,18 @@ def rows_as_of(world: PublishedWorld, seq: int) -> list[Row]:
 
 
 def iceberg_table(world: PublishedWorld) -> IcebergTable:
+    # The properties say what the configuration of a test may have changed.
     catalog = load_catalog("databuild", type="sql", uri=f"sqlite:///{world.warehouse.root}/iceberg.db")
     try:
         return catalog.load_table("shop.sales")
     finally:
         catalog.close()
+
+
+def newest_snapshot(world: PublishedWorld) -> int:
+    if world.spec.table.format is TableFormat.ICEBERG:
+        return iceberg_table(world).current_snapshot().snapshot_id
+    return DeltaTable(world.warehouse.dataset_dir(world.asset)).version()
 
 
 def snapshots(world: PublishedWorld) -> dict[int, int]:
