@@ -178,7 +178,7 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
             click.echo("Nothing is wrong.")
         if n_aside:
             click.echo(
-                f"Refs, arcs, launches and files set aside for now: {n_aside}. `databuild status --json` lists them."
+                f"Refs, arcs, launches, files and tables set aside for now: {n_aside}. `databuild status --json` lists them."
             )
     if found:
         raise Exit(FAILED)

@@ -114,7 +114,7 @@ def status(as_json: bool) -> None:
         )
     if aside:
         click.echo(
-            f"Refs, arcs, launches and files set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
+            f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
     for lag in lags:
         if lag.seq is None:

@@ -13,6 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyiceberg.catalog
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -99,7 +100,7 @@ class IcebergTable:
     # Reading
 
     def mark(self) -> Mark | None:
-        table = self._load()
+        table = self.loaded()
         if table is None:
             return None
         self._check_partitions(table)
@@ -115,7 +116,7 @@ class IcebergTable:
         return Mark(summary[STORE_ID], int(summary[SEQ]))
 
     def files(self) -> dict[str, Partition]:
-        table = self._load()
+        table = self.loaded()
         snapshot = None if table is None else table.current_snapshot()
         if table is None or snapshot is None:
             return {}
@@ -129,7 +130,7 @@ class IcebergTable:
         return {_path(entry.data_file.file_path): _typed(values_of(entry.data_file), self._types) for entry in entries}
 
     def kept(self, since: float) -> set[str]:
-        table = self._load()
+        table = self.loaded()
         if table is None:
             return set()
         with self._reached():
@@ -145,7 +146,7 @@ class IcebergTable:
             }
 
     def expire(self, since: float) -> int:
-        table = self._load()
+        table = self.loaded()
         if table is None:
             return 0
         kept = {snapshot.snapshot_id for snapshot in _kept_snapshots(table, since)}
@@ -160,7 +161,7 @@ class IcebergTable:
     def replace(
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
-        table = self._load()
+        table = self.loaded()
         if table is not None and before is not None and self.mark() != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
@@ -322,21 +323,20 @@ class IcebergTable:
     def _open_catalog(self) -> Catalog:
         name, root = self._place.spec.catalog, self._place.warehouse.root
         if name:
+            check_is_configured(self._place)
             with self._reached():
                 try:
                     return load_catalog(name)
                 except (ValueError, KeyError) as error:
-                    variable = name.upper().replace("-", "_")
-                    raise UnknownCatalog(
-                        asset=self._place.asset, catalog=name, variable=variable, why=one_line(error).rstrip(".")
-                    ) from error
+                    raise _unknown_catalog(self._place, one_line(error).rstrip(".")) from error
         if protocol_of(root) is not None:
             raise NoPlaceForCatalog(asset=self._place.asset, root=root)
         make_dirs(root)
         with self._reached():
             return load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/{CATALOG_FILE}", warehouse=_url(root))
 
-    def _load(self) -> PyIcebergTable | None:
+    def loaded(self) -> PyIcebergTable | None:
+        """pyiceberg's table as it is now; None if there is none. Raises `CatalogAway`."""
         with self._reached():
             try:
                 return self._catalog.load_table(self._place.spec.name)
@@ -357,6 +357,18 @@ class IcebergTable:
             raise CatalogAway(**self._facts, why=why) from error
         except Exception as error:
             raise CatalogAway(**self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}") from error
+
+
+def check_is_configured(place: Place) -> None:
+    """Check that pyiceberg's configuration has the catalog of a place. Raises `UnknownCatalog`."""
+    if pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog) is None:
+        raise _unknown_catalog(place, "its configuration has no such name")
+
+
+def _unknown_catalog(place: Place, why: str) -> UnknownCatalog:
+    name = place.spec.catalog
+    variable = name.upper().replace("-", "_")
+    return UnknownCatalog(asset=place.asset, catalog=name, variable=variable, why=why)
 
 
 def _listed(parts: Sequence[tuple[str, IcebergType, type]]) -> str:

@@ -119,6 +119,16 @@ def test_a_dataset_that_cannot_be_published_is_one_sentence(published: Project, 
     assert len(done.err.splitlines()) == 1
 
 
+def test_a_build_whose_catalog_is_unknown_records_nothing(project: Project) -> None:
+    project.define(DEFINITIONS.replace('table="shop.orders"', 'table="shop.orders", catalog="no-such"'))
+
+    done = project.call("build", DAY)
+
+    assert done.code == 2
+    assert "The table of orders is in catalog 'no-such', which pyiceberg does not know" in done.err
+    assert project.ask("want", "list") == []
+
+
 def test_a_publication_needs_no_spark_and_leaves_no_copy(published: Project) -> None:
     files = sorted(path for path in Path(published.home, "warehouse", "orders").rglob("*.parquet"))
 

@@ -10,11 +10,14 @@ from threading import Barrier, Thread
 
 import msgspec
 import pyarrow as pa
+import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyiceberg.utils.config import Config
 
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.tables.errors import (
+    CatalogAway,
     ColumnRefused,
     ColumnsDiffer,
     ForeignSnapshot,
@@ -29,6 +32,8 @@ from databuild_dagster.tables.errors import (
     UnknownCatalog,
 )
 from databuild_dagster.tables.publisher import publish
+from databuild_dagster.warehouse.errors import DiskTrouble
+from tests.support.faulty_disk import failing_call
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_of, rows_by_reader, snapshots
 
@@ -334,6 +339,43 @@ def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) 
 
     with pytest.raises(UnknownCatalog, match="catalog 'no-such', which pyiceberg does not know"):
         world.publish()
+
+
+def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "secret")
+    # pyiceberg reads its configuration when it is imported.
+    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+    world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="away"))
+    world.build(DAYS[0], {"x": [1]})
+
+    with pytest.raises(
+        CatalogAway, match=r"The table shop.sales of sales cannot be reached: ConnectionError: "
+    ) as away:
+        world.publish()
+
+    assert "secret" not in str(away.value)
+
+
+@BOTH
+def test_what_happened_while_a_table_could_not_be_published_is_one_later_snapshot(
+    table: TableSpec, tmp_path: Path
+) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    for number in range(3):
+        world.taint(world.ref(DAYS[0]))
+        world.build(DAYS[0], {"x": [number]})
+        with pytest.raises(DiskTrouble, match="the disk fails here"), failing_call(world.warehouse.root, 1):
+            world.publish()
+
+    world.publish()
+
+    assert len(snapshots(world)) == 2
+    assert_up_to_date(world)
 
 
 def test_a_key_that_is_no_date_is_one_sentence(tmp_path: Path) -> None:
