@@ -23,7 +23,7 @@ from databuild_dagster.tables.keeping import PublishedFiles
 from databuild_dagster.tables.opening import open_table, place_of
 from databuild_dagster.tables.port import Table
 from databuild_dagster.tables.publisher import Published, publish
-from databuild_dagster.warehouse.files import describe_files
+from databuild_dagster.warehouse.files import describe_files, publish_files
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     FileEntry,
@@ -48,11 +48,13 @@ Rows = dict[str, list[Any]] | pa.Table
 class PublishedWorld(World):
     """`sales`, with a partition per day, in a home of its own."""
 
-    def __init__(self, home: Path, table: TableSpec, keys: Sequence[str] = DAYS, **options: Any) -> None:
+    def __init__(
+        self, home: Path, table: TableSpec, keys: Sequence[str] = DAYS, *, warehouse: str = "", **options: Any
+    ) -> None:
         home.mkdir(exist_ok=True)
         self.home = home
         self.asset = asset = "sales"
-        self.warehouse = Warehouse(str(home / "warehouse"))
+        self.warehouse = Warehouse(warehouse or str(home / "warehouse"))
         spec = msgspec.structs.replace(dataset(asset, keys=keys), table=table)
         super().__init__([spec], url=sqlite_url(home), **options)
 
@@ -101,13 +103,18 @@ class PublishedWorld(World):
         return [going.uuid for going in done.going]
 
     def _write(self, ref: str, job_run: str, parts: Sequence[Rows]) -> ManifestFact:
-        folder = self.warehouse.instance_dir(asset_of(ref), derive_partition_uuid(job_run, ref))
-        os.makedirs(folder)
-        for number, rows in enumerate(parts):
-            pq.write_table(_table(rows), f"{folder}/part-{number}.parquet")
-        entries, schema = describe_files(folder, columns_of=columns_of) if parts else ((), TableSchema(()))
+        entries, schema = self._stored(ref, job_run, parts) if parts else ((), TableSchema(()))
         manifest = self._manifest(ref, job_run, entries, schema)
         return manifest_fact(manifest, write_manifest(self.warehouse, manifest))
+
+    def _stored(self, ref: str, job_run: str, parts: Sequence[Rows]) -> tuple[tuple[FileEntry, ...], TableSchema]:
+        staging = self.warehouse.new_staging_dir(job_run)
+        os.makedirs(staging)
+        for number, rows in enumerate(parts):
+            pq.write_table(_table(rows), f"{staging}/part-{number}.parquet")
+        entries, schema = describe_files(staging, columns_of=columns_of)
+        folder = self.warehouse.instance_dir(asset_of(ref), derive_partition_uuid(job_run, ref))
+        return publish_files(staging, folder, entries), schema
 
     def _manifest(
         self,

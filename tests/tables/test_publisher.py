@@ -321,9 +321,10 @@ def test_a_table_is_ahead_of_a_log_that_was_restored(table: TableSpec, tmp_path:
     later.build(DAYS[1], {"x": [2]})
     later.publish()
     later.close()
-    for name in (tmp_path / "home").glob("databuild.db*"):
+    for name in (tmp_path / "home").glob("databuild.db-*"):
         name.unlink()
-    shutil.copy(backup, tmp_path / "home" / "databuild.db")
+    # Into the file that is there: another file would be another place.
+    (tmp_path / "home" / "databuild.db").write_bytes(backup.read_bytes())
     restored = PublishedWorld(tmp_path / "home", table, first_id=2_000)
 
     with pytest.raises(TableAhead, match="--repair"):
