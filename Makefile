@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ test-simulation: $(READY) ## a thousand storms, and the model beside the engine;
 
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
 	$(PYTEST) --database postgres $(ARGS) tests/model tests/engine tests/store
+
+test-engines: $(READY) ## DuckDB and DataFusion read every snapshot of published tables (in an environment of its own)
+	@test -x .engines/bin/python || python3 -m venv .engines
+	@.engines/bin/pip install -q --disable-pip-version-check -r tests/engines/requirements.txt
+	$(BIN)/python -m tests.engines .engines/bin/python $(ARGS)
 
 flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--rounds 5 tests/e2e")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
@@ -108,6 +113,6 @@ bench: $(READY) ## measure; docs/performance.md explains the figures
 
 clean: ## remove .venv, .dagster_home, .lots_demo and the caches
 	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
-	rm -rf .venv .dagster_home .lots_demo .matrix .site site .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .venv .dagster_home .lots_demo .engines .matrix .site site .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,8 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY as EMPTY
 from databuild_dagster.bindings.declare.outcomes import DepMiss as DepMiss
 from databuild_dagster.bindings.declare.outcomes import Transient as Transient
 from databuild_dagster.bindings.declare.parameters import InvalidAsset as InvalidAsset
+from databuild_dagster.bindings.declare.publish import Delta as Delta
+from databuild_dagster.bindings.declare.publish import Iceberg as Iceberg
 from databuild_dagster.bindings.display.alerts import CommandAlert as CommandAlert
 from databuild_dagster.bindings.display.alerts import WebhookAlert as WebhookAlert
 from databuild_dagster.bindings.display.sla_check import build_sla_checks as build_sla_checks

@@ -265,6 +265,28 @@ def test_the_page_on_checking_and_files_prints_what_it_shows(spark_project: Proj
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
+def test_the_page_on_open_tables_reads_what_it_publishes(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = HOW_TO / "open-tables.md"
+    project.define(blocks(page, "python")[0])
+    program = project.folder / "program.py"
+    program.write_text("\n".join(blocks(page, "py")))
+
+    for line in lines(page):
+        project.run(line)
+    monkeypatch.chdir(project.folder)
+    runpy.run_path(str(program), run_name="__main__")
+
+    printed = capsys.readouterr().out
+
+    assert "amount: [[10,20]]" in printed
+    assert printed.count("│ 30.0") == 2
+    assert printed.count("2024-01-02") == 6
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
     page = HOW_TO / "find-out-why.md"
     project.define(blocks(page, "python")[0])

@@ -14,6 +14,7 @@ PACKAGE = TESTS.parent / "databuild_dagster"
 #: Folders whose tests look at the whole system, and what only helps others.
 WHOLE_SYSTEM = {
     "e2e",
+    "engines",
     "fuzz",
     "power_cuts",
     "service",

@@ -29,6 +29,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "BuildContext",
         "ByFile",
         "ByKey",
+        "Iceberg",
+        "Delta",
         "EMPTY",
         "DepMiss",
         "Transient",

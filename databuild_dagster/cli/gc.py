@@ -18,6 +18,7 @@ from databuild_dagster.data.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.tables.keeping import PublishedFiles
 
 TAKE_OVER = "`databuild log take-over` shows them, and takes them over after a move, a restore or an import."
 WEEK_SECONDS = 7 * 24 * 3600.0
@@ -77,7 +78,8 @@ def gc(
     if leftovers and given:
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     engine = the_engine()
-    cleaner = Cleaner(engine, the_warehouse())
+    warehouse = the_warehouse()
+    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.queries, warehouse))
     scope = _scope(engine.queries, names)
     if leftovers:
         plan = cleaner.plan_clean(scope)

@@ -160,6 +160,7 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
             found += compared.violations
             found += _unlisted()
             found += _wrong_copies()
+            found += _wrong_tables()
     n_aside = 0
     with suppress(StoreUnusable) if found else nullcontext():
         n_aside = len(Queries(store).set_aside())
@@ -177,7 +178,7 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
             click.echo("Nothing is wrong.")
         if n_aside:
             click.echo(
-                f"Refs, arcs, launches and files set aside for now: {n_aside}. `databuild status --json` lists them."
+                f"Refs, arcs, launches, files and tables set aside for now: {n_aside}. `databuild status --json` lists them."
             )
     if found:
         raise Exit(FAILED)
@@ -280,6 +281,25 @@ def _wrong_copies() -> list[Violation]:
         found.append(
             Violation("rule 10.2", wrong.path, f"{key} that other tools look at is wrong: {wrong.why}; {repair}")
         )
+    return found
+
+
+def _wrong_tables() -> list[Violation]:
+    """Published tables that are not what the log says (rule 10.10)."""
+    from databuild_dagster.tables.comparing import wrong_table_files
+
+    store, warehouse = the_store(), the_warehouse()
+    found = []
+    for dataset in Queries(store).datasets().values():
+        if not dataset.table:
+            continue
+        asset = dataset.asset
+        try:
+            for wrong in wrong_table_files(store, dataset, warehouse):
+                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish {asset} --repair` puts it right"
+                found.append(Violation("rule 10.10", wrong.path, why))
+        except DatabuildError as error:
+            found.append(Violation("rule 10.10", asset, f"its table cannot be compared: {error.message}"))
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,6 +24,9 @@ from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.store.queries.set_aside import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.table_publishing import TableLag
 
 #: The columns.
 NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))
@@ -90,12 +93,14 @@ def status(as_json: bool) -> None:
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     aside = engine.queries.set_aside()
+    lags = _lags(datasets)
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
-        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides})
+        tables = [picked(lag, "asset", "table", "seq") | {"partitions_behind": lag.n_behind} for lag in lags]
+        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, "tables": tables})
         return
     _print_assets(assets)
     for of_asset in pauses:
@@ -109,10 +114,24 @@ def status(as_json: bool) -> None:
         )
     if aside:
         click.echo(
-            f"Refs, arcs, launches and files set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
+            f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
+    for lag in lags:
+        if lag.seq is None:
+            click.echo(f"The table of {lag.asset} is not published yet.")
+        elif lag.n_behind:
+            click.echo(f"The table of {lag.asset} is {count(lag.n_behind, 'partition')} behind, at seq {lag.seq}.")
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
+
+
+def _lags(datasets: list[DatasetSpec]) -> list[TableLag]:
+    """Dagster has the cursors of the ticks, and is imported only where a dataset is published."""
+    if not any(spec.table for spec in datasets):
+        return []
+    from databuild_dagster.bindings.orchestration.table_publishing import table_lags
+
+    return table_lags(the_instance(), datasets)
 
 
 def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
 from databuild_dagster.data.orphan_files import (
@@ -67,6 +67,16 @@ class Kept(NamedTuple):
     why: str
 
 
+class TableFiles(Protocol):
+    """The files that the published tables of datasets list. The methods raise a `DatabuildError` for a table that cannot be read."""
+
+    def kept(self, asset: str, older_than_seconds: float) -> set[str]:
+        """The files of the snapshots that `expire` leaves; empty for a dataset without a table."""
+
+    def expire(self, asset: str, older_than_seconds: float) -> int:
+        """Forget the snapshots that were replaced so long ago; returns their number."""
+
+
 @dataclass
 class Plan:
     """The removals to carry out, and the instances that stay."""
@@ -80,6 +90,8 @@ class Plan:
     unfinished: list[Stored] = field(default_factory=list)
     #: Each root, and why this store must leave it alone; None where it owns the root (rule 3.11).
     roots: dict[str, str | None] = field(default_factory=dict)
+    #: Snapshots of published tables that were replaced so long ago are expired first.
+    older_than_seconds: float = 0.0
 
     @property
     def is_empty(self) -> bool:
@@ -102,9 +114,10 @@ class Done:
 class Cleaner:
     """Plans and carries out removals, over the store and every warehouse that the store knows."""
 
-    def __init__(self, engine: Engine, warehouse: str) -> None:
+    def __init__(self, engine: Engine, warehouse: str, tables: TableFiles | None = None) -> None:
         self._engine = engine
         self._default = warehouse
+        self._tables = tables
         self._removals = Removals(engine.store)
         self._ownership = Ownership(engine.store)
 
@@ -246,8 +259,29 @@ class Cleaner:
                         plan.going.append(Going(found.uuid, found.ref, reason, found.files, found.bytes, place))
                     else:
                         plan.kept.append(Kept(found.uuid, found.ref, why))
+        plan.older_than_seconds = older_than_seconds
         self._keep_what_others_list(plan)
+        self._keep_what_tables_list(plan)
         return plan
+
+    def _keep_what_tables_list(self, plan: Plan) -> None:
+        """A snapshot of a published table may list the files of an earlier instance, and be read (rule 10.10)."""
+        if self._tables is None:
+            return
+        left: list[Going] = []
+        for asset, going_of_asset in groupby(plan.going, key=lambda going: asset_of(going.ref)):
+            of_asset = list(going_of_asset)
+            try:
+                listed = self._tables.kept(asset, plan.older_than_seconds)
+            except DatabuildError as error:
+                plan.kept += [Kept(one.uuid, one.ref, f"its table cannot be read: {error.message}") for one in of_asset]
+                continue
+            for going in of_asset:
+                if listed.isdisjoint(_files_of(going) if listed else ()):
+                    left.append(going)
+                else:
+                    plan.kept.append(Kept(going.uuid, going.ref, "a snapshot of its table lists its files"))
+        plan.going = left
 
     def _keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
@@ -283,8 +317,9 @@ class Cleaner:
         # Another store may have taken over since the plan.
         self._ownership = Ownership(self._engine.store)
         self._finish(plan.unfinished, done)
+        going = self._without_unexpired(plan, done)
         for reason in Reason:
-            of_reason = [going for going in plan.going if going.reason is reason]
+            of_reason = [one for one in going if one.reason is reason]
             for start in range(0, len(of_reason), MAX_AT_ONCE):
                 self._remove(of_reason[start : start + MAX_AT_ONCE], reason, plan.tainted, done)
         for leftover in plan.leftovers:
@@ -293,6 +328,16 @@ class Cleaner:
             if _succeeds(leftover.path, partial(_remove_leftover, leftover), done):
                 done.leftovers.append(leftover)
         return done
+
+    def _without_unexpired(self, plan: Plan, done: Done) -> list[Going]:
+        """Expire the snapshots that may list what goes; without the instances of tables that cannot be reached."""
+        if self._tables is None:
+            return plan.going
+        failed = set()
+        for asset in sorted({asset_of(going.ref) for going in plan.going}):
+            if not _succeeds(asset, partial(self._tables.expire, asset, plan.older_than_seconds), done):
+                failed.add(asset)
+        return [going for going in plan.going if asset_of(going.ref) not in failed]
 
     def _remove(self, some: Sequence[Going], reason: Reason, tainted: bool, done: Done) -> None:
         some = [going for going in some if self._own([going.warehouse])]
@@ -361,7 +406,15 @@ def _in_attempts(going: Going) -> list[str]:
     return listed_in_attempts(going.warehouse, manifest)
 
 
-def _succeeds(what: str, do: Callable[[], None], done: Done) -> bool:
+def _files_of(going: Going) -> list[str]:
+    """The files that an instance lists."""
+    try:
+        return file_paths(going.warehouse, read_manifest(going.warehouse, asset_of(going.ref), going.uuid))
+    except ManifestMissing:
+        return []
+
+
+def _succeeds(what: str, do: Callable[[], object], done: Done) -> bool:
     """Whether it could be removed; a failure is noted, and holds up no other removal."""
     try:
         do()

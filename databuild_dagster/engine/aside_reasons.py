@@ -1,4 +1,4 @@
-"""The reasons of a location's ticks and landing folders become events when they change (rule 11.7).
+"""The reasons of a location's ticks, landing folders and published tables become events when they change (rule 11.7).
 
 The tries and pauses of ticks are noted beside the heartbeats.
 
@@ -8,7 +8,7 @@ that begins, and one that sees another registration, tries all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import assert_never
 
@@ -19,7 +19,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import AsideFact
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.set_aside import Subject, same_reason
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import one_line, utf8
 from databuild_dagster.store.backends.heartbeats import Tries
 
 #: The question that a tick asks before it looks at single launches.
@@ -84,6 +84,9 @@ class AsideReasons:
             case Subject.LOT | Subject.FILE:
                 # The arrival sensor of its boundary tries it.
                 return asset_of(Ref(name)) not in self._boundaries
+            case Subject.TABLE:
+                # The duty that publishes tries it.
+                return False
             case Subject.ARC | Subject.WANT | Subject.JOB_RUN | Subject.QUESTION:
                 return True
         assert_never(kind)
@@ -120,6 +123,41 @@ def record_files(
     known = {aside.name: (aside.kind, aside.reason) for aside in of_boundary if aside.location == boundary.location}
     ended = [name for name in known if name not in found] if is_whole else []
     _record(engine, boundary.location, known, found, ended, actor)
+
+
+class TableReasons:
+    """The tables of a location that could not be published, which rest for a growing time."""
+
+    def __init__(self, engine: Engine, location: str) -> None:
+        self._engine, self._location = engine, location
+        reasons = engine.queries.reasons(location)
+        self._known = {name: found for name, found in reasons.items() if found[0] is Subject.TABLE}
+        now = engine.clock()
+        # A rest that ends later than any could was noted while the clock ran ahead.
+        self._resting = set(engine.heartbeats.resting(location, now, now + MAX_PAUSE_SECONDS)) if self._known else set()
+
+    def rests(self, asset: str) -> bool:
+        return table_name(asset) in self._known and table_name(asset) in self._resting
+
+    def record(self, failed: Mapping[str, Exception], done: Collection[str], actor: str) -> None:
+        """Record the changes of this look: by asset the errors, and the assets whose tables are up to date or gone."""
+        found = {
+            table_name(asset): (Subject.TABLE, f"{type(error).__name__}: {utf8(one_line(error))}")
+            for asset, error in failed.items()
+        }
+        ended = [name for name in map(table_name, done) if name in self._known]
+        _record(self._engine, self._location, self._known, found, ended, actor)
+        if found or ended:
+            noted = self._engine.heartbeats.tries(self._location)
+            now = self._engine.clock()
+            numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in found}
+            tries = [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
+            self._engine.heartbeats.note_tries(self._location, tries, ended)
+
+
+def table_name(asset: str) -> str:
+    """The name of an asset's table. The asset itself may be a ref."""
+    return f"table of {asset}"
 
 
 def _record(

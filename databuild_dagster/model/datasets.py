@@ -68,6 +68,51 @@ class ArcSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     follow_late: bool = False
 
 
+class TableFormat(StrEnum):
+    """The format of a published table."""
+
+    ICEBERG = "iceberg"
+    DELTA = "delta"
+
+
+class PartitionType(StrEnum):
+    """The type of a published table's partition column."""
+
+    DATE = "date"
+    #: In UTC.
+    TIMESTAMP = "timestamp"
+    STRING = "string"
+
+
+class PartitionColumn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A column of a published table that has a partition key, or one dimension of it."""
+
+    name: str
+    type: PartitionType = PartitionType.STRING
+    #: How a key is a time, in the words of `strptime`; empty for text.
+    format: str = ""
+    #: The time zone of the keys.
+    timezone: str = "UTC"
+
+
+class TableSpec(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The table that a dataset is published as (rule 10.10). It holds no secret, because the log keeps it."""
+
+    format: TableFormat
+    #: Iceberg: the namespace and the name, `shop.sales`. A Delta table is named by its place.
+    name: str = ""
+    #: Iceberg: a name in pyiceberg's configuration; empty for the SQLite file in the warehouse.
+    catalog: str = ""
+    #: The warehouse of the table; empty for the home's own.
+    warehouse: str = ""
+    #: One per dimension of the partition key; none for a dataset without partitions.
+    columns: tuple[PartitionColumn, ...] = ()
+    #: Tainted instances stay in the table.
+    keep_tainted: bool = False
+    #: Snapshots of other writers are replaced, not refused.
+    rebase: bool = False
+
+
 class DatasetSpec(msgspec.Struct, frozen=True):
     """One dataset as its code location registered it."""
 
@@ -87,6 +132,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     arc: ArcSpec | msgspec.UnsetType = msgspec.UNSET
     #: The version by which programs outside Dagster know it, from a tag; absent without one.
     version: str | msgspec.UnsetType = msgspec.UNSET
+    #: The open table that it is published as; absent without one.
+    table: TableSpec | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

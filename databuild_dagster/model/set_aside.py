@@ -22,6 +22,8 @@ class Subject(StrEnum):
     LOT = "lot"
     #: In a landing folder, for no lot.
     FILE = "file"
+    #: The table that a dataset is published as.
+    TABLE = "table"
 
 
 #: Addresses, uuids and numbers, which may differ each time that the same code raises.

@@ -19,7 +19,8 @@ import sys
 from databuild_dagster.cli.main import run
 
 code = run(sys.argv[1:])
-print(code, [name for name in ("dagster", "pandas", "pyspark", "rich", "sqlalchemy") if name in sys.modules])
+names = ("dagster", "deltalake", "pandas", "pyiceberg", "pyspark", "rich", "sqlalchemy")
+print(code, [name for name in names if name in sys.modules])
 """
 
 
@@ -46,6 +47,7 @@ def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(proj
         ["want", "create", DAY],
         ["status"],
         ["job-run", "list"],
+        ["gc"],
     ):
         assert imported_by(project, *command) == "0 []", command
     # `log` also makes tables.

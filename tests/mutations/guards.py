@@ -52,6 +52,7 @@ OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/data/test_orphan_files.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
+PUBLISHER = "tests/tables/test_publisher.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
@@ -1192,5 +1193,45 @@ GUARDS = (
         "if not (_is_finite(low) and _is_finite(high)):",
         "if False:",
         ("tests/model/test_constraints.py",),
+    ),
+    Guard(
+        "the table of another store is changed",
+        "10.10",
+        "tables/publisher.py",
+        "    if mark is None or mark.store_id == store_id:\n",
+        "    if True:\n",
+        (f"{PUBLISHER}::test_the_table_of_another_store_is_refused_until_it_is_taken_over",),
+    ),
+    Guard(
+        "a table is taken back to a restored log without a word",
+        "10.10",
+        "tables/publisher.py",
+        "            if before is not None and before.seq > head and not is_whole:\n",
+        "            if False:\n",
+        (f"{PUBLISHER}::test_a_table_is_ahead_of_a_log_that_was_restored",),
+    ),
+    Guard(
+        "a tainted instance stays in each table",
+        "10.10",
+        "tables/live_files.py",
+        "    return spec.keep_tainted and canonical.state is",
+        "    return canonical.state is",
+        (f"{PUBLISHER}::test_a_tainted_instance_stays_only_where_the_author_keeps_it",),
+    ),
+    Guard(
+        "gc removes files that a snapshot lists",
+        "10.10",
+        "data/cleaning.py",
+        "        self._keep_what_tables_list(plan)\n",
+        "",
+        (f"{PUBLISHER}::test_gc_keeps_the_files_that_the_newest_snapshot_lists",),
+    ),
+    Guard(
+        "a snapshot of another writer counts as ours",
+        "10.10",
+        "tables/iceberg.py",
+        "        if SEQ not in summary:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
+        "        summary = {STORE_ID: table.properties[STORE_ID], SEQ: '0', **summary}\n",
+        (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
     ),
 )

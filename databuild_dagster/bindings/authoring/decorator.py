@@ -39,6 +39,7 @@ from databuild_dagster.bindings.declare.gates import gates_of
 from databuild_dagster.bindings.declare.inputs import Source, filters_of, subscriptions_of
 from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
+from databuild_dagster.bindings.declare.publish import Iceberg, Publish, publish_metadata
 
 _Options = ParamSpec("_Options")
 _Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
@@ -94,6 +95,7 @@ def databuild_asset(
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
+    publish: Publish = None,
     **refused: Unpack[Refused],
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
@@ -115,6 +117,9 @@ def databuild_asset(
 
     With `parts`, `ByFile(…)` or `ByKey(…)`, several calls build a partition, each from a part of one input. A failed
     call fails the partition, the results of the others are kept, and the retry repeats only the failed calls.
+
+    `publish`, `Iceberg(…)` or `Delta(…)`, keeps a table of the live partitions for other engines; False makes none where
+    `build_definitions` has a default.
 
     The arguments of Dagster's `@asset` mean what they mean there; those of a step are for all partitions that it builds.
 
@@ -141,7 +146,7 @@ def databuild_asset(
             owners=owners,
             tags=tags,
             kinds=kinds,
-            metadata=metadata,
+            metadata={**(metadata or {}), **publish_metadata(asset_name, publish)},
             code_version=code_version,
             automation_condition=automation_condition,
             partitions_def=partitions_def,
@@ -192,6 +197,7 @@ def databuild_multi_asset(
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
+    publish: Publish | Mapping[str, Publish] = None,
     **refused: Unpack[RefusedOfMulti],
 ) -> _Decorate:
     """Declare several assets that one function builds together (rule 6.2).
@@ -199,7 +205,8 @@ def databuild_multi_asset(
     `outs` names the outputs. Each spec may have its own group, description, owners, code version and so on, and deps
     that must be live for that output alone. The function returns a dict with a frame or `EMPTY` for each output. The
     result for an output that is not wanted, or is live, is discarded, and the output keeps its instance.
-    `blocking_checks` are by output. All other options are as for `databuild_asset`. Raises `InvalidAsset`.
+    `blocking_checks` are by output, and so is `publish` as a dict. All other options are as for `databuild_asset`. Raises
+    `InvalidAsset`.
     """
     #: The names of the scope the asset is written in, for annotations that are strings.
     local_names = dict(sys._getframe(1).f_locals)
@@ -218,14 +225,16 @@ def databuild_multi_asset(
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
         read = {dep.asset_key for dep in shared}
         _refuse_second_mappings(own_name, outs, read)
+        tables = _publish_by_out(own_name, outs, publish)
         specs = [
             spec.replace_attributes(
+                metadata={**spec.metadata, **publish_metadata(out, tables[out])},
                 deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
                 skippable=True,
                 description=spec.description or function.__doc__,
                 partitions_def=partitions_def,
             ).with_io_manager_key(IO_MANAGER)
-            for spec in outs.values()
+            for out, spec in outs.items()
         ]
         body = AssetBody(
             function=function,
@@ -309,6 +318,21 @@ def _check_outs(
             )
     if unknown := [out for out in blocking_checks if out not in outs]:
         raise InvalidAsset(f"blocking_checks of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+
+
+def _publish_by_out(
+    name: str, outs: Mapping[str, AssetSpec], publish: Publish | Mapping[str, Publish]
+) -> dict[str, Publish]:
+    """Raises `InvalidAsset`."""
+    if isinstance(publish, Mapping):
+        if unknown := [out for out in publish if out not in outs]:
+            raise InvalidAsset(f"publish of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+        return {out: publish.get(out) for out in outs}
+    if isinstance(publish, Iceberg) and publish.table is not None and len(outs) > 1:
+        raise InvalidAsset(
+            f"publish of multi-asset {name!r} gives its outputs one table, {publish.table!r}; give each its own: publish={{…}}."
+        )
+    return dict.fromkeys(outs, publish)
 
 
 def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Collection[AssetKey]) -> None:

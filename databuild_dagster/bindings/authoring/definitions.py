@@ -24,6 +24,7 @@ from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPAR
 from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
 from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
+from databuild_dagster.bindings.authoring.published import with_tables
 from databuild_dagster.bindings.authoring.shared_location import LocationParts, SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
 from databuild_dagster.bindings.building.deployment import (
@@ -32,6 +33,7 @@ from databuild_dagster.bindings.building.deployment import (
     DEFAULT_THREADS,
 )
 from databuild_dagster.bindings.declare.asset_spec import body_of
+from databuild_dagster.bindings.declare.publish import Publish
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.registry.registration import remember
@@ -59,6 +61,7 @@ def build_definitions(
     sample_rows: int = DEFAULT_SAMPLE_ROWS,
     alerts: Iterable[Alert] = (),
     operations: Iterable[DistributedOperation[Any]] = (),
+    publish: Publish = None,
 ) -> Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
 
@@ -68,7 +71,8 @@ def build_definitions(
     `Definitions.merge` joins. `warehouse` is a folder or a url such as
     `s3://bucket/prefix`, `<DAGSTER_HOME>/warehouse` unless given. `threads` build the partitions of one launch. Dagster
     shows and keeps `sample_rows` of each partition, none unless asked. `alerts` are sent for wants that miss their SLA. `operations`
-    can run over the datasets, besides those of databuild and of installed packages.
+    can run over the datasets, besides those of databuild and of installed packages. `publish`, `Iceberg(…)` or `Delta(…)`, is the
+    default of our assets.
 
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
     of range, or for one besides a `SharedLocation`.
@@ -84,6 +88,7 @@ def build_definitions(
         "sample_rows": sample_rows,
         "alerts": tuple(alerts),
         "operations": tuple(operations),
+        "publish": publish,
     }
     if isinstance(location, SharedLocation):
         shared = location
@@ -137,6 +142,7 @@ def assembled(
         if key in (resources or {}):
             raise ValueError(f"Resource {key!r} is databuild's own; give yours another key.")
 
+    shown = with_tables(shown, parts)
     all_resources = {**parts.resources, **(resources or {})}
 
     def asset_graph() -> AssetGraph:

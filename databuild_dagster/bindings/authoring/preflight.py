@@ -18,6 +18,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.reach import check_reach
 from databuild_dagster.spark.session import check_startable
+from databuild_dagster.tables.opening import check_can_publish
 from databuild_dagster.warehouse.layout import Warehouse
 
 
@@ -33,11 +34,14 @@ def prepare_machine(
 
     `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
     Raises `JavaMissing`, `SailMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
-    or `RootOfAnother`.
+    or `RootOfAnother`, and for published tables `TableLibraryMissing`, `UnknownCatalog` or `NoPlaceForCatalog`.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
-    needed = _with_upstreams({spec.asset: spec for spec in datasets}, wanted)
+    by_asset = {spec.asset: spec for spec in datasets}
+    needed = _with_upstreams(by_asset, wanted)
+    for asset in sorted(needed & by_asset.keys()):
+        check_can_publish(by_asset[asset], warehouse_of(instance))
     to_open: list[DatabuildSpark] = []
     for location in locations:
         if location.deployment is None:

@@ -27,6 +27,8 @@ from databuild_dagster.bindings.building.deployment import (
 )
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.operation_types import known_operations
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.publish import Iceberg, Publish, check_publish
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.bindings.orchestration.operation_runs import operation_job, operations_sensor
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
@@ -50,9 +52,11 @@ class LocationParts:
     #: The job whose runs are executors of operations, and the sensor that launches them.
     executors: JobDefinition
     operations: SensorDefinition
+    #: The default table of its assets.
+    publish: Publish = None
 
 
-def location_parts(deployment: Deployment, interval_seconds: int) -> LocationParts:
+def location_parts(deployment: Deployment, interval_seconds: int, publish: Publish = None) -> LocationParts:
     """Raises ValueError for an interval below one second."""
     check_at_least("interval_seconds", interval_seconds, 1)
     resources = {
@@ -70,6 +74,7 @@ def location_parts(deployment: Deployment, interval_seconds: int) -> LocationPar
         orchestrator_sensor(deployment, interval_seconds=interval_seconds),
         operation_job(),
         operations_sensor(deployment, interval_seconds=interval_seconds),
+        publish,
     )
 
 
@@ -102,8 +107,9 @@ class SharedLocation:
         sample_rows: int = DEFAULT_SAMPLE_ROWS,
         alerts: Iterable[Alert] = (),
         operations: Iterable[DistributedOperation[Any]] = (),
+        publish: Publish = None,
     ) -> None:
-        """Raises `InvalidOperationType`, ValueError for a setting out of range or an empty name."""
+        """Raises `InvalidOperationType`, `InvalidAsset`, ValueError for a setting out of range or an empty name."""
         if not name:
             raise ValueError("The name of a location is empty; it is its name in the store, such as 'shop'.")
         deployment = Deployment(
@@ -117,7 +123,12 @@ class SharedLocation:
             operations=known_operations(operations),
             spark=spark or DatabuildSpark(),
         )
-        self.parts = location_parts(deployment, interval_seconds)
+        check_publish(f"location {name!r}", publish)
+        if isinstance(publish, Iceberg) and publish.table is not None:
+            raise InvalidAsset(
+                f"publish of location {name!r} gives all assets one table, {publish.table!r}; write Iceberg(namespace=…) there."
+            )
+        self.parts = location_parts(deployment, interval_seconds, publish)
         self._members: list[_Member] = []
 
     @property

@@ -18,6 +18,7 @@ from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
+from databuild_dagster.bindings.orchestration.table_publishing import publish_tables
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
@@ -155,7 +156,12 @@ DUTIES = (
     Duty(
         "keep copies of lots",
         lambda work: keep_copies(work.instance, work.deployment, work.datasets, head=work.head),
-        why="it may take minutes, and no other duty depends on it, so it is the last one",
+        why="it may take minutes, and no duty before it depends on it",
+    ),
+    Duty(
+        "publish tables",
+        lambda work: publish_tables(work.instance, work.deployment, work.datasets, head=work.head),
+        why="it waits for catalogs on other machines, and no other duty depends on it, so it is the last one",
     ),
 )
 

@@ -1,0 +1,83 @@
+"""Published tables: each tick publishes what is new since the last one, table by table (rule 10.10).
+
+A table that cannot be reached delays nothing else: its reason is set aside as those of refs are (rule 11.7), it rests for a
+growing time, and then publication continues from the table's own mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
+from databuild_dagster.engine.aside_reasons import TableReasons
+from databuild_dagster.engine.follower import apart
+from databuild_dagster.engine.holders import this_process
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.logs import log_failure, logger
+from databuild_dagster.store.errors import NewerStore, StoreUnusable
+from databuild_dagster.tables.live_files import Touches
+from databuild_dagster.tables.publisher import TableCursor, cursor_name, follow
+
+_log = logger(__name__)
+
+
+@apart("published tables could not be brought up to date")
+def publish_tables(
+    instance: DagsterInstance,
+    deployment: Deployment,
+    datasets: Collection[DatasetSpec],
+    *,
+    head: int | None = None,
+) -> None:
+    """Bring the tables of a location's datasets up to date. An error is set aside, and a later tick tries again."""
+    published = [dataset for dataset in datasets if dataset.table]
+    if not published:
+        return
+    engine = engine_for(instance)
+    end = engine.queries.head().seq if head is None else head
+    touches, cursors = Touches(engine.queries), DagsterCursors(instance)
+    reasons = TableReasons(engine, deployment.location)
+    failed: dict[str, Exception] = {}
+    done: list[str] = []
+    for dataset in published:
+        if reasons.rests(dataset.asset):
+            continue
+        try:
+            follow(engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches)
+        except (StoreUnusable, NewerStore):
+            raise
+        except Exception as error:
+            failed[dataset.asset] = error
+            log_failure(_log, f"the table of {dataset.asset} could not be published", error)
+        else:
+            done.append(dataset.asset)
+    reasons.record(failed, done, this_process())
+
+
+class TableLag(NamedTuple):
+    """How far the ticks have published a dataset."""
+
+    asset: str
+    #: The table's name; empty for a Delta table.
+    table: str
+    #: Published up to this event; None if no tick has published it.
+    seq: int | None
+    #: Partitions that have changed since.
+    n_behind: int | None
+
+
+def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> list[TableLag]:
+    """The lag of each published table, by the cursors of the ticks: no catalog is asked."""
+    engine = engine_for(instance)
+    head, cursors, touches = engine.queries.head().seq, DagsterCursors(instance), Touches(engine.queries)
+    found = []
+    for dataset in datasets:
+        if dataset.table:
+            cursor = cursors.load(cursor_name(dataset.asset), TableCursor)
+            n_behind = None if cursor is None else len(touches.of(dataset.asset, cursor.seq, head))
+            found.append(TableLag(dataset.asset, dataset.table.name, None if cursor is None else cursor.seq, n_behind))
+    return found

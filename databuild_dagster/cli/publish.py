@@ -1,0 +1,62 @@
+"""`databuild publish DATASET`: bring the table of a dataset up to the log by hand (rule 10.10)."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.tables.errors import NotPublished
+from databuild_dagster.tables.publisher import Published
+from databuild_dagster.tables.publisher import publish as publish_dataset
+
+
+@click.command()
+@click.argument("dataset", metavar="DATASET")
+@click.option("--repair", is_flag=True, help="Compare all partitions; replace what another writer did.")
+@click.option("--take-over", is_flag=True, help="Also a table of another build state, such as after a restore.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and commit nothing.")
+@tabular
+def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, as_json: bool) -> None:
+    """Bring the table of DATASET up to date by hand.
+
+    Ticks do it by themselves. The first publication lists every live partition; a later one continues where the table's last
+    snapshot ends. Nothing is copied, and no Spark starts.
+    """
+    if "@" in dataset:
+        raise InvalidRequest(
+            what="DATASET", value=dataset, why="a table has all partitions of a dataset; leave the key out"
+        )
+    engine = the_engine()
+    spec = engine.queries.known_dataset(dataset)
+    if not spec.table:
+        raise NotPublished(asset=dataset)
+    done = publish_dataset(engine, spec, the_warehouse(), repair=repair, take_over=take_over, dry_run=dry_run)
+    if as_json:
+        emit(_as_json(done, dry_run=dry_run))
+    else:
+        click.echo(_sentence(done, dry_run=dry_run))
+
+
+def _as_json(done: Published, *, dry_run: bool) -> dict[str, object]:
+    added, removed = (0, 0) if done.snapshot is None else (done.snapshot.files_added, done.snapshot.files_removed)
+    return {
+        "dataset": done.asset,
+        "table": done.table,
+        "seq": done.seq,
+        "done": not dry_run,
+        "snapshot": None if done.snapshot is None else done.snapshot.id,
+        "files_added": added,
+        "files_removed": removed,
+    }
+
+
+def _sentence(done: Published, *, dry_run: bool) -> str:
+    if done.snapshot is None:
+        return f"{done.table} is up to date: it holds up to seq {done.seq}."
+    files = f"{count(done.snapshot.files_added, 'file')} added, {done.snapshot.files_removed} removed"
+    if dry_run:
+        return f"{done.table} would hold up to seq {done.seq}: {files}. Nothing was committed."
+    return f"{done.table} holds up to seq {done.seq}: {files}, in snapshot {done.snapshot.id}."

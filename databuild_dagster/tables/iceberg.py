@@ -1,0 +1,432 @@
+"""Iceberg by pyiceberg: a snapshot lists an instance's own Parquet files, and its summary has the mark (decision 0045).
+
+The partition key is not in the files. An identity partition makes readers take it from the metadata, and a name mapping gives
+the columns of the files their ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyiceberg.catalog
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    ValidationError,
+)
+from pyiceberg.io.pyarrow import (
+    _pyarrow_to_schema_without_ids,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.table import Table as PyIcebergTable
+from pyiceberg.table import TableProperties
+from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, StringType, TimestamptzType
+
+from databuild_dagster.model.datasets import PartitionType
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.wording import one_line
+from databuild_dagster.tables.errors import (
+    CatalogAway,
+    ColumnRefused,
+    ColumnsDiffer,
+    ForeignSnapshot,
+    NoPlaceForCatalog,
+    PartitionColumnsDiffer,
+    PublishConflict,
+    TableNotOurs,
+    UnknownCatalog,
+)
+from databuild_dagster.tables.footers import columns_of, read_footers
+from databuild_dagster.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
+from databuild_dagster.tables.port import Contents, Mark, Partition, Place, Snapshot, Source, TableFile
+from databuild_dagster.warehouse.disk import make_dirs
+from databuild_dagster.warehouse.storage import protocol_of
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+#: The file of the catalog that needs no configuration, in the warehouse.
+CATALOG_FILE: Final = "iceberg.db"
+#: The folder of the metadata, in that of the dataset.
+METADATA_FOLDER: Final = "iceberg"
+#: Keys of a snapshot's summary, and of the properties of a table.
+STORE_ID, SEQ, DATASET = "databuild.store-id", "databuild.seq", "databuild.dataset"
+INSTANCES, N_INSTANCES, JOB_RUNS = "databuild.instances", "databuild.instances-total", "databuild.job-runs"
+#: Instances and job runs that a summary names; the number of all is beside them.
+MAX_NAMED: Final = 100
+#: Columns that Iceberg adds to each table.
+_RESERVED = frozenset(
+    ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"]
+)
+_EPOCH_DAY = date(1970, 1, 1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TYPES: Final[Mapping[PartitionType, PrimitiveType]] = {
+    PartitionType.DATE: DateType(),
+    PartitionType.TIMESTAMP: TimestamptzType(),
+    PartitionType.STRING: StringType(),
+}
+_FORMAT_VERSION: Final = 2
+#: The least field id of partitions.
+_FIRST_PARTITION_ID = 1000
+
+
+class IcebergTable:
+    """`Table` in a catalog of pyiceberg."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._facts = {"asset": place.asset, "table": place.spec.name}
+        self._types = [_TYPES[column.type] for column in place.spec.columns]
+        self._catalog = self._open_catalog()
+
+    # Reading
+
+    def mark(self) -> Mark | None:
+        table = self.loaded()
+        if table is None:
+            return None
+        self._check_partitions(table)
+        if STORE_ID not in table.properties:
+            raise TableNotOurs(**self._facts)
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            # Made by a process that died before the first snapshot.
+            return Mark(table.properties[STORE_ID], 0)
+        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
+        if SEQ not in summary:
+            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)
+        return Mark(summary[STORE_ID], int(summary[SEQ]))
+
+    def files(self) -> dict[str, Partition]:
+        table = self.loaded()
+        snapshot = None if table is None else table.current_snapshot()
+        if table is None or snapshot is None:
+            return {}
+        with self._reached():
+            entries = [
+                entry
+                for manifest in snapshot.manifests(table.io)
+                if manifest.content is ManifestContent.DATA
+                for entry in manifest.fetch_manifest_entry(table.io)
+            ]
+        return {_path(entry.data_file.file_path): _typed(values_of(entry.data_file), self._types) for entry in entries}
+
+    def kept(self, since: float) -> set[str]:
+        table = self.loaded()
+        if table is None:
+            return set()
+        with self._reached():
+            manifests = {
+                manifest.manifest_path: manifest
+                for snapshot in _kept_snapshots(table, since)
+                for manifest in snapshot.manifests(table.io)
+            }
+            return {
+                _path(entry.data_file.file_path)
+                for manifest in manifests.values()
+                for entry in manifest.fetch_manifest_entry(table.io)
+            }
+
+    def expire(self, since: float) -> int:
+        table = self.loaded()
+        if table is None:
+            return 0
+        kept = {snapshot.snapshot_id for snapshot in _kept_snapshots(table, since)}
+        expired = [snapshot for snapshot in table.snapshots() if snapshot.snapshot_id not in kept]
+        if expired:
+            with self._reached():
+                table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
+        return len(expired)
+
+    # Writing
+
+    def replace(
+        self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
+    ) -> Snapshot | None:
+        table = self.loaded()
+        if table is not None and before is not None and self.mark() != before:
+            raise PublishConflict(entity=f"the table {self._place.shown}")
+        wanted = {
+            _stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()
+        }
+        change = self._change(table, wanted, is_whole=contents.is_whole)
+        if change.is_empty and (table is None or not always):
+            return None
+        by_url = {url: file for files in wanted.values() for url, file in files.items()}
+        if dry_run:
+            return Snapshot(None, len(change.new), len(change.removed))
+        footers = read_footers([by_url[url] for _, url in change.new])
+        schemas = self._schemas(change, footers, by_url)
+        with self._reached():
+            if table is None:
+                table = self._create(next(iter(schemas)), mark)
+            return self._commit(table, change, footers, schemas, by_url, _summary(self._place, mark, contents.sources))
+
+    def _change(
+        self, table: PyIcebergTable | None, wanted: Mapping[Values, Mapping[str, TableFile]], *, is_whole: bool
+    ) -> Moved:
+        snapshot = None if table is None else table.current_snapshot()
+
+        def entries_of(manifest: ManifestFile) -> list[ManifestEntry]:
+            assert table is not None, "it has the manifest"
+            return manifest.fetch_manifest_entry(table.io)
+
+        with self._reached():
+            manifests = [] if table is None or snapshot is None else snapshot.manifests(table.io)
+            return moved(manifests, self._types, wanted, entries_of, is_whole=is_whole)
+
+    def _commit(
+        self,
+        table: PyIcebergTable,
+        change: Moved,
+        footers: Sequence[pq.FileMetaData],
+        schemas: Mapping[pa.Schema, str],
+        by_url: Mapping[str, TableFile],
+        summary: dict[str, str],
+    ) -> Snapshot:
+        with table.transaction() as transaction:
+            for schema, path in schemas.items():
+                try:
+                    with transaction.update_schema() as update:
+                        update.union_by_name(self._schema_of(schema))
+                except (ValidationError, ValueError, TypeError) as error:
+                    raise ColumnsDiffer(**self._facts, path=path, why=one_line(error).rstrip(".")) from error
+            metadata = transaction.table_metadata
+            plan = compute_statistics_plan(metadata.schema(), metadata.properties)
+            columns = parquet_path_to_id_mapping(metadata.schema())
+            added = [
+                DataFile.from_args(
+                    content=DataFileContent.DATA,
+                    file_path=url,
+                    file_format=FileFormat.PARQUET,
+                    partition=Record(*values),
+                    file_size_in_bytes=by_url[url].bytes,
+                    sort_order_id=None,
+                    spec_id=metadata.default_spec_id,
+                    equality_ids=None,
+                    key_metadata=None,
+                    **data_file_statistics_from_parquet_metadata(footer, plan, columns).to_serialized_dict(),
+                )
+                for (values, url), footer in zip(change.new, footers, strict=True)
+            ]
+            producer = MovingFiles(transaction, table.io, change, added, summary)
+            producer.commit()
+        return Snapshot(producer.snapshot_id, len(change.new), len(change.removed))
+
+    def _create(self, columns: pa.Schema, mark: Mark) -> PyIcebergTable:
+        fields = list(assign_fresh_schema_ids(self._schema_of(columns)).fields)
+        names = [column.name for column in self._place.spec.columns]
+        own = [
+            NestedField(10_000 + position, name, kind, required=False)
+            for position, (name, kind) in enumerate(zip(names, self._types, strict=True))
+        ]
+        schema = assign_fresh_schema_ids(Schema(*fields, *own))
+        parts = [
+            PartitionField(schema.find_field(name).field_id, _FIRST_PARTITION_ID + position, IdentityTransform(), name)
+            for position, name in enumerate(names)
+        ]
+        namespace = self._place.spec.name.rpartition(".")[0]
+        with suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(namespace)
+        try:
+            return self._catalog.create_table(
+                self._place.spec.name,
+                schema=schema,
+                location=None if self._place.spec.catalog else _url(f"{self._place.root}/{METADATA_FOLDER}"),
+                partition_spec=PartitionSpec(*parts) if parts else UNPARTITIONED_PARTITION_SPEC,
+                properties={
+                    "format-version": str(_FORMAT_VERSION),
+                    STORE_ID: mark.store_id,
+                    DATASET: self._place.asset,
+                    TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
+                    "write.metadata.delete-after-commit.enabled": "true",
+                    "write.metadata.previous-versions-max": "100",
+                },
+            )
+        except TableAlreadyExistsError as error:
+            raise PublishConflict(entity=f"the table {self._place.shown}") from error
+
+    def _schemas(
+        self, change: Moved, footers: Sequence[pq.FileMetaData], by_url: Mapping[str, TableFile]
+    ) -> dict[pa.Schema, str]:
+        """The different columns of new files, each with the path of the first file that has them. Raises `ColumnRefused`."""
+        found: dict[pa.Schema, str] = {}
+        for (_, url), footer in zip(change.new, footers, strict=True):
+            schema = columns_of(footer)
+            if schema not in found:
+                found[schema] = by_url[url].path
+                self._check_names(schema.names)
+        return found
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        own = {column.name.casefold() for column in self._place.spec.columns}
+        seen: dict[str, str] = {}
+        for name in names:
+            other = seen.setdefault(name.casefold(), name)
+            if not name:
+                why = "it has no name"
+            elif name in _RESERVED:
+                why = "Iceberg has a column of its own by that name"
+            elif name.casefold() in own:
+                why = (
+                    "it is the name of the partition column; publish=Iceberg(…, partition_column=…) gives that another"
+                )
+            elif other != name:
+                why = f"many engines see {other!r} and {name!r} as one"
+            else:
+                continue
+            raise ColumnRefused(**self._facts, column=name, why=why)
+
+    def _schema_of(self, columns: pa.Schema) -> Schema:
+        """Raises `ColumnRefused`."""
+        fields: list[NestedField] = []
+        for column in columns:
+            try:
+                alone = _pyarrow_to_schema_without_ids(pa.schema([column]), downcast_ns_timestamp_to_us=True)
+            except (TypeError, ValueError) as error:
+                raise ColumnRefused(**self._facts, column=column.name, why=one_line(error).rstrip(".")) from error
+            fields += alone.fields
+        return Schema(*fields)
+
+    def _check_partitions(self, table: PyIcebergTable) -> None:
+        schema, spec = table.schema(), table.spec()
+        found = [
+            (field.name, schema.find_field(field.source_id).field_type, type(field.transform)) for field in spec.fields
+        ]
+        names = [column.name for column in self._place.spec.columns]
+        own = [(name, kind, IdentityTransform) for name, kind in zip(names, self._types, strict=True)]
+        if found != own:
+            raise PartitionColumnsDiffer(
+                **self._facts, found=_listed(found) or "nothing", own=_listed(own) or "nothing"
+            )
+
+    # The catalog
+
+    def _open_catalog(self) -> Catalog:
+        name, root = self._place.spec.catalog, self._place.warehouse.root
+        if name:
+            check_is_configured(self._place)
+            with self._reached():
+                try:
+                    return load_catalog(name)
+                except (ValueError, KeyError) as error:
+                    raise _unknown_catalog(self._place, one_line(error).rstrip(".")) from error
+        if protocol_of(root) is not None:
+            raise NoPlaceForCatalog(asset=self._place.asset, root=root)
+        make_dirs(root)
+        with self._reached():
+            return load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/{CATALOG_FILE}", warehouse=_url(root))
+
+    def loaded(self) -> PyIcebergTable | None:
+        """pyiceberg's table as it is now; None if there is none. Raises `CatalogAway`."""
+        with self._reached():
+            try:
+                return self._catalog.load_table(self._place.spec.name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Errors of catalogs and of their storages, which are of any type, as ours. Raises `PublishConflict`, `CatalogAway`."""
+        try:
+            yield
+        except (DatabuildError, AssertionError):
+            raise
+        except CommitFailedException as error:
+            raise PublishConflict(entity=f"the table {self._place.shown}") from error
+        except CommitStateUnknownException as error:
+            why = "it is not known whether the last snapshot was committed; the next look at the table shows it"
+            raise CatalogAway(**self._facts, why=why) from error
+        except Exception as error:
+            raise CatalogAway(**self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}") from error
+
+
+def check_is_configured(place: Place) -> None:
+    """Check that pyiceberg's configuration has the catalog of a place. Raises `UnknownCatalog`."""
+    if pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog) is None:
+        raise _unknown_catalog(place, "its configuration has no such name")
+
+
+def _unknown_catalog(place: Place, why: str) -> UnknownCatalog:
+    name = place.spec.catalog
+    variable = name.upper().replace("-", "_")
+    return UnknownCatalog(asset=place.asset, catalog=name, variable=variable, why=why)
+
+
+def _listed(parts: Sequence[tuple[str, IcebergType, type]]) -> str:
+    return ", ".join(
+        f"{name} ({kind}{'' if transform is IdentityTransform else f', {transform.__name__}'})"
+        for name, kind, transform in parts
+    )
+
+
+def _kept_snapshots(table: PyIcebergTable, since: float) -> list[IcebergSnapshot]:
+    """The snapshots that were the newest at or after a time, and those that a branch or a tag names."""
+    named = {reference.snapshot_id for reference in table.metadata.refs.values()}
+    in_order = sorted(table.snapshots(), key=lambda snapshot: (snapshot.timestamp_ms, snapshot.sequence_number or 0))
+    ends = [*(snapshot.timestamp_ms for snapshot in in_order[1:]), float("inf")]
+    return [
+        snapshot
+        for snapshot, end in zip(in_order, ends, strict=True)
+        if end >= since * 1000 or snapshot.snapshot_id in named
+    ]
+
+
+def _summary(place: Place, mark: Mark, sources: Sequence[Source]) -> dict[str, str]:
+    named = sources[:MAX_NAMED]
+    return {
+        STORE_ID: mark.store_id,
+        SEQ: str(mark.seq),
+        DATASET: place.asset,
+        N_INSTANCES: str(len(sources)),
+        INSTANCES: json.dumps([source.uuid for source in named]),
+        JOB_RUNS: json.dumps(list(dict.fromkeys(source.job_run for source in named))),
+    }
+
+
+def _url(path: str) -> str:
+    return path if protocol_of(path) is not None else f"file://{path}"
+
+
+def _path(url: str) -> str:
+    return url.removeprefix("file://")
+
+
+def _stored(partition: Partition) -> Values:
+    return tuple(map(_stored_value, partition))
+
+
+def _stored_value(value: date | datetime | str) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return (value - _EPOCH_DAY).days if isinstance(value, date) else value
+
+
+def _typed(values: Values, types: Sequence[PrimitiveType]) -> Partition:
+    return tuple(_typed_value(value, kind) for value, kind in zip(values, types, strict=True))
+
+
+def _typed_value(value: Any, kind: PrimitiveType) -> date | datetime | str:
+    if isinstance(kind, DateType):
+        return _EPOCH_DAY + timedelta(days=value)
+    if isinstance(kind, TimestamptzType):
+        return _EPOCH + timedelta(microseconds=value)
+    return str(value)

@@ -1,0 +1,196 @@
+"""A snapshot of an Iceberg table that rewrites few manifests.
+
+Entries are in the order of their partitions, as in the leaves of a B-tree: a manifest has at most `MAX_FILES` of them, a move
+rewrites the manifests whose bounds hold one of its partitions, and a new partition goes to its neighbours. pyiceberg's own
+`overwrite()` reads all manifests that may hold a removed file, and adds two per snapshot.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Transaction
+from pyiceberg.table.snapshots import Operation
+from pyiceberg.table.update.snapshot import _SnapshotProducer
+from pyiceberg.types import PrimitiveType
+
+#: Live files of one manifest. A manifest of 2,000 files is read and written in 0.1 s.
+MAX_FILES: Final = 2_000
+
+#: The values of a partition as Iceberg stores them: days, microseconds, text.
+Values = tuple[Any, ...]
+
+
+@dataclass
+class Moved:
+    """The change from one snapshot to the next."""
+
+    #: Manifests that stay as they are.
+    untouched: list[ManifestFile] = field(default_factory=list)
+    #: Entries of the other manifests whose files stay.
+    staying: list[ManifestEntry] = field(default_factory=list)
+    removed: list[ManifestEntry] = field(default_factory=list)
+    #: The partition and the url of each file that the table has not.
+    new: list[tuple[Values, str]] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.removed or self.new)
+
+
+def moved(
+    manifests: Sequence[ManifestFile],
+    types: Sequence[PrimitiveType],
+    wanted: Mapping[Values, Iterable[str]],
+    entries_of: Callable[[ManifestFile], list[ManifestEntry]],
+    *,
+    is_whole: bool,
+) -> Moved:
+    """The change after which the wanted partitions have the wanted urls; with `is_whole` all others have none."""
+    found = Moved()
+    present: set[str] = set()
+    urls = {url for urls in wanted.values() for url in urls}
+    for manifest in manifests:
+        if manifest.content is not ManifestContent.DATA:
+            # Another writer has deleted rows, which the log does not know; only a whole snapshot comes after one.
+            continue
+        if not is_whole and not any(_may_hold(manifest, types, values) for values in wanted):
+            found.untouched.append(manifest)
+            continue
+        for entry in entries_of(manifest):
+            values = values_of(entry.data_file)
+            if (is_whole or values in wanted) and entry.data_file.file_path not in urls:
+                found.removed.append(entry)
+            else:
+                found.staying.append(entry)
+                present.add(entry.data_file.file_path)
+    found.new = [(values, url) for values, urls in wanted.items() for url in urls if url not in present]
+    if not found.is_empty:
+        _take_neighbours(found, types, entries_of)
+    return found
+
+
+def _take_neighbours(
+    found: Moved, types: Sequence[PrimitiveType], entries_of: Callable[[ManifestFile], list[ManifestEntry]]
+) -> None:
+    """Rewrite for each new partition the manifest before it, unless that is full and the partition is behind it."""
+    live = [manifest for manifest in found.untouched if _n_live(manifest)]
+    found.untouched = live
+    if not types or not live:
+        return
+    in_order = sorted(live, key=lambda manifest: _bounds(manifest, types)[0])
+    lows = [_bounds(manifest, types)[0][0] for manifest in in_order]
+    taken: dict[str, ManifestFile] = {}
+    has_room = bool(found.staying or found.removed)
+    for values, _ in found.new:
+        place = max(bisect_right(lows, values[0]) - 1, 0)
+        neighbour = in_order[place]
+        is_behind_all = place == len(in_order) - 1 and values[0] > _bounds(neighbour, types)[1][0]
+        if (has_room and not is_behind_all) or (is_behind_all and _n_live(neighbour) >= MAX_FILES):
+            continue
+        taken[neighbour.manifest_path] = neighbour
+    for manifest in taken.values():
+        found.staying += entries_of(manifest)
+    found.untouched = [manifest for manifest in live if manifest.manifest_path not in taken]
+
+
+def _n_live(manifest: ManifestFile) -> int:
+    return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
+
+
+def _bounds(manifest: ManifestFile, types: Sequence[PrimitiveType]) -> tuple[Values, Values]:
+    summaries = manifest.partitions or []
+    lows = tuple(from_bytes(kind, one.lower_bound) for kind, one in zip(types, summaries, strict=True))  # type: ignore[arg-type]
+    highs = tuple(from_bytes(kind, one.upper_bound) for kind, one in zip(types, summaries, strict=True))  # type: ignore[arg-type]
+    return lows, highs
+
+
+def _may_hold(manifest: ManifestFile, types: Sequence[PrimitiveType], values: Values) -> bool:
+    if not _n_live(manifest):
+        return False
+    lows, highs = _bounds(manifest, types)
+    return all(low <= value <= high for low, value, high in zip(lows, values, highs, strict=True))
+
+
+def values_of(file: DataFile) -> Values:
+    """The partition of a file."""
+    return tuple(file.partition[position] for position in range(len(file.partition)))
+
+
+class MovingFiles(_SnapshotProducer["MovingFiles"]):
+    """Produces the snapshot of a change. A conflict is the caller's, who has to look at the table and the log again."""
+
+    def __init__(
+        self, transaction: Transaction, io: FileIO, change: Moved, added: Sequence[DataFile], properties: dict[str, str]
+    ) -> None:
+        only_added = not change.removed
+        operation = Operation.APPEND if only_added else Operation.OVERWRITE if added else Operation.DELETE
+        super().__init__(operation, transaction, io, snapshot_properties=properties)
+        self._change = change
+        self._added_data_files = list(added)
+        self._deleted_data_files = {entry.data_file for entry in change.removed}
+
+    def _manifests(self) -> list[ManifestFile]:
+        entries = [
+            *(
+                ManifestEntry.from_args(
+                    status=ManifestEntryStatus.ADDED,
+                    snapshot_id=self._snapshot_id,
+                    sequence_number=None,
+                    file_sequence_number=None,
+                    data_file=file,
+                )
+                for file in self._added_data_files
+            ),
+            *(_with_status(entry, ManifestEntryStatus.EXISTING) for entry in self._change.staying),
+            *(_with_status(entry, ManifestEntryStatus.DELETED) for entry in self._change.removed),
+        ]
+        entries.sort(key=lambda entry: (values_of(entry.data_file), entry.data_file.file_path))
+        return [*(self._written(some) for some in _in_parts(entries)), *self._change.untouched]
+
+    def _written(self, entries: Sequence[ManifestEntry]) -> ManifestFile:
+        with self.new_manifest_writer(self._transaction.table_metadata.spec()) as writer:
+            for entry in entries:
+                match entry.status:
+                    case ManifestEntryStatus.ADDED:
+                        writer.add(entry)
+                    case ManifestEntryStatus.EXISTING:
+                        writer.existing(entry)
+                    case ManifestEntryStatus.DELETED:
+                        writer.delete(entry)
+        return writer.to_manifest_file()
+
+    def _deleted_entries(self) -> list[ManifestEntry]:
+        raise NotImplementedError("_manifests has them")
+
+    def _existing_manifests(self) -> list[ManifestFile]:
+        raise NotImplementedError("_manifests has them")
+
+    def _refresh_for_retry(self) -> None:
+        raise CommitFailedException("another writer was faster")
+
+
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus) -> ManifestEntry:
+    return ManifestEntry.from_args(
+        status=status,
+        snapshot_id=entry.snapshot_id,
+        sequence_number=entry.sequence_number,
+        file_sequence_number=entry.file_sequence_number,
+        data_file=entry.data_file,
+    )
+
+
+def _in_parts(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry]]:
+    """As few parts as can be, of about the same length. Removed files do not count, or each move would split a full manifest."""
+    n_live = sum(entry.status is not ManifestEntryStatus.DELETED for entry in entries)
+    n_parts = max(ceil(n_live / MAX_FILES), 1) if entries else 0
+    for part in range(n_parts):
+        yield entries[part * len(entries) // n_parts : (part + 1) * len(entries) // n_parts]
