@@ -9,7 +9,7 @@ import click
 
 from databuild_dagster.cli.calendar import calendar
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import count, emit, table, when
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
@@ -17,6 +17,7 @@ from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.lots import InvalidLotRange, Lot
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import when
 
 #: Stretches of absent lots that the table for people has; a program gets every lot.
 MAX_STRETCHES = 40
