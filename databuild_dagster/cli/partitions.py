@@ -29,23 +29,13 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.shapes.contents import NO_FILES
 from databuild_dagster.shapes.fields import pause_as_dict, picked
 from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageLibraryMissing,
-    StorageTrouble,
-)
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
-
-#: Errors that hide the files of a live instance; its state is known all the same.
-_NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
 
 
 @click.command()
@@ -213,5 +203,5 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
     warehouse = Warehouse.of_manifest(uri, asset)
     try:
         return list(file_paths(warehouse, read_manifest(warehouse, asset, uuid))), None
-    except _NO_FILES as error:
+    except NO_FILES as error:
         return [], f"its files are not known: {error}"
