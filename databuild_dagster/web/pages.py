@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import WantState
+from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.state import State
 
-#: Records of each list on the first page.
+#: Wants on the first page, and open job runs, of which those of one launch share a line.
 MAX_NOW: Final = 25
+MAX_BUILDS: Final = 200
 MAX_LAST_EVENTS: Final = 30
 #: Wants on the page of a partition.
 MAX_WANTS_OF_REF: Final = 20
@@ -74,14 +76,26 @@ def _or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | Non
 
 def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     wants = ask("wants", open=True, limit=MAX_NOW)
+    builds = ask("builds", limit=MAX_BUILDS)
     return {
         "orchestrators": ask("orchestrators"),
-        "builds": ask("builds", limit=MAX_NOW),
+        "n_builds": f"{len(builds):,}{'+' if len(builds) == MAX_BUILDS else ''}",
+        "launches": _by_launch(builds),
         "wants": wants,
         "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
         "failures": ask("failures"),
         "events": ask("events", limit=MAX_LAST_EVENTS),
     }
+
+
+def _by_launch(builds: Sequence[BuildShape]) -> list[list[BuildShape]]:
+    """Job runs of one job that began together in one Dagster run."""
+    launches: dict[tuple[object, ...], list[BuildShape]] = {}
+    for build in builds:
+        run = build["job_run"]
+        key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])
+        launches.setdefault(key, []).append(build)
+    return list(launches.values())
 
 
 def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
