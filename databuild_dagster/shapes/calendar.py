@@ -25,7 +25,7 @@ COLUMNS: Final = 30
 MAX_COLUMNS: Final = 48
 #: Partition keys of so many datasets are remembered, for this long.
 MAX_REMEMBERED: Final = 100
-REMEMBER_SECONDS: Final = 20
+REMEMBER_SECONDS: Final = 60
 
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 _MONTH, _YEAR = 7, 4
@@ -88,15 +88,11 @@ def calendar_of(
     offset: int = 0,
 ) -> CalendarShape:
     """The calendar of the partitions whose keys begin with `within`."""
-    keys = _keys_of(dataset, instance, now)
-    inside = [key for key in keys if (key or "").startswith(within)] if within else keys
-    shown: Sequence[str | None] = inside
-    level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
+    keys, level, expected = _part(dataset, instance, _moment(now), within)
     if level is None:
-        shown = inside[offset : offset + MAX_CELLS]
-        cells = _cells(queries, dataset.asset, shown)
+        cells = _cells(queries, dataset.asset, keys[offset : offset + MAX_CELLS])
     else:
-        cells = _grouped(queries, dataset.asset, inside, level)
+        cells = _grouped(queries, dataset.asset, expected, level)
     counts: Counter[str] = Counter()
     for cell in cells:
         counts.update(cell["counts"] or {cell["mark"]: 1})
@@ -104,7 +100,7 @@ def calendar_of(
     return {
         "dataset": dataset.asset,
         "within": within,
-        "n": len(inside),
+        "n": len(keys),
         "offset": offset if level is None else 0,
         "counts": dict(counts),
         "is_grouped": level is not None,
@@ -117,17 +113,35 @@ def newest_cells(
     queries: Queries, datasets: Iterable[DatasetSpec], instance: OpenInstance, now: float, most: int
 ) -> dict[str, list[CellShape]]:
     """The last partitions of each dataset in the order of its definition."""
-    keys = {spec.asset: _keys_of(spec, instance, now)[-most:] for spec in datasets}
+    keys = {spec.asset: _keys_of(spec, instance, _moment(now))[-most:] for spec in datasets}
     marks = marks_of(queries, [make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset])
     return {asset: [_cell(asset, key, marks) for key in of_asset] for asset, of_asset in keys.items()}
 
 
-def _keys_of(dataset: DatasetSpec, instance: OpenInstance, now: float) -> tuple[str | None, ...]:
-    return _remembered(dataset, instance, int(now // REMEMBER_SECONDS))
+class _Part(NamedTuple):
+    """The partition keys of a part of a dataset, and how many begin alike if it is shown in groups."""
+
+    keys: Sequence[str | None]
+    #: The characters of the beginnings; None for one cell a partition.
+    level: int | None
+    expected: Mapping[str, int]
+
+
+def _moment(now: float) -> int:
+    return int(now // REMEMBER_SECONDS)
 
 
 @lru_cache(maxsize=MAX_REMEMBERED)
-def _remembered(dataset: DatasetSpec, instance: OpenInstance, moment: int) -> tuple[str | None, ...]:
+def _part(dataset: DatasetSpec, instance: OpenInstance, moment: int, within: str) -> _Part:
+    keys = _keys_of(dataset, instance, moment)
+    inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
+    level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
+    expected = {} if level is None else Counter((key or "")[:level] for key in inside)
+    return _Part(inside, level, expected)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _keys_of(dataset: DatasetSpec, instance: OpenInstance, moment: int) -> tuple[str | None, ...]:
     return tuple(partition_key_of(ref) for ref in existing_refs(dataset, instance))
 
 
@@ -150,8 +164,7 @@ def _level(keys: Sequence[str | None], n_within: int) -> int | None:
     return level if level > n_within else None
 
 
-def _grouped(queries: Queries, asset: str, keys: Sequence[str | None], level: int) -> list[CellShape]:
-    expected = Counter((key or "")[:level] for key in keys)
+def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: int) -> list[CellShape]:
     found: dict[str, Counter[str]] = {beginning: Counter() for beginning in expected}
     for group in queries.marked_groups(asset, level):
         if group.beginning in found:

@@ -19,7 +19,7 @@ MAX_NAMED: Final = 5
 
 
 class EventShape(TypedDict):
-    """One event; `refs` are the first of `n_refs`."""
+    """One event; `refs` are the first of `n_refs`, which counts a job run as one ref."""
 
     seq: int
     at: str
@@ -33,22 +33,20 @@ class EventShape(TypedDict):
 
 def event_shapes(queries: Queries, events: Sequence[e.Event]) -> list[EventShape]:
     """Events in their order; the refs of all job runs are looked up at once."""
-    named = {event.seq: (_refs(event), _job_runs(event)) for event in events}
-    job_runs = queries.job_runs_named({id for _, ids in named.values() for id in ids})
+    named = [(event, list(_refs(event)), list(_job_runs(event))) for event in events]
+    job_runs = queries.job_runs_named({id for _, _, ids in named for id in ids[:MAX_NAMED]})
     found: list[EventShape] = []
-    for event in events:
-        refs, ids = named[event.seq]
-        of_runs = (ref for id in ids if id in job_runs for ref in job_runs[id].refs)
-        all_refs = list(dict.fromkeys([*refs, *of_runs]))
-        kind = type(event.fact).__struct_config__.tag
+    for event, refs, ids in named:
+        of_runs = (ref for id in ids[:MAX_NAMED] if id in job_runs for ref in job_runs[id].refs)
+        first = list(dict.fromkeys([*refs[:MAX_NAMED], *of_runs]))
         found.append(
             {
                 "seq": event.seq,
                 "at": cast("str", when(event.at)),
-                "type": str(kind),
+                "type": str(type(event.fact).__struct_config__.tag),
                 "actor": event.actor,
-                "refs": all_refs[:MAX_NAMED],
-                "n_refs": len(all_refs),
+                "refs": first[:MAX_NAMED],
+                "n_refs": max(len(first), len(refs) + len(ids)),
                 "text": str(_first(event.fact, "reason", "comment") or ""),
             }
         )

@@ -19,7 +19,7 @@ from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.building import BuildShape, open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, contents_of
-from databuild_dagster.shapes.events import EventShape, event_shapes
+from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, recent_failures
 from databuild_dagster.shapes.fields import when
@@ -143,14 +143,14 @@ def failures(state: State) -> FailuresShape:
 
 def events(state: State, before: int | None, limit: int) -> list[EventShape]:
     """The last events, newest first."""
-    queries = state.engine.queries
-    return event_shapes(queries, queries.newest_events(limit, before))
+    last = state.engine.queries.head().seq if before is None else before - 1
+    first = max(last - limit, 0)
+    return state.events(first, last - first)[::-1]
 
 
 def log(state: State, after: int, limit: int) -> list[EventShape]:
     """The events after a seq, oldest first."""
-    queries = state.engine.queries
-    return event_shapes(queries, queries.events(after, limit))
+    return state.events(after, limit)
 
 
 def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:

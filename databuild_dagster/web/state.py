@@ -11,12 +11,15 @@ from typing import Any, Final, TypeVar
 
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.shapes.events import EventShape, event_shapes
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4
 #: A costly answer is kept so many times as long as it took, and at least so long.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
+#: Events that are kept.
+MAX_EVENTS: Final = 5_000
 
 T = TypeVar("T")
 
@@ -29,6 +32,8 @@ class State:
         self._instance = instance
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
         self._kept: dict[str, _Kept] = {}
+        #: By seq.
+        self._events: dict[int, EventShape] = {}
 
     @classmethod
     def of_instance(cls, instance: Any) -> State:
@@ -59,6 +64,21 @@ class State:
             self._kept[name] = kept
         answer_kept: T = kept.answer
         return answer_kept
+
+    def events(self, after: int, most: int) -> list[EventShape]:
+        """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
+        queries = self.engine.queries
+        seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
+        missing = [seq for seq in seqs if seq not in self._events]
+        if missing:
+            # A stretch of the log, of which some may be known.
+            found = queries.events(missing[0] - 1, missing[-1] - missing[0] + 1)
+            shapes = event_shapes(queries, [event for event in found if event.seq not in self._events])
+            self._events.update({shape["seq"]: shape for shape in shapes})
+        answer = [self._events[seq] for seq in seqs]
+        while len(self._events) > MAX_EVENTS:
+            self._events.pop(next(iter(self._events)), None)
+        return answer
 
     def close(self) -> None:
         """Let the threads end."""

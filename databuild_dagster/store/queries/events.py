@@ -43,11 +43,6 @@ class EventQueries(Asking):
         with self._store.reading() as connection:
             return log.events_after(connection, after_seq, most)
 
-    def newest_events(self, most: int, before_seq: int | None = None) -> list[Event]:
-        """The last events of the log, or the last ones before a seq; the newest first."""
-        end = self.head().seq + 1 if before_seq is None else before_seq
-        return self.events(max(end - 1 - most, 0), min(most, max(end - 1, 0)))[::-1]
-
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         """The events of some types in a range of the log; the others are not decoded."""
         with self._store.reading() as connection:
