@@ -21,7 +21,8 @@ def webserver(arguments: tuple[str, ...]) -> None:
     # The web server takes a second to import.
     from databuild_dagster.bindings.adapter.dagster_web import run_webserver
     from databuild_dagster.web.application import pages_routes
+    from databuild_dagster.web.streams import end_all_streams
 
     dagster_home()
     os.chdir(project_root())
-    run_webserver(arguments, pages_routes)
+    run_webserver(arguments, pages_routes, end_all_streams)

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.shapes.fields import error_as_json
@@ -80,6 +81,20 @@ class _Files(StaticFiles):
         return response
 
 
+class _EventStream(StreamingResponse):
+    """Gives its place back however the client leaves, also before the first byte."""
+
+    def __init__(self, streams: LogStreams, after: int | None) -> None:
+        super().__init__(streams.follow(after), media_type="text/event-stream")
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.leave()
+
+
 def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoint:
     async def answer(request: Request) -> Response:
         values = _values(request, route)
@@ -88,7 +103,7 @@ def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoin
             last = request.headers.get("last-event-id", "")
             after = int(last) if last.isascii() and last.isdecimal() and len(last) < 17 else values["after"]
             streams.take_place()
-            return StreamingResponse(streams.follow(after), media_type="text/event-stream")
+            return _EventStream(streams, after)
         return _json(await state.ask(lambda: route.function(state, **values)))
 
     return answer

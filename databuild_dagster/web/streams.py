@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -30,10 +31,19 @@ PAGE: Final = 200
 KEPT: Final = 1_000
 
 
+_all: WeakSet[LogStreams] = WeakSet()
+
+
 class TooManyStreams(DatabuildError):
     """{most} event streams are open, and no more are served."""
 
     hint = "Close some pages, or read /databuild/api/v1/log from time to time."
+
+
+def end_all_streams() -> None:
+    """End the streams of this process, because its web server ends: it waits for each answer to be complete."""
+    for streams in list(_all):
+        streams.end()
 
 
 class _Sent(NamedTuple):
@@ -53,6 +63,9 @@ class LogStreams:
         self._seq = 0
         self._moved = asyncio.Condition()
         self._follower: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_ending = False
+        _all.add(self)
 
     @property
     def n_open(self) -> int:
@@ -70,27 +83,39 @@ class LogStreams:
             raise TooManyStreams(most=self._most)
         self._n_open += 1
 
+    def leave(self) -> None:
+        """Give a place back; the log is not looked at any more after the last stream."""
+        self._n_open -= 1
+        if self._n_open == 0 and self._follower is not None:
+            self._follower.cancel()
+            self._follower = None
+
+    def end(self) -> None:
+        """End every stream soon; from any thread, and from a signal handler."""
+        self._is_ending = True
+        if self._loop is not None:
+            asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
+
+    async def _wake(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
     async def follow(self, after: int | None) -> AsyncIterator[bytes]:
         """The events after a seq, or after the end of the log, as they come; for a stream that has taken its place."""
-        try:
-            if self._follower is None:
-                self._seq = await self._state.ask(self._head)
-                self._kept.clear()
-                self._follower = asyncio.create_task(self._look())
-            seq = self._seq if after is None else after
-            yield f"retry: {RETRY_MILLISECONDS}\nid: {seq}\n\n".encode()
-            while True:
-                page = await self._page_after(seq)
-                for sent in page:
-                    yield sent.text
-                    seq = sent.seq
-                if not page and not await self._wait_beyond(seq):
-                    yield b": nothing new\n\n"
-        finally:
-            self._n_open -= 1
-            if self._n_open == 0 and self._follower is not None:
-                self._follower.cancel()
-                self._follower = None
+        if self._follower is None:
+            self._loop = asyncio.get_running_loop()
+            self._seq = await self._state.ask(self._head)
+            self._kept.clear()
+            self._follower = asyncio.create_task(self._look())
+        seq = self._seq if after is None else after
+        yield f"retry: {RETRY_MILLISECONDS}\nid: {seq}\n\n".encode()
+        while not self._is_ending:
+            page = await self._page_after(seq)
+            for sent in page:
+                yield sent.text
+                seq = sent.seq
+            if not page and not await self._wait_beyond(seq):
+                yield b": nothing new\n\n"
 
     async def _page_after(self, seq: int) -> list[_Sent]:
         if seq >= self._seq:
@@ -104,7 +129,7 @@ class LogStreams:
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 async with self._moved:
-                    await self._moved.wait_for(lambda: self._seq > seq)
+                    await self._moved.wait_for(lambda: self._seq > seq or self._is_ending)
         except TimeoutError:
             return False
         return True

@@ -55,6 +55,7 @@ def test_a_stream_from_a_seq_has_every_later_event_once(world: PagesWorld) -> No
         await asyncio.to_thread(world.live, "orders@2023-01-01")
         after = await seqs(stream, world.seq - before[-1])
         await stream.aclose()
+        streams.leave()
 
         assert before + after == list(range(3, world.seq + 1))
 
@@ -74,6 +75,7 @@ def test_a_stream_that_is_far_behind_reads_pages_and_misses_nothing(
 
         found = await seqs(stream, world.seq)
         await stream.aclose()
+        streams.leave()
 
         assert found == list(range(1, world.seq + 1))
 
@@ -96,6 +98,7 @@ def test_streams_share_one_reader_which_ends_with_the_last_of_them(world: PagesW
         found = [await seqs(stream, world.seq - begun) for stream in opened]
         for stream in opened:
             await stream.aclose()
+            streams.leave()
         await asyncio.gather(follower, return_exceptions=True)
 
         assert found == [list(range(begun + 1, world.seq + 1))] * 3
@@ -119,3 +122,21 @@ def test_a_refused_stream_is_an_answer_of_one_sentence(world: PagesWorld, monkey
     refused = client.get("/api/v1/stream")
 
     assert (refused.status_code, refused.json()["error"]["type"]) == (503, "TooManyStreams")
+
+
+def test_every_stream_ends_when_the_server_is_asked_to(world: PagesWorld) -> None:
+    async def story() -> None:
+        streams = LogStreams(world.state_behind_pages())
+        streams.take_place()
+        stream = streams.follow(None)
+        await anext(stream)
+        waiting = asyncio.ensure_future(anext(stream, None))
+        await asyncio.sleep(0)
+
+        await asyncio.to_thread(module.end_all_streams)
+
+        assert await waiting is None
+        streams.leave()
+        assert streams.is_following is False
+
+    run(story)

@@ -22,6 +22,8 @@ _OURS: Final = ["-m", "databuild_dagster", "webserver"]
 #: The name by which Dagster's web server makes its class, and the one by which `dagster dev` starts processes.
 _SERVER_CLASS: Final = "DagsterWebserver"
 _STARTER: Final = "open_ipc_subprocess"
+#: The method of uvicorn's server that handles signals.
+_AT_SIGNAL: Final = "handle_exit"
 
 #: From a Dagster instance and a path prefix to routes of Starlette.
 MakeRoutes = Callable[[Any, str], Sequence[Any]]
@@ -33,9 +35,10 @@ class NoWebserver(DatabuildError):
     hint = "Install it: pip install dagster-webserver"
 
 
-def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes) -> None:
+def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Callable[[], None]) -> None:
     """Run Dagster's web server with its own options and more routes, before its own; leaves the process at its end.
 
+    `at_exit` is called when the server is asked to end, before it waits for its answers to be complete.
     Raises `NoWebserver`, `DagsterDiffers`.
     """
     try:
@@ -48,6 +51,7 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes) -> None:
     except ImportError as error:
         raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
     setattr(app, _SERVER_CLASS, webserver_with(make_routes))
+    _call_at_exit(at_exit)
     cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
 
 
@@ -63,6 +67,19 @@ def webserver_with(make_routes: MakeRoutes) -> type[Any]:
             return [*make_routes(self._process_context.instance, self._app_path_prefix), *super().build_routes()]  # type: ignore[no-untyped-call]
 
     return WebserverWithPages
+
+
+def _call_at_exit(at_exit: Callable[[], None]) -> None:
+    """Before uvicorn, which Dagster starts without a time limit for open answers, handles the signal to end."""
+    from uvicorn import Server
+
+    handle_exit = getattr(Server, _AT_SIGNAL)
+
+    def handle_exit_too(server: Any, *signal: Any) -> None:
+        at_exit()
+        handle_exit(server, *signal)
+
+    setattr(Server, _AT_SIGNAL, handle_exit_too)
 
 
 def with_our_webserver(command: Sequence[str]) -> list[str]:
