@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -32,6 +34,7 @@ class State:
         self._instance = instance
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
         self._kept: dict[str, _Kept] = {}
+        self._lock = Lock()
         #: By seq.
         self._events: dict[int, EventShape] = {}
 
@@ -69,16 +72,22 @@ class State:
         """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
         queries = self.engine.queries
         seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
-        missing = [seq for seq in seqs if seq not in self._events]
+        with self._lock:
+            known = {seq: self._events[seq] for seq in seqs if seq in self._events}
+        missing = [seq for seq in seqs if seq not in known]
         if missing:
             # A stretch of the log, of which some may be known.
             found = queries.events(missing[0] - 1, missing[-1] - missing[0] + 1)
-            shapes = event_shapes(queries, [event for event in found if event.seq not in self._events])
+            shapes = event_shapes(queries, [event for event in found if event.seq not in known])
+            known |= {shape["seq"]: shape for shape in shapes}
+            self._keep(shapes)
+        return [known[seq] for seq in seqs]
+
+    def _keep(self, shapes: Iterable[EventShape]) -> None:
+        with self._lock:
             self._events.update({shape["seq"]: shape for shape in shapes})
-        answer = [self._events[seq] for seq in seqs]
-        while len(self._events) > MAX_EVENTS:
-            self._events.pop(next(iter(self._events)), None)
-        return answer
+            for seq in list(islice(self._events, max(len(self._events) - MAX_EVENTS, 0))):
+                del self._events[seq]
 
     def close(self) -> None:
         """Let the threads end."""
