@@ -46,13 +46,14 @@ def lineage_of(queries: Queries, uuid: str) -> LineageShape:
         "uuid": uuid,
         "ref": instance.ref,
         "n_inputs": len(instance.inputs),
-        "inputs": _neighbours(queries.instances_named(instance.inputs[:MAX_NEIGHBOURS])),
+        "inputs": neighbour_shapes(queries.instances_named(instance.inputs[:MAX_NEIGHBOURS])),
         "n_consumers": n_consumers,
-        "consumers": _neighbours(consumers),
+        "consumers": neighbour_shapes(consumers),
     }
 
 
-def _neighbours(instances: Sequence[Instance]) -> list[NeighbourShape]:
+def neighbour_shapes(instances: Sequence[Instance]) -> list[NeighbourShape]:
+    """Instances in their order."""
     return [
         {
             "uuid": instance.uuid,

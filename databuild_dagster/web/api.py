@@ -23,6 +23,7 @@ from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, recent_failures
 from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.graph import GraphShape, graph_around
 from databuild_dagster.shapes.history import InstanceShape, history_of
 from databuild_dagster.shapes.lineage import LineageShape, lineage_of
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
@@ -236,6 +237,12 @@ def lineage(state: State, instance: str) -> LineageShape:
     return lineage_of(queries, queries.full_id(IdKind.INSTANCE, instance))
 
 
+def graph(state: State, instance: str, levels: int) -> GraphShape:
+    """The graph of instances around one."""
+    queries = state.engine.queries
+    return graph_around(queries, queries.full_id(IdKind.INSTANCE, instance), levels)
+
+
 def contents(state: State, instance: str) -> ContentsShape:
     """The files and the columns of an instance, from its manifest."""
     queries = state.engine.queries
@@ -357,6 +364,16 @@ ROUTES: Final = (
         lineage,
         LineageShape,
         (text("instance", "The uuid, or its end.", required=True),),
+    ),
+    ApiRoute(
+        "/graph",
+        "The graph of instances around one.",
+        graph,
+        GraphShape,
+        (
+            text("instance", "The uuid, or its end.", required=True),
+            number("levels", "The steps on both sides.", 2, 1, 5),
+        ),
     ),
     ApiRoute(
         "/contents",

@@ -12,6 +12,7 @@ from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.api import BY_NAME, parameters_of
+from databuild_dagster.web.drawing import drawn
 from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.state import State
@@ -134,6 +135,11 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
+def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    graph = ask("graph", **values)
+    return {"values": values, "graph": graph, "drawing": drawn(graph), "dataset": asset_of(graph["ref"])}
+
+
 def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     is_open = values.pop("ended") is None and values["in_state"] is None
     found, error = _or_error(lambda: ask("wants", open=is_open, **values))
@@ -165,5 +171,6 @@ PAGES: Final = (
         _wants,
         (*(known for known in parameters_of("wants") if known.name not in _NOT_OF_THE_LIST), _ENDED),
     ),
+    Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
     Page("/want", "want.html", _want, tuple(parameters_of("want"))),
 )

@@ -167,6 +167,7 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/calendar?dataset=odd&ref={quote(MARKED)}",
         f"/partition?ref={LIVE}",
         f"/partition?ref={BEHIND}",
+        f"/lineage?instance={dagster.queries.canonical([LIVE])[LIVE].uuid}",
         f"/partition?ref={TAINTED}",
         f"/partition?ref={quote(MARKED)}&as_of=5",
         "/wants?ended=1&derivative=true",

@@ -36,6 +36,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
     needs = any(parameter.required for parameter in route.parameters)
     by_id: dict[str, list[dict[str, Any]]] = {
         "/lineage": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("orders@2023-01-01")}],
+        "/graph": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("whole"), "levels": 1}],
         "/contents": [{"instance": world.uuid("orders@2023-01-01")}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
@@ -134,3 +135,16 @@ def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: Pages
     assert [event["seq"] for event in events] == list(range(1, world.seq + 1))
     newest = client.get(f"{API}/events", params={"limit": 3}).json()
     assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
+
+
+def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestClient, world: PagesWorld) -> None:
+    first = world.uuid("orders@2023-01-01")
+
+    found = client.get(f"{API}/graph", params={"instance": first, "levels": 2}).json()
+
+    month = world.uuid("revenue@2023-01-01")
+    assert {node["ref"]: node["level"] for node in found["nodes"]} == {"orders@2023-01-01": 0, "revenue@2023-01-01": 1}
+    assert found["edges"] == [{"input": first, "output": month}]
+    assert (found["is_cut"], found["n_reached"]) == (False, 1)
+    around_month = client.get(f"{API}/graph", params={"instance": month}).json()
+    assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]

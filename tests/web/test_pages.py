@@ -49,6 +49,8 @@ def paths(world: PagesWorld) -> list[str]:
         "/partition?ref=orders@2023-01-05",
         "/partition?ref=orders@2023-01-08",
         "/partition?ref=revenue@2023-01-01",
+        f"/lineage?instance={world.uuid('revenue@2023-01-01')}",
+        f"/lineage?instance={world.uuid('named@' + ATTRIBUTE)}&levels=5",
         f"/partition?ref={quote('named@' + ATTRIBUTE)}",
         "/wants",
         "/wants?ended=1&derivative=true",

@@ -109,6 +109,14 @@ class InstanceQueries(Asking):
         sql = f"WHERE i.id IN (SELECT x.instance_id {made}) ORDER BY r.ref, i.id LIMIT ?"
         return int(n), self._instances(_INSTANCES + sql, uuid, most)
 
+    def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
+        """Pairs of an instance among these and one that was built from it."""
+        sql = f"""
+            SELECT u.uuid, i.uuid FROM {PREFIX}instances u JOIN {PREFIX}instance_inputs x ON x.input_id = u.id
+            JOIN {PREFIX}instances i ON i.id = x.instance_id
+            WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
+        return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
+
     def history(self, ref: Ref) -> list[Instance]:
         """Every instance of a ref, the oldest first (rule 4.2)."""
         sql = f"""
