@@ -38,7 +38,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
         "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
         "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
-        "webserver": Leaf("webserver:webserver", "Serve Dagster's pages, and those of databuild."),
+        "webserver": Leaf("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
         "status": Leaf("status:status", "Show all assets by state, open wants and orchestrators."),
     },
     "Build": {

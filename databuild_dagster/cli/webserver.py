@@ -13,7 +13,7 @@ from databuild_dagster.data.home import project_root
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def webserver(arguments: tuple[str, ...]) -> None:
-    """Serve Dagster's pages, and those of databuild.
+    """Open Dagster's web server alone, with databuild's pages.
 
     ARGUMENTS are those of `dagster-webserver`, --path-prefix and --read-only among them. The pages of databuild are at
     /databuild, below the path prefix. They have no login: put a proxy with one in front of a server that others reach.
