@@ -7,12 +7,13 @@ from collections import Counter
 import click
 
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import Column, emit, listing, picked, shown, table
+from databuild_dagster.cli.output import Column, emit, listing, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.queries.queries import Queries
 
 

@@ -23,7 +23,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import count, emit, picked, table
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
 from databuild_dagster.cli.state import dagster_home, the_instance
@@ -35,6 +35,7 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import picked
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20

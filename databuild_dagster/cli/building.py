@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
-from databuild_dagster.cli.output import error_as_json, picked, when
 from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
@@ -36,6 +35,7 @@ from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.shapes.fields import error_as_json, picked, when
 from databuild_dagster.store.queries.served import Awaited, Unserved
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""`databuild dev`: `dagster dev` on the same home and definitions as every other command."""
+"""`databuild dev`: `dagster dev` on the same home and definitions as every other command, with the pages of databuild."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from databuild_dagster.data.home import project_root
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
 from databuild_dagster.spark.temporary_folder import temporary_folder
 
+#: The port of Dagster's pages, unless it is taken.
+DAGSTERS_PORT = 3000
+
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 @click.option(
@@ -25,31 +28,48 @@ from databuild_dagster.spark.temporary_folder import temporary_folder
 def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
     """Open Dagster: its web server and its daemon.
 
+    The pages of databuild are at /databuild of the same address.
+
     ARGUMENTS are those of `dagster dev`.
     """
     dagster_home()
     temporary_folder()
     os.chdir(project_root())
-    chosen = ["--host", host]
-    if port is not None:
-        _check_free(host, port)
-        chosen += ["--port", str(port)]
     # Dagster asks code servers of this machine by gRPC, and a proxy of a company does not know the loopback.
     leave_proxies_out()
+    port = _free_port(host) if port is None else _checked_port(host, port)
+    prefix = os.environ.get("DAGSTER_WEBSERVER_PATH_PREFIX", "")
+    shown_host = f"[{host}]" if ":" in host else host
+    click.echo(f"The pages of databuild will be at http://{shown_host}:{port}{prefix}/databuild", err=True)
     # This process becomes Dagster's, so that Ctrl-C and the exit code are its own.
-    os.execv(sys.executable, [sys.executable, "-m", "dagster", "dev", *chosen, *arguments])
+    module = "databuild_dagster.bindings.adapter.dagster_web"
+    os.execv(sys.executable, [sys.executable, "-m", module, "--host", host, "--port", str(port), *arguments])
 
 
-def _check_free(host: str, port: int) -> None:
-    """Before the daemon starts: Dagster's web server finds a taken port after some seconds of orchestration.
+def _free_port(host: str) -> int:
+    """Dagster's own port, or a free one if that is taken. Raises `click.UsageError`."""
+    try:
+        return _bound(host, DAGSTERS_PORT)
+    except OSError:
+        return _checked_port(host, 0)
 
-    Raises `click.UsageError`.
+
+def _bound(host: str, port: int) -> int:
+    """The port, or any that is free for 0. Raises `OSError`."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        return int(probe.getsockname()[1])
+
+
+def _checked_port(host: str, port: int) -> int:
+    """The port, if it is free. Raises `click.UsageError`.
+
+    Before the daemon starts: Dagster's web server finds a taken port after some seconds of orchestration.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(address)
+        return _bound(host, port)
     except OSError as error:
         raise click.UsageError(
             f"Dagster's pages cannot be on port {port} of {host}: {error.strerror}. Name another one: "

@@ -9,11 +9,12 @@ import click
 
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, as_of, common, definitions, moment, one_by_one, selection
-from databuild_dagster.cli.output import STYLES, count, emit, picked, shown
+from databuild_dagster.cli.output import STYLES, count, emit, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
+from databuild_dagster.shapes.explanations import explanation_shape
 
 #: Lines for people; a program gets all that the answer has.
 MAX_LINES = 30
@@ -45,7 +46,7 @@ def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool
 
 def _tell(explanation: Explanation, then: Moment, *, as_json: bool) -> None:
     if as_json:
-        emit(as_dict(explanation))
+        emit(explanation_shape(explanation))
         return
     state = explanation.state or "missing"
     wants = "" if explanation.wants is None else _counted(explanation.wants)
@@ -53,16 +54,6 @@ def _tell(explanation: Explanation, then: Moment, *, as_json: bool) -> None:
     click.echo(f"{click.style(explanation.ref, bold=True)}  {shown_state}{wants}{then.when}")
     for line in cause_lines(explanation.causes):
         click.echo(line)
-
-
-def as_dict(explanation: Explanation) -> dict[str, object]:
-    """Rules 15; of a want or a request also how many wants are in which state."""
-    answer: dict[str, object] = {
-        "ref": explanation.ref,
-        "state": explanation.state,
-        "causes": [picked(cause, "ref", "why", "depth") for cause in explanation.causes],
-    }
-    return answer if explanation.wants is None else {**answer, "wants": explanation.wants}
 
 
 def _counted(wants: dict[str, int]) -> str:

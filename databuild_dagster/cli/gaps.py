@@ -11,7 +11,7 @@ import click
 
 from databuild_dagster.cli.calendar import calendar
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import count, emit, table, when
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.lots import Cadence, InvalidLotRange
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import when
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.registry.cadences import Lots

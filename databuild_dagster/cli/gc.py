@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from databuild_dagster.cli.options import DURATION, REF, Count, Selection, tabular
-from databuild_dagster.cli.output import count, emit, picked, shown, table
+from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
@@ -17,6 +17,7 @@ from databuild_dagster.data.cleaning import Cleaner, Done, Going, Plan
 from databuild_dagster.data.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
+from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.tables.keeping import PublishedFiles
 

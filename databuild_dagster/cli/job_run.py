@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 import click
 
 from databuild_dagster.cli.options import Count, common, tabular
-from databuild_dagster.cli.output import Column, count, emit, headline, listing, picked, shown
+from databuild_dagster.cli.output import Column, count, emit, headline, listing, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.why.built_again import wants_of
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.job_runs import job_run_shape
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -48,7 +49,7 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
     """
     found = the_queries().job_runs(open_only=open_only, most=limit)
     empty = "No job run is open." if open_only else "No job has run yet."
-    listing([as_dict(job_run) for job_run in found], COLUMNS, empty=empty, as_json=as_json)
+    listing([job_run_shape(job_run) for job_run in found], COLUMNS, empty=empty, as_json=as_json)
 
 
 @click.command("cancel")
@@ -83,7 +84,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
         emit(
             [
                 {
-                    **as_dict(job_run),
+                    **job_run_shape(job_run),
                     "waiting_dagster_runs": _waiting_for(job_run, waiting),
                     "waiting_refs": sorted({other for ref in job_run.refs for other in waiters.get(ref, ())}),
                     "waiting_wants": sorted({want.id for ref in job_run.refs for want in wants.get(ref, ())}),
@@ -115,8 +116,3 @@ def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
 def _waiting_for(job_run: JobRunView, waiting: Mapping[str, Sequence[Ref]]) -> list[str]:
     """The Dagster runs that wait for a ref of a job run."""
     return [run_id for run_id, refs in waiting.items() if not set(refs).isdisjoint(job_run.refs)]
-
-
-def as_dict(job_run: JobRunView) -> dict[str, object]:
-    names = ("id", "job", "refs", "state", "dagster_run_id", "started_at", "ended_at", "error", "instances")
-    return picked(job_run, *names)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import REF, Count, tabular
-from databuild_dagster.cli.output import Column, headline, listing, picked
+from databuild_dagster.cli.output import Column, headline, listing
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries

@@ -8,10 +8,11 @@ import click
 
 from databuild_dagster.cli.definitions import deployed_dataset, load_deployed, register_all
 from databuild_dagster.cli.options import Where, common, definitions
-from databuild_dagster.cli.output import answer, count, emit, error_as_json, picked
+from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, REFUSED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
+from databuild_dagster.shapes.fields import error_as_json, picked
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.arrivals.arrival import Arrived

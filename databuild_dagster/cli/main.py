@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
         "migrate-project": Leaf("migrate_project:migrate_project", "Show what to change in a Dagster project in PATH."),
         "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
+        "webserver": Leaf("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
         "status": Leaf("status:status", "Show all assets by state, open wants and orchestrators."),
     },
     "Build": {

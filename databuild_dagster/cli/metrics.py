@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import PAST, tabular
-from databuild_dagster.cli.output import emit, picked, table
+from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.states import JobRunState
+from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.ledger import MAX_TIME, JobMetrics, Ledger
 
 #: A port that Prometheus's own list of exporters leaves free.

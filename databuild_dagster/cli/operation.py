@@ -19,7 +19,7 @@ from databuild_dagster.cli.operation_progress import (
 )
 from databuild_dagster.cli.operation_run import PARALLEL, TIMEOUT, check_local, run_here
 from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, picked, table, when
+from databuild_dagster.cli.output import Column, count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
@@ -28,6 +28,7 @@ from databuild_dagster.engine.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import picked, when
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100

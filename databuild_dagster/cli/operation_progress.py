@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from databuild_dagster.cli.output import count, emit, picked, table
+from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.holders import in_words
@@ -25,6 +25,7 @@ from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
+from databuild_dagster.shapes.fields import picked
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5

@@ -6,16 +6,11 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import Enum
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import click
 
-from databuild_dagster.engine import wording
-from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.pauses import PauseInForce
-from databuild_dagster.model.rows import NEVER, PauseRow
 from databuild_dagster.model.wording import SHORT_ID, few_of
 
 #: Characters of a table's line, and between two of its columns; --wide lifts the first.
@@ -58,33 +53,9 @@ def emit(value: Any) -> None:
     click.echo(json.dumps(value, default=str))
 
 
-def error_as_json(error: DatabuildError) -> dict[str, str]:
-    """Rules 15."""
-    return {"type": type(error).__name__, "message": error.message, "hint": error.advice}
-
-
 def answer(value: Any, sentence: str, *, as_json: bool) -> None:
     """The value as JSON for a program, or the sentence for a person."""
     emit(value) if as_json else click.echo(sentence)
-
-
-def picked(record: object, *names: str) -> dict[str, Any]:
-    """These attributes of a record as JSON has them: the value of an enum, and a time (`…_at`) as text."""
-    found = {name: getattr(record, name) for name in names}
-    for name, value in found.items():
-        if isinstance(value, Enum):
-            found[name] = value.value
-        elif name.endswith("_at"):
-            found[name] = when(value)
-    return found
-
-
-def pause_as_dict(pause: PauseInForce | PauseRow) -> dict[str, Any]:
-    """A pause as JSON has it; `until` is null without an end (rules 15)."""
-    return {
-        **picked(pause, "reason", "actor", "paused_at"),
-        "until": None if pause.until == NEVER else when(pause.until),
-    }
 
 
 class Column(NamedTuple):
@@ -214,11 +185,6 @@ def _fold(cell: str, width: int) -> list[str]:
         word if len(word) <= width else f"{word[: (width - 1) // 2]}…{word[-(width // 2) :]}" for word in cell.split()
     ]
     return textwrap.wrap(" ".join(words), width, break_on_hyphens=False) or [""]
-
-
-def when(at: float | None) -> str | None:
-    """A time as people and programs read it: ISO 8601, UTC, to the second."""
-    return None if at is None else wording.when(at)
 
 
 def shown(refs: Sequence[str], most: int = 3) -> str:

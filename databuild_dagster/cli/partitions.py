@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-
 import click
 
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
@@ -21,7 +18,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, emit, listing, pause_as_dict, picked, when
+from databuild_dagster.cli.output import Column, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.wording import pause_in_words, to_resume
@@ -32,22 +29,13 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.asking import MAX_SEQ
+from databuild_dagster.shapes.contents import NO_FILES
+from databuild_dagster.shapes.fields import pause_as_dict, picked
+from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageLibraryMissing,
-    StorageTrouble,
-)
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
-
-#: Errors that hide the files of a live instance; its state is known all the same.
-_NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
 
 
 @click.command()
@@ -81,7 +69,7 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
-    paused = _paused(queries, [partition.ref for partition in found], then)
+    paused = paused_refs(queries, [partition.ref for partition in found], then)
     records = [
         picked(partition, "ref", "state", "uuid")
         | {
@@ -98,12 +86,6 @@ def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:
     if outdated:
         return f"No partition of {asset} was built by another code version."
     return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state.lower()}."
-
-
-def _paused(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
-    """The refs that nothing launches then, each with its pause (rule 6.13)."""
-    at = max(time.time(), queries.head().at) if then.at is None else then.at
-    return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
 
 
 def _with_pause(partition: Canonical, pause: PauseInForce | None) -> str | None:
@@ -137,7 +119,7 @@ def show(selection: Selection, as_of: str | None, where: Where, as_json: bool) -
 
 def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool) -> None:
     ref = canonical.ref
-    pause = _paused(queries, [ref], then).get(ref)
+    pause = paused_refs(queries, [ref], then).get(ref)
     if then.seq is not None:
         canonical = queries.canonical_at([ref], then.seq)[ref]
         if canonical.state is None and not as_json:
@@ -203,33 +185,15 @@ def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
 
 
 def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:
-    """Rules 15. The store has staleness, waiting and taints of now alone."""
-    if canonical.state is None or canonical.uuid is None:
+    """Rules 15."""
+    if canonical.state is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
-    instance = queries.instance(canonical.uuid)
-    assert instance is not None, "a canonical instance is an instance"
     files, note = _files(queries, canonical)
-    previous = queries.instance(instance.previous_uuid) if instance.previous_uuid else None
-    taints = queries.taints_in_force([canonical.uuid]).get(canonical.uuid, ()) if is_now else ()
+    of_files = {"manifest": canonical.manifest_uri, "files": files, "note": note}
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
-        "canonical": {
-            **picked(canonical, "uuid", "state", "job_run", "rows", "bytes", "origin", "retry_at"),
-            "previous_uuid": instance.previous_uuid,
-            "previous_was_live": previous and previous.live_at is not None,
-            "why": canonical.reason,
-            "stale": is_now and canonical.uuid in queries.stale([canonical.uuid]),
-            "waits_for": list(queries.missing_of(canonical.uuid)) if is_now else [],
-            "taints": [picked(taint, "taint_id", "reason", "actor", "created_at") for taint in taints],
-            "live_since": when(canonical.live_at),
-            "manifest": canonical.manifest_uri,
-            "n_files": canonical.files or 0,
-            # Recorded with the success, which may have come after the time that --as-of names.
-            "inputs": list(instance.inputs) if canonical.live_at is not None else [],
-            "files": files,
-            "note": note,
-        },
+        "canonical": {**canonical_shape(queries, canonical, is_now=is_now), **of_files},
     }
 
 
@@ -245,5 +209,5 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
     warehouse = Warehouse.of_manifest(uri, asset)
     try:
         return list(file_paths(warehouse, read_manifest(warehouse, asset, uuid))), None
-    except _NO_FILES as error:
+    except NO_FILES as error:
         return [], f"its files are not known: {error}"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 
 from databuild_dagster.cli.options import FUTURE, REF, common, names_to_pause
-from databuild_dagster.cli.output import answer, count, emit, shown, when
+from databuild_dagster.cli.output import answer, count, emit, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import PausePartitions, ResumePartitions
 from databuild_dagster.model.pauses import is_whole, names_of
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.fields import when
 
 #: Open job runs among which those of the paused refs are looked for.
 MAX_OPEN_RUNS = 10_000

@@ -13,12 +13,13 @@ from rich.tree import Tree
 
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
-from databuild_dagster.cli.output import count, emit, picked, shown
+from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
 from databuild_dagster.model.plan import plan as job_graph
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.fields import picked
 
 if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead

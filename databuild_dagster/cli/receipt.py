@@ -8,12 +8,13 @@ from typing import Any, Final
 import click
 
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
-from databuild_dagster.cli.output import CUT, emit, picked, shows_wide, table, when
+from databuild_dagster.cli.output import CUT, emit, shows_wide, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import MadeWith
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.fields import picked, when
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from databuild_dagster.bindings.registry.selections import existing_refs
 from databuild_dagster.cli.options import tabular
-from databuild_dagster.cli.output import count, emit, pause_as_dict, picked, shown, table, when
+from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
+from databuild_dagster.shapes.fields import pause_as_dict, picked, when
+from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.store.queries.set_aside import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -54,27 +55,6 @@ class AssetStatus:
         return {"asset": self.asset, **{name: self.counts[name] for name in NAMES}}
 
 
-class _Orchestrator(NamedTuple):
-    location: str
-    last_tick: LastTick | None
-    absence: Absence | None
-
-    @property
-    def sentence(self) -> str:
-        if self.absence is not None:
-            return f"Warning: {self.absence.sentence}."
-        assert self.last_tick is not None, "it ticks"
-        return f"The orchestrator of {self.location} ticks, last at {when(self.last_tick.at)}."
-
-    def as_dict(self) -> dict[str, object]:
-        return {
-            "location": self.location,
-            "ticks": self.absence is None,
-            "last_tick_at": None if self.last_tick is None else when(self.last_tick.at),
-            "why_not": None if self.absence is None else self.absence.sentence,
-        }
-
-
 @click.command("status")
 @tabular
 def status(as_json: bool) -> None:
@@ -88,8 +68,7 @@ def status(as_json: bool) -> None:
     assets = [_count(engine, spec) for spec in datasets]
     wants = engine.queries.wants(ASKED_WANTS, most=MAX_WANTS)
     n_wants = engine.queries.n_wants(ASKED_WANTS)
-    locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
-    orchestrators = [_Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
+    orchestrators = orchestrators_of(engine, datasets)
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     aside = engine.queries.set_aside()
@@ -182,13 +161,13 @@ def _print_wants(wants: list[WantView], n_wants: int) -> None:
 
 
 def _as_json(
-    assets: list[AssetStatus], wants: list[WantView], n_wants: int, orchestrators: list[_Orchestrator]
+    assets: list[AssetStatus], wants: list[WantView], n_wants: int, orchestrators: list[Orchestrator]
 ) -> dict[str, object]:
     return {
         "assets": [asset.as_dict() for asset in assets],
         "open_wants": n_wants,
         "wants": [picked(want, "id", "refs", "state", "source") | {"deadline": when(want.deadline)} for want in wants],
-        "orchestrators": [orchestrator.as_dict() for orchestrator in orchestrators],
+        "orchestrators": [orchestrator.shape() for orchestrator in orchestrators],
     }
 
 

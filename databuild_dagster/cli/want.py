@@ -21,16 +21,18 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, answer, count, emit, listing, picked, shown, when
+from databuild_dagster.cli.output import Column, answer, count, emit, listing, shown
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.engine.why.first_failures import first_failures
-from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
+from databuild_dagster.engine.why.want_report import find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
+from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.wants import want_report_shape, want_shape
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -118,7 +120,7 @@ def create(
     hints = failures.sentences if failures else []
     failed_first = [picked(failure, "ref", "why", "n_waiting") for failure in failures.named] if failures else []
     of_request = {"failed_first": failed_first, "hints": hints}
-    answer([_as_json(want) | of_request for want in wants], sentence, as_json=as_json)
+    answer([want_shape(want) | of_request for want in wants], sentence, as_json=as_json)
     for line in hints:
         click.echo(line, err=True)
     warn_of_absences(engine, wants)
@@ -176,7 +178,7 @@ def list_wants(
     )
     wants = find_wants(queries, engine.catalog, which, limit)
     empty = _NONE_MATCH if ref or dataset or states or source or as_of else _NONE_OPEN
-    listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+    listing([want_shape(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
     if as_of is None:
         warn_of_absences(engine, wants)
 
@@ -196,14 +198,14 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
-        listing([_as_json(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+        listing([want_shape(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
         return
     wants, reports = want_reports(engine, want_or_request)
     if as_json:
-        more = [*map(_report_as_json, reports), *({} for _ in wants[len(reports) :])]
-        emit([{**_as_json(want), **fields} for want, fields in zip(wants, more, strict=True)])
+        more = [*map(want_report_shape, reports), *({} for _ in wants[len(reports) :])]
+        emit([{**want_shape(want), **fields} for want, fields in zip(wants, more, strict=True)])
         return
-    listing([_as_json(want) for want in wants], COLUMNS, empty="")
+    listing([want_shape(want) for want in wants], COLUMNS, empty="")
     for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
         for line in cause_lines(causes):
@@ -212,14 +214,6 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
             click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
     if len(wants) > len(reports):
         click.echo(f"\n{count(len(wants) - len(reports), 'more want')}: `databuild want show WANT` explains one.")
-
-
-def _report_as_json(report: WantReport) -> dict[str, object]:
-    return {
-        "waits_for": report.waits_for,
-        "causes": [picked(cause, "ref", "why", "depth") for cause in report.causes],
-        "derivative_wants": [picked(want, "id", "refs", "state") for want in report.derivative_wants],
-    }
 
 
 @click.command("cancel")
@@ -240,7 +234,7 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     kept = engine.queries.wants(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
     still_kept = engine.queries.kept_for_others(named)
     if as_json:
-        records = [_as_json(want) for want in [*wants, *kept]]
+        records: list[dict[str, object]] = [{**want_shape(want)} for want in [*wants, *kept]]
         for record in records:
             found = [still for still in still_kept if still.want_id == record["id"]]
             record["kept_for_others"] = [{"ref": still.ref, "want": still.other_want_id} for still in found]
@@ -256,11 +250,3 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
         click.echo(f"{ref} stays wanted: it is kept for want {shown([*others[ref]])} too.")
     if len(others) > MAX_NAMED:
         click.echo(f"{count(len(others) - MAX_NAMED, 'more ref')} stay wanted for others; --json names each.")
-
-
-def _as_json(want: WantView) -> dict[str, object]:
-    """Rules 15."""
-    return picked(
-        want, "id", "request_id", "refs", "state", "source", "source_id", "priority", "created_at", "expires_at",
-        "comment", "data_timestamp", "deadline", "sla_missed_at", "fail_fast",
-    ) | {"data_timestamp": when(want.data_timestamp), "deadline": when(want.deadline)}  # fmt: skip

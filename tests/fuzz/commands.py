@@ -21,7 +21,7 @@ from .values import NUMBERS, PATHS, TEXTS, TIMES, any_json, any_text
 NAME = "commands"
 N_IN_CI = 60
 #: `dev` becomes another process.
-LEFT_OUT = frozenset({("dev",)})
+LEFT_OUT = frozenset({("dev",), ("webserver",)})
 #: These end by Ctrl-C alone.
 ENDLESS = frozenset({"--follow", "--serve"})
 #: Options whose value is a path, or a text of a form of its own.

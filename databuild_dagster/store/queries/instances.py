@@ -96,6 +96,27 @@ class InstanceQueries(Asking):
     def instance(self, uuid: str) -> Instance | None:
         return next(iter(self._instances(_INSTANCES + "WHERE i.uuid = ?", uuid)), None)
 
+    def instances_named(self, uuids: Iterable[str]) -> list[Instance]:
+        """The instances with these uuids, ordered by ref; those that do not exist are left out."""
+        sql = "WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"
+        return self._instances(_INSTANCES + sql, Keys(uuids))
+
+    def built_from(self, uuid: str, most: int) -> tuple[int, list[Instance]]:
+        """The number of instances that were built from an instance, and the first of them, ordered by ref."""
+        made = f"""
+            FROM {PREFIX}instance_inputs x WHERE x.input_id = (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = ?)"""
+        ((n,),) = self._all(f"SELECT count(*) {made}", uuid)
+        sql = f"WHERE i.id IN (SELECT x.instance_id {made}) ORDER BY r.ref, i.id LIMIT ?"
+        return int(n), self._instances(_INSTANCES + sql, uuid, most)
+
+    def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
+        """Pairs of an instance among these and one that was built from it."""
+        sql = f"""
+            SELECT u.uuid, i.uuid FROM {PREFIX}instances u JOIN {PREFIX}instance_inputs x ON x.input_id = u.id
+            JOIN {PREFIX}instances i ON i.id = x.instance_id
+            WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
+        return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
+
     def history(self, ref: Ref) -> list[Instance]:
         """Every instance of a ref, the oldest first (rule 4.2)."""
         sql = f"""

@@ -8,6 +8,7 @@ from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.gaps import GapQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
+from databuild_dagster.store.queries.marks import MarkQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
 from databuild_dagster.store.queries.served import ServedQueries
 from databuild_dagster.store.queries.set_aside import AsideQueries
@@ -24,6 +25,7 @@ class Queries(
     PlanningQueries,
     ServedQueries,
     GapQueries,
+    MarkQueries,
     DatasetQueries,
     EventQueries,
     AsideQueries,

@@ -69,7 +69,7 @@ class WantFilter:
         if self.seq is not None:
             terms.append(("w.id < ?", ((min(self.seq, MAX_SEQ) + 1) << BITS,)))
         if self.open_only:
-            terms.append(("w.ended_at IS NULL" if self.seq is None else f"{then} IN {one_of(OPEN_WANTS)}", ()))
+            terms.append((_IS_OPEN if self.seq is None else f"{then} IN {one_of(OPEN_WANTS)}", ()))
         if not self.derivative:
             terms.append(("w.source <> ?", (DERIVATIVE,)))
         if self.source is not None:
@@ -142,6 +142,10 @@ def _unless_never(at: float) -> float | None:
 _REFS_OF_WANT = f"""(SELECT json_group_array(n.ref) FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id)"""
 _NAMES = f"""w.id IN (SELECT h.want_id FROM {PREFIX}holds h JOIN {PREFIX}refs r ON r.id = h.ref_id WHERE {{which}})"""
+
+
+#: By the index of open wants: a walk from the newest want on would pass every ended one.
+_IS_OPEN = f"w.id IN (SELECT o.id FROM {PREFIX}wants o WHERE o.ended_at IS NULL)"
 
 
 def _state_at(seq: int | None) -> str:

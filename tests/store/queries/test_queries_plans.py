@@ -6,6 +6,8 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
+from databuild_dagster.shapes.building import open_builds
+from databuild_dagster.shapes.failures import recent_failures
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
@@ -84,6 +86,14 @@ ASKED = [
     ("keys that begin alike", lambda world: meta(world).prefix("a")),
     ("what happened to keys", lambda world: meta(world).changes(1, "a", "b")),
     ("an invoke", lambda world: world.invoke(do(Put("a", b"1"), Put("b", b"1"), RemovePrefix("b")))),
+    ("the marks of refs", lambda world: world.queries.marked(["a", "d"])),
+    ("the marks of a dataset", lambda world: world.queries.marked_groups("d", 4)),
+    ("instances by uuid", lambda world: world.queries.instances_named([world.uuid("d")])),
+    ("what was built from an instance", lambda world: world.queries.built_from(world.uuid("d"), 5)),
+    ("the uses of instances", lambda world: world.queries.uses_of([world.uuid("d")], 5)),
+    ("the open builds of a page", lambda world: open_builds(world.queries, 5)),
+    ("the failures of a page", lambda world: recent_failures(world.queries)),
+    ("the open wants of a page", lambda world: world.queries.wants(WantFilter(open_only=True, derivative=False))),
     ("the last event by a time", lambda world: world.queries.seq_at(world.clock.now)),
 ]
 

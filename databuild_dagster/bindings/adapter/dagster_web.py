@@ -1,0 +1,110 @@
+"""Dagster's web server with further routes, started through Dagster's own commands.
+
+`python -m databuild_dagster.bindings.adapter.dagster_web` is `dagster dev` whose web server has the pages. The import of the
+web server takes a second, so only functions import it.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import dagster
+
+from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+from databuild_dagster.model.errors import DatabuildError
+
+#: The prefix of the environment variables that give the options of Dagster's web server.
+OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
+#: The command by which `dagster dev` starts its web server, and ours in its place.
+_DAGSTERS: Final = ["-m", "dagster_webserver"]
+_OURS: Final = ["-m", "databuild_dagster", "webserver"]
+
+#: The name by which Dagster's web server makes its class, and the one by which `dagster dev` starts processes.
+_SERVER_CLASS: Final = "DagsterWebserver"
+_STARTER: Final = "open_ipc_subprocess"
+#: The method of uvicorn's server that handles signals.
+_AT_SIGNAL: Final = "handle_exit"
+
+#: From a Dagster instance and a path prefix to routes of Starlette.
+MakeRoutes = Callable[[Any, str], Sequence[Any]]
+
+
+class NoWebserver(DatabuildError):
+    """The pages are inside Dagster's web server, and that is not installed here."""
+
+    hint = "Install it: pip install dagster-webserver"
+
+
+def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Callable[[], None]) -> None:
+    """Run Dagster's web server with its own options and more routes, before its own; leaves the process at its end.
+
+    `at_exit` is called when the server is asked to end, before it waits for its answers to be complete.
+    Raises `NoWebserver`, `DagsterDiffers`.
+    """
+    try:
+        import dagster_webserver  # noqa: F401
+    except ImportError as error:
+        raise NoWebserver from error
+    try:
+        from dagster_webserver import app
+        from dagster_webserver.cli import cli
+    except ImportError as error:
+        raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
+    setattr(app, _SERVER_CLASS, webserver_with(make_routes))
+    _call_at_exit(at_exit)
+    cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
+
+
+def webserver_with(make_routes: MakeRoutes) -> type[Any]:
+    """Dagster's web server with more routes, before its own, whose last one takes every path. Raises `DagsterDiffers`."""
+    try:
+        from dagster_webserver.webserver import DagsterWebserver
+    except ImportError as error:
+        raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
+
+    class WebserverWithPages(DagsterWebserver[Any, Any]):
+        def build_routes(self) -> Any:
+            return [*make_routes(self._process_context.instance, self._app_path_prefix), *super().build_routes()]  # type: ignore[no-untyped-call]
+
+    return WebserverWithPages
+
+
+def _call_at_exit(at_exit: Callable[[], None]) -> None:
+    """Before uvicorn, which Dagster starts without a time limit for open answers, handles the signal to end."""
+    from uvicorn import Server
+
+    handle_exit = getattr(Server, _AT_SIGNAL)
+
+    def handle_exit_too(server: Any, *signal: Any) -> None:
+        at_exit()
+        handle_exit(server, *signal)
+
+    setattr(Server, _AT_SIGNAL, handle_exit_too)
+
+
+def with_our_webserver(command: Sequence[str]) -> list[str]:
+    """A command of `dagster dev`, with our web server in the place of Dagster's."""
+    interpreter, *rest = command
+    is_webserver = rest[: len(_DAGSTERS)] == _DAGSTERS
+    return [interpreter, *_OURS, *rest[len(_DAGSTERS) :]] if is_webserver else [*command]
+
+
+def run_dev() -> None:
+    """Run `dagster dev` with the arguments of this process; leaves the process at its end. Raises `DagsterDiffers`."""
+    try:
+        from dagster._cli import ENV_PREFIX, cli
+        from dagster._cli import dev as dagster_dev
+
+        start = getattr(dagster_dev, _STARTER)
+    except (ImportError, AttributeError) as error:
+        raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
+
+    def start_ours(command: Sequence[str], **options: Any) -> Any:
+        return start(with_our_webserver(command), **options)
+
+    setattr(dagster_dev, _STARTER, start_ours)
+    cli(args=["dev", *sys.argv[1:]], prog_name="dagster", auto_envvar_prefix=ENV_PREFIX)
+
+
+if __name__ == "__main__":
+    run_dev()

@@ -1,0 +1,30 @@
+"""`databuild webserver`: Dagster's web server with the pages of databuild inside, at /databuild."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from databuild_dagster.cli.state import dagster_home
+from databuild_dagster.data.home import project_root
+from databuild_dagster.spark.pyspark_names import leave_proxies_out
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def webserver(arguments: tuple[str, ...]) -> None:
+    """Open Dagster's web server alone, with databuild's pages.
+
+    ARGUMENTS are those of `dagster-webserver`, --path-prefix and --read-only among them. The pages of databuild are at
+    /databuild, below the path prefix. They have no login: put a proxy with one in front of a server that others reach.
+    """
+    # The web server takes a second to import.
+    from databuild_dagster.bindings.adapter.dagster_web import run_webserver
+    from databuild_dagster.web.application import pages_routes
+    from databuild_dagster.web.streams import end_all_streams
+
+    dagster_home()
+    os.chdir(project_root())
+    leave_proxies_out()
+    run_webserver(arguments, pages_routes, end_all_streams)

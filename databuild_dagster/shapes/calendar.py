@@ -1,0 +1,221 @@
+"""The calendar of a dataset: a cell for each partition, or for each day or month of partitions.
+
+A dataset of more than `MAX_CELLS` partitions is shown by the day, the month or the year; `within` opens one of these. Keys
+that begin with no date have no such levels, so they come in pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple, TypedDict
+
+from databuild_dagster.bindings.registry.selections import OpenInstance, existing_refs
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
+from databuild_dagster.shapes.marks import MISSING, mark_of_many, mark_of_state, marks_of
+from databuild_dagster.store.queries.queries import Queries
+
+#: Cells of one answer.
+MAX_CELLS: Final = 1_500
+#: Columns of partitions whose keys are no dates, and of parts of a day.
+COLUMNS: Final = 30
+MAX_COLUMNS: Final = 48
+#: Partition keys of so many datasets are remembered, for this long.
+MAX_REMEMBERED: Final = 100
+REMEMBER_SECONDS: Final = 60
+
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_MONTH, _YEAR = 7, 4
+_LEVELS: Final = (10, _MONTH, _YEAR)
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_DAYS = tuple(str(day) for day in range(1, 32))
+
+
+class CellShape(TypedDict):
+    """One partition, or several whose keys begin alike."""
+
+    #: The partition key, or the beginning of several.
+    title: str
+    mark: str
+    #: The number of partitions.
+    n: int
+    #: The partition; null for several.
+    ref: Ref | None
+    #: By mark; empty for one partition.
+    counts: dict[str, int]
+
+
+class RowShape(TypedDict):
+    """A row of cells; null where the calendar has no partition."""
+
+    title: str
+    cells: list[CellShape | None]
+
+
+class CalendarShape(TypedDict):
+    """A dataset, or the part of it whose keys begin with `within`."""
+
+    dataset: str
+    within: str
+    #: The partitions of the part, and how many come before those of this page.
+    n: int
+    offset: int
+    #: The partitions that the cells stand for, by mark.
+    counts: dict[str, int]
+    #: Whether a cell stands for several partitions.
+    is_grouped: bool
+    columns: list[str]
+    rows: list[RowShape]
+
+
+class _Place(NamedTuple):
+    """The row and the column of a cell."""
+
+    row: str
+    column: str
+
+
+def calendar_of(
+    queries: Queries,
+    dataset: DatasetSpec,
+    instance: OpenInstance,
+    now: float,
+    *,
+    within: str = "",
+    offset: int = 0,
+) -> CalendarShape:
+    """The calendar of the partitions whose keys begin with `within`."""
+    keys, level, expected = _part(dataset, instance, _moment(now), within)
+    if level is None:
+        cells = _cells(queries, dataset.asset, keys[offset : offset + MAX_CELLS])
+    else:
+        cells = _grouped(queries, dataset.asset, expected, level)
+    counts: Counter[str] = Counter()
+    for cell in cells:
+        counts.update(cell["counts"] or {cell["mark"]: 1})
+    columns, rows = _laid_out(cells)
+    return {
+        "dataset": dataset.asset,
+        "within": within,
+        "n": len(keys),
+        "offset": offset if level is None else 0,
+        "counts": dict(counts),
+        "is_grouped": level is not None,
+        "columns": columns,
+        "rows": rows,
+    }
+
+
+def newest_cells(
+    queries: Queries, datasets: Iterable[DatasetSpec], instance: OpenInstance, now: float, most: int
+) -> dict[str, list[CellShape]]:
+    """The last partitions of each dataset in the order of its definition."""
+    keys = {spec.asset: _keys_of(spec, instance, _moment(now))[-most:] for spec in datasets}
+    marks = marks_of(queries, [make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset])
+    return {asset: [_cell(asset, key, marks) for key in of_asset] for asset, of_asset in keys.items()}
+
+
+class _Part(NamedTuple):
+    """The partition keys of a part of a dataset, and how many begin alike if it is shown in groups."""
+
+    keys: Sequence[str | None]
+    #: The characters of the beginnings; None for one cell a partition.
+    level: int | None
+    expected: Mapping[str, int]
+
+
+def _moment(now: float) -> int:
+    return int(now // REMEMBER_SECONDS)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _part(dataset: DatasetSpec, instance: OpenInstance, moment: int, within: str) -> _Part:
+    keys = _keys_of(dataset, instance, moment)
+    inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
+    level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
+    expected = {} if level is None else Counter((key or "")[:level] for key in inside)
+    return _Part(inside, level, expected)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED)
+def _keys_of(dataset: DatasetSpec, instance: OpenInstance, moment: int) -> tuple[str | None, ...]:
+    return tuple(partition_key_of(ref) for ref in existing_refs(dataset, instance))
+
+
+def _cells(queries: Queries, asset: str, keys: Sequence[str | None]) -> list[CellShape]:
+    marks = marks_of(queries, [make_ref(asset, key) for key in keys])
+    return [_cell(asset, key, marks) for key in keys]
+
+
+def _cell(asset: str, key: str | None, marks: Mapping[Ref, str]) -> CellShape:
+    ref = make_ref(asset, key)
+    return {"title": key or asset, "mark": marks[ref], "n": 1, "ref": ref, "counts": {}}
+
+
+def _level(keys: Sequence[str | None], n_within: int) -> int | None:
+    """The characters of the finest groups that fit; None for keys that begin with no dates."""
+    if not all(key is not None and _DAY.match(key) for key in keys):
+        return None
+    finest = (level for level in _LEVELS if len({(key or "")[:level] for key in keys}) <= MAX_CELLS)
+    level = next(finest, _LEVELS[-1])
+    return level if level > n_within else None
+
+
+def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: int) -> list[CellShape]:
+    found: dict[str, Counter[str]] = {beginning: Counter() for beginning in expected}
+    for group in queries.marked_groups(asset, level):
+        if group.beginning in found:
+            found[group.beginning][mark_of_state(group.state, is_wanted=group.is_wanted)] += group.n
+    for beginning, n in expected.items():
+        found[beginning][MISSING] += max(0, n - found[beginning].total())
+    return [
+        {
+            "title": beginning,
+            "mark": mark_of_many(counts),
+            "n": expected[beginning],
+            "ref": None,
+            "counts": {mark: n for mark, n in counts.items() if n},
+        }
+        for beginning, counts in found.items()
+    ]
+
+
+def _laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
+    """The titles of the columns, and the rows."""
+    titles = [cell["title"] for cell in cells]
+    places, columns = _dated(titles) if titles and all(map(_is_dated, titles)) else _in_order(titles)
+    rows: dict[str, dict[str, CellShape]] = {}
+    for place, cell in zip(places, cells, strict=True):
+        rows.setdefault(place.row, {})[place.column] = cell
+    names = columns or list(dict.fromkeys(place.column for place in places))
+    return columns, [{"title": title, "cells": [of_row.get(name) for name in names]} for title, of_row in rows.items()]
+
+
+def _is_dated(title: str) -> bool:
+    return _DAY.match(title) is not None or re.fullmatch(r"\d{4}(-\d{2})?", title) is not None
+
+
+def _dated(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:
+    longest = max(map(len, titles))
+    if longest == _YEAR:
+        return [_Place("years", title) for title in titles], list(dict.fromkeys(titles))
+    if longest == _MONTH or (longest == _LEVELS[0] and len(titles) > 1 and all(t.endswith("-01") for t in titles)):
+        return [_Place(title[:_YEAR], _MONTHS[int(title[5:7]) - 1]) for title in titles], list(_MONTHS)
+    if longest == _LEVELS[0]:
+        return [_Place(title[:_MONTH], str(int(title[8:10]))) for title in titles], list(_DAYS)
+    n_characters = next(
+        n for n in (10, 13, longest) if n == longest or len({title[n:] for title in titles}) <= MAX_COLUMNS
+    )
+    columns = sorted({title[n_characters:] for title in titles})
+    shown = {column: column.lstrip("-:") or column for column in columns}
+    return [_Place(title[:n_characters], shown[title[n_characters:]]) for title in titles], list(shown.values())
+
+
+def _in_order(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:
+    """Rows of partitions whose keys are no dates, each named by its first key."""
+    first = [titles[place - place % COLUMNS] for place in range(len(titles))]
+    places = [_Place(title, str(place % COLUMNS)) for place, title in enumerate(first)]
+    return places, []

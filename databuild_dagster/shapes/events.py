@@ -1,0 +1,75 @@
+"""An event of the log in few words: its type, its actor and the refs that it names.
+
+Payloads stay on the command line (`databuild log events`), because they hold the paths of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypedDict, cast
+
+from databuild_dagster.model import events as e
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.touched import touched_refs
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.store.queries.queries import Queries
+
+#: Refs that are named one by one.
+MAX_NAMED: Final = 5
+
+
+class EventShape(TypedDict):
+    """One event; `refs` are the first of `n_refs`, which counts a job run as one ref."""
+
+    seq: int
+    at: str
+    type: str
+    actor: str
+    refs: list[Ref]
+    n_refs: int
+    #: The reason or the comment that its actor gave.
+    text: str
+
+
+def event_shapes(queries: Queries, events: Sequence[e.Event]) -> list[EventShape]:
+    """Events in their order; the refs of all job runs are looked up at once."""
+    named = [(event, list(_refs(event)), list(_job_runs(event))) for event in events]
+    job_runs = queries.job_runs_named({id for _, _, ids in named for id in ids[:MAX_NAMED]})
+    found: list[EventShape] = []
+    for event, refs, ids in named:
+        of_runs = (ref for id in ids[:MAX_NAMED] if id in job_runs for ref in job_runs[id].refs)
+        first = list(dict.fromkeys([*refs[:MAX_NAMED], *of_runs]))
+        found.append(
+            {
+                "seq": event.seq,
+                "at": cast("str", when(event.at)),
+                "type": str(type(event.fact).__struct_config__.tag),
+                "actor": event.actor,
+                "refs": first[:MAX_NAMED],
+                "n_refs": max(len(first), len(refs) + len(ids)),
+                "text": str(_first(event.fact, "reason", "comment") or ""),
+            }
+        )
+    return found
+
+
+def _refs(event: e.Event) -> Iterable[Ref]:
+    match event.fact:
+        case e.WantCreated(wants=wants):
+            return [ref for want in wants for ref in want.refs]
+        case e.PartitionsPaused(refs=refs) | e.PartitionsResumed(refs=refs):
+            return refs
+        case _:
+            return sorted(touched_refs(event).refs)
+
+
+def _job_runs(event: e.Event) -> Iterable[str]:
+    match event.fact:
+        case e.JobRunStarted(job_run_ids=ids):
+            return ids
+        case _:
+            return touched_refs(event).job_runs
+
+
+def _first(fact: e.Fact, *names: str) -> Any:
+    return next((value for name in names if (value := getattr(fact, name, None))), None)

@@ -1,0 +1,40 @@
+"""The fields of a shape: attributes of a record, times, pauses and errors as JSON has them (rules 15)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from databuild_dagster.engine import wording
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.model.rows import NEVER, PauseRow
+
+
+def when(at: float | None) -> str | None:
+    """A time as people and programs read it: ISO 8601, UTC, to the second."""
+    return None if at is None else wording.when(at)
+
+
+def picked(record: object, *names: str) -> dict[str, Any]:
+    """These attributes of a record as JSON has them: the value of an enum, and a time (`…_at`) as text."""
+    found = {name: getattr(record, name) for name in names}
+    for name, value in found.items():
+        if isinstance(value, Enum):
+            found[name] = value.value
+        elif name.endswith("_at"):
+            found[name] = when(value)
+    return found
+
+
+def pause_as_dict(pause: PauseInForce | PauseRow) -> dict[str, Any]:
+    """A pause as JSON has it; `until` is null without an end."""
+    return {
+        **picked(pause, "reason", "actor", "paused_at"),
+        "until": None if pause.until == NEVER else when(pause.until),
+    }
+
+
+def error_as_json(error: DatabuildError) -> dict[str, str]:
+    """An error as JSON has it."""
+    return {"type": type(error).__name__, "message": error.message, "hint": error.advice}

@@ -1,0 +1,111 @@
+"""The instances of a ref with who asked for each and why it ended, as JSON has them (rules 15, 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypedDict, cast
+
+from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import Asker
+
+#: Inputs that an instance missed, of which the reason names so many.
+SHOWN_INPUTS: Final = 3
+#: The reason of an instance without one of its own, by the state of its job run.
+ENDED_AS: Final = {
+    JobRunState.DEP_MISSED: "another output of its job run waited for inputs",
+    JobRunState.CANCELED: "its job run was canceled",
+}
+
+
+class AskerShape(TypedDict):
+    """A want as the reason why an instance was built."""
+
+    want: str
+    request_id: str
+    refs: Sequence[Ref]
+    source: str
+    source_id: str | None
+    actor: str
+    comment: str
+    at: str
+
+
+class InstanceShape(TypedDict):
+    """One build of a ref."""
+
+    uuid: str
+    previous_uuid: str | None
+    state: str
+    seq: int
+    job_run: str
+    inputs: Sequence[str]
+    canonical: bool
+    actor: str
+    at: str
+    live_since: str | None
+    asked_by: list[AskerShape]
+    why: str | None
+
+
+class InstanceOfHistory:
+    """An instance with its askers and the reason of its state."""
+
+    def __init__(self, instance: Instance, askers: Sequence[Asker], why: str | None) -> None:
+        self.instance = instance
+        self.askers = askers
+        self.why = why
+
+    def shape(self) -> InstanceShape:
+        """The instance in the shape of `history`."""
+        found: dict[str, Any] = {
+            **picked(self.instance, "uuid", "previous_uuid", "state", "seq", "job_run", "inputs", "canonical", "actor"),
+            "at": when(self.instance.at),
+            "live_since": when(self.instance.live_at),
+            "asked_by": [
+                picked(asker, "request_id", "refs", "source", "source_id", "actor", "comment")
+                | {"want": asker.want_id, "at": when(asker.at)}
+                for asker in self.askers
+            ],
+            "why": self.why,
+        }
+        return cast("InstanceShape", found)
+
+
+def history_of(queries: Queries, ref: Ref) -> list[InstanceOfHistory]:
+    """Every instance of a ref, the oldest first."""
+    instances = queries.history(ref)
+    askers = who_asked(queries, [instance.uuid for instance in instances])
+    reasons = _reasons(queries, instances)
+    return [InstanceOfHistory(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances]
+
+
+def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:
+    """Why each is in its state, or is not what readers see any more."""
+    taints = queries.taints_in_force(instance.uuid for instance in instances)
+    now = next((instance for instance in instances if instance.canonical), None)
+    silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
+    missed, job_runs = queries.missed(silent), queries.job_runs_named(silent.values())
+    reasons: dict[str, str | None] = {}
+    for place, instance in enumerate(instances):
+        words = ["data removed"] if instance.manifest_state == REMOVED else []
+        if held := taints.get(instance.uuid):
+            words += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
+        elif instance.reason:
+            words.append(instance.reason)
+        elif instance.state is InstanceState.LIVE and now is not None and not instance.canonical:
+            newer = instances[place + 1 :]
+            words.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
+        elif instance.state in (InstanceState.UP_FOR_RETRY, InstanceState.UPSTREAM_BUILDING):
+            inputs = few_of(missed.get(instance.uuid, ()), SHOWN_INPUTS)
+            verb = "waits" if instance.state is InstanceState.UPSTREAM_BUILDING else "waited"
+            ended = ENDED_AS.get(job_runs[instance.job_run].state, "")
+            words += [f"{verb} for inputs: {inputs}"] if inputs else [ended] if ended else []
+        reasons[instance.uuid] = "; ".join(words) or None
+    return reasons

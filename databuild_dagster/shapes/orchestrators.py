@@ -1,0 +1,50 @@
+"""The orchestrators of code locations as JSON has them (rules 15, 11.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypedDict
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.shapes.fields import when
+
+
+class OrchestratorShape(TypedDict):
+    """The orchestrator of a location; `why_not` is null while it ticks."""
+
+    location: str
+    ticks: bool
+    last_tick_at: str | None
+    why_not: str | None
+
+
+class Orchestrator(NamedTuple):
+    """The orchestrator of a location, as far as the store can tell."""
+
+    location: str
+    last_tick: LastTick | None
+    absence: Absence | None
+
+    @property
+    def sentence(self) -> str:
+        if self.absence is not None:
+            return f"Warning: {self.absence.sentence}."
+        assert self.last_tick is not None, "it ticks"
+        return f"The orchestrator of {self.location} ticks, last at {when(self.last_tick.at)}."
+
+    def shape(self) -> OrchestratorShape:
+        """The orchestrator in the shape of `status`."""
+        return {
+            "location": self.location,
+            "ticks": self.absence is None,
+            "last_tick_at": None if self.last_tick is None else when(self.last_tick.at),
+            "why_not": None if self.absence is None else self.absence.sentence,
+        }
+
+
+def orchestrators_of(engine: Engine, datasets: Iterable[DatasetSpec]) -> list[Orchestrator]:
+    """The orchestrators of the locations that build something, by name."""
+    locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
+    return [Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]

@@ -1,0 +1,93 @@
+"""What readers of a ref see, as JSON has it (rules 15)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, TypedDict, cast
+
+from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.fields import pause_as_dict, picked, when
+from databuild_dagster.store.queries.asking import MAX_SEQ
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
+
+
+class TaintShape(TypedDict):
+    """A taint in force."""
+
+    taint_id: str
+    reason: str
+    actor: str
+    created_at: str
+
+
+class CanonicalShape(TypedDict):
+    """The instance that readers of a ref see, without its files."""
+
+    uuid: str
+    state: str
+    job_run: str | None
+    rows: int | None
+    bytes: int | None
+    origin: str | None
+    retry_at: str | None
+    previous_uuid: str | None
+    #: Null without a previous instance.
+    previous_was_live: bool | None
+    why: str | None
+    stale: bool
+    waits_for: list[Ref]
+    taints: list[TaintShape]
+    live_since: str | None
+    n_files: int
+    inputs: list[str]
+
+
+class PauseShape(TypedDict):
+    """A pause; `until` is null without an end."""
+
+    reason: str
+    actor: str
+    paused_at: str
+    until: str | None
+
+
+def canonical_shape(queries: Queries, canonical: Canonical, *, is_now: bool) -> CanonicalShape:
+    """The canonical instance of a ref, which must not be missing.
+
+    The store has staleness, waiting and taints of now alone.
+    """
+    uuid = canonical.uuid
+    assert uuid is not None, "the ref is not missing"
+    instance = queries.instance(uuid)
+    assert instance is not None, "a canonical instance is an instance"
+    previous = queries.instance(instance.previous_uuid) if instance.previous_uuid else None
+    taints = queries.taints_in_force([uuid]).get(uuid, ()) if is_now else ()
+    found: dict[str, Any] = {
+        **picked(canonical, "uuid", "state", "job_run", "rows", "bytes", "origin", "retry_at"),
+        "previous_uuid": instance.previous_uuid,
+        "previous_was_live": None if previous is None else previous.live_at is not None,
+        "why": canonical.reason,
+        "stale": is_now and uuid in queries.stale([uuid]),
+        "waits_for": list(queries.missing_of(uuid)) if is_now else [],
+        "taints": [picked(taint, "taint_id", "reason", "actor", "created_at") for taint in taints],
+        "live_since": when(canonical.live_at),
+        "n_files": canonical.files or 0,
+        # Recorded with the success, which may have come after the time that --as-of names.
+        "inputs": list(instance.inputs) if canonical.live_at is not None else [],
+    }
+    return cast("CanonicalShape", found)
+
+
+def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
+    """The refs that nothing launches then, each with its pause (rule 6.13)."""
+    at = max(time.time(), queries.head().at) if then.at is None else then.at
+    return queries.paused(refs, at, seq=MAX_SEQ if then.seq is None else then.seq)
+
+
+def pause_shape(pause: PauseInForce | None) -> PauseShape | None:
+    """The pause of a ref; None if it is not paused."""
+    return None if pause is None else cast("PauseShape", pause_as_dict(pause))

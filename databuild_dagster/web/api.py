@@ -1,0 +1,413 @@
+"""The API: a table of urls, each with its parameters, its function, and the type of its answer.
+
+The functions answer in the shapes of `--json` (rules 15). The pages call them too, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, TypedDict
+
+from databuild_dagster.data.read_plan import Moment, moment_of
+from databuild_dagster.engine.why.explain import explain as explanation_of
+from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import WantState
+from databuild_dagster.shapes.building import BuildShape, open_builds
+from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
+from databuild_dagster.shapes.contents import ContentsShape, contents_of
+from databuild_dagster.shapes.events import EventShape
+from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
+from databuild_dagster.shapes.failures import FailuresShape, recent_failures
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.graph import GraphShape, graph_around
+from databuild_dagster.shapes.history import InstanceShape, history_of
+from databuild_dagster.shapes.lineage import LineageShape, lineage_of
+from databuild_dagster.shapes.marks import mark_of_state, marks_of
+from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
+from databuild_dagster.shapes.partitions import (
+    CanonicalShape,
+    PauseShape,
+    canonical_shape,
+    pause_shape,
+    paused_refs,
+)
+from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
+from databuild_dagster.web.state import State
+
+VERSION: Final = "v1"
+MAX_RECORDS: Final = 500
+#: Datasets of one answer, and the newest partitions of each.
+MAX_DATASETS: Final = 50
+NEWEST: Final = 31
+
+
+class HeadShape(TypedDict):
+    """The end of the log; `seq` is 0 for an empty log."""
+
+    seq: int
+    at: str | None
+
+
+class DatasetShape(TypedDict):
+    """A dataset: who builds it, its partitions that were built by state, and its newest partitions."""
+
+    dataset: str
+    kind: str
+    job: str
+    location: str
+    inputs: list[str]
+    #: Counted a few seconds ago at most; partitions that nothing has built are not among them.
+    states: dict[str, int]
+    newest: list[CellShape]
+
+
+class DatasetsShape(TypedDict):
+    """The datasets of a page."""
+
+    n: int
+    offset: int
+    datasets: list[DatasetShape]
+
+
+class WantsShape(TypedDict):
+    """Wants, newest first; `n` is the number of all that the filters admit."""
+
+    n: int
+    wants: list[WantShape]
+
+
+class ReportedWant(WantShape, WantReportShape):
+    """A want with what it waits for."""
+
+
+class RequestShape(TypedDict):
+    """The wants of a want id or request id; the first ten with what they wait for."""
+
+    n: int
+    wants: list[ReportedWant]
+
+
+class PartitionShape(TypedDict):
+    """What readers of a ref see; `canonical` is null if the ref is missing."""
+
+    ref: Ref
+    state: str | None
+    mark: str
+    #: The event and the time that the answer is about; null for now.
+    as_of: HeadShape | None
+    canonical: CanonicalShape | None
+    paused: PauseShape | None
+
+
+@dataclass(frozen=True)
+class ApiRoute:
+    """One url below /databuild/api/v1, which is only read."""
+
+    path: str
+    summary: str
+    function: Callable[..., Any]
+    #: The type of the answer.
+    answer: Any
+    parameters: tuple[Parameter, ...] = ()
+    is_stream: bool = False
+
+
+def head(state: State) -> HeadShape:
+    """The end of the log."""
+    found = state.engine.queries.head()
+    return {"seq": found.seq, "at": when(found.at) if found.seq else None}
+
+
+def orchestrators(state: State) -> list[OrchestratorShape]:
+    """Whether an orchestrator of each code location ticks."""
+    engine = state.engine
+    return [found.shape() for found in orchestrators_of(engine, engine.queries.datasets().values())]
+
+
+def builds(state: State, limit: int) -> list[BuildShape]:
+    """The open job runs, newest first."""
+    return open_builds(state.engine.queries, limit)
+
+
+def failures(state: State) -> FailuresShape:
+    """The newest failures that are not repaired."""
+    queries = state.engine.queries
+    return state.kept("failures", lambda: recent_failures(queries))
+
+
+def events(state: State, before: int | None, limit: int) -> list[EventShape]:
+    """The last events, newest first."""
+    last = state.engine.queries.head().seq if before is None else before - 1
+    first = max(last - limit, 0)
+    return state.events(first, last - first)[::-1]
+
+
+def log(state: State, after: int, limit: int) -> list[EventShape]:
+    """The events after a seq, oldest first."""
+    return state.events(after, limit)
+
+
+def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:
+    """The datasets by name, each with its newest partitions."""
+    engine = state.engine
+    specs = sorted(engine.queries.datasets().values(), key=lambda spec: spec.asset)
+    if search:
+        specs = [spec for spec in specs if search.lower() in spec.asset.lower()]
+    shown = specs[offset : offset + limit]
+    newest = newest_cells(engine.queries, shown, state.instance, engine.clock(), NEWEST)
+    counts: dict[str, dict[str, int]] = {}
+    for asset, instance_state, n in state.kept("ref_counts", engine.queries.ref_counts):
+        counts.setdefault(asset, {})[instance_state] = n
+    return {
+        "n": len(specs),
+        "offset": offset,
+        "datasets": [_dataset(spec, counts.get(spec.asset, {}), newest[spec.asset]) for spec in shown],
+    }
+
+
+def _dataset(spec: DatasetSpec, states: dict[str, int], newest: list[CellShape]) -> DatasetShape:
+    return {
+        "dataset": spec.asset,
+        "kind": spec.kind.value,
+        "job": spec.job,
+        "location": spec.location,
+        "inputs": [declared.asset for declared in spec.inputs],
+        "states": states,
+        "newest": newest,
+    }
+
+
+def calendar(state: State, dataset: str, within: str | None, offset: int) -> CalendarShape:
+    """The calendar of a dataset."""
+    engine = state.engine
+    spec = engine.queries.known_dataset(dataset)
+    return calendar_of(engine.queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+
+
+def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
+    """What readers of a ref see, now or when `as_of` was the last event."""
+    engine = state.engine
+    queries = engine.queries
+    check_partition(queries, engine.catalog, ref)
+    then = _moment(state, as_of)
+    found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
+    is_now = then.seq is None
+    return {
+        "ref": ref,
+        "state": None if found.state is None else found.state.value,
+        "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
+        "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
+        "canonical": None if found.state is None else _shown(canonical_shape(queries, found, is_now=is_now)),
+        "paused": pause_shape(paused_refs(queries, [ref], then).get(ref)),
+    }
+
+
+def _shown(canonical: CanonicalShape) -> CanonicalShape:
+    """Without the place of data from outside, which is a path."""
+    return {**canonical, "origin": canonical["origin"] and "outside"}
+
+
+def _moment(state: State, as_of: int | None) -> Moment:
+    engine = state.engine
+    return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
+
+
+def explain(state: State, name: str) -> ExplanationShape:
+    """Why a ref, a want or a request is or is not being built."""
+    return explanation_shape(explanation_of(state.engine, name))
+
+
+def history(state: State, ref: Ref) -> list[InstanceShape]:
+    """Every instance of a ref, oldest first."""
+    engine = state.engine
+    check_partition(engine.queries, engine.catalog, ref)
+    return [found.shape() for found in history_of(engine.queries, ref)]
+
+
+def lineage(state: State, instance: str) -> LineageShape:
+    """The inputs and the consumers of an instance."""
+    queries = state.engine.queries
+    return lineage_of(queries, queries.full_id(IdKind.INSTANCE, instance))
+
+
+def graph(state: State, instance: str, levels: int) -> GraphShape:
+    """The graph of instances around one."""
+    queries = state.engine.queries
+    return graph_around(queries, queries.full_id(IdKind.INSTANCE, instance), levels)
+
+
+def contents(state: State, instance: str) -> ContentsShape:
+    """The files and the columns of an instance, from its manifest."""
+    queries = state.engine.queries
+    return contents_of(queries, queries.full_id(IdKind.INSTANCE, instance))
+
+
+def wants(
+    state: State,
+    open: bool,
+    derivative: bool,
+    ref: Ref | None,
+    dataset: str | None,
+    in_state: str | None,
+    source: str | None,
+    limit: int,
+) -> WantsShape:
+    """Wants, newest first."""
+    engine = state.engine
+    which = WantFilter(
+        open_only=open,
+        derivative=derivative or source is not None,
+        ref=ref,
+        asset=dataset,
+        states=() if in_state is None else (WantState(in_state),),
+        source=source,
+    )
+    found = find_wants(engine.queries, engine.catalog, which, limit)
+    n = len(found) if len(found) < limit else engine.queries.n_wants(which)
+    return {"n": n, "wants": [want_shape(want) for want in found]}
+
+
+def want(state: State, name: str) -> RequestShape:
+    """A want or a request, with what it waits for down to the first cause."""
+    found, reports = want_reports(state.engine, name)
+    reported: list[ReportedWant] = [{**want_shape(report.want), **want_report_shape(report)} for report in reports]
+    return {"n": len(found), "wants": reported}
+
+
+_LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RECORDS)
+
+ROUTES: Final = (
+    ApiRoute("/head", "The end of the event log.", head, HeadShape),
+    ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[OrchestratorShape]),
+    ApiRoute("/builds", "The open job runs, newest first.", builds, list[BuildShape], (_LIMIT,)),
+    ApiRoute("/failures", "The newest failures that are not repaired.", failures, FailuresShape),
+    ApiRoute(
+        "/events",
+        "The last events of the log, newest first.",
+        events,
+        list[EventShape],
+        (number("before", "Only events before this seq.", None, 1, MAX_SEQ), _LIMIT),
+    ),
+    ApiRoute(
+        "/log",
+        "The events after a seq, oldest first.",
+        log,
+        list[EventShape],
+        (number("after", "The seq of the last event that is known.", 0, 0, MAX_SEQ), _LIMIT),
+    ),
+    ApiRoute(
+        "/stream",
+        "Follow the log from a seq, as server-sent events; the id of each is its seq.",
+        log,
+        EventShape,
+        (number("after", "The seq of the last event that is known. By default the end of the log.", None, 0, MAX_SEQ),),
+        is_stream=True,
+    ),
+    ApiRoute(
+        "/datasets",
+        "The datasets by name, each with its newest partitions.",
+        datasets,
+        DatasetsShape,
+        (
+            text("search", "A part of the names."),
+            number("limit", "The number of datasets at most.", MAX_DATASETS, 1, MAX_DATASETS),
+            number("offset", "The number of datasets before the first.", 0, 0, 1_000_000),
+        ),
+    ),
+    ApiRoute(
+        "/calendar",
+        "The partitions of a dataset as a calendar.",
+        calendar,
+        CalendarShape,
+        (
+            text("dataset", "The name of the asset.", required=True),
+            text("within", "Only partitions whose keys begin so, such as 2024-01."),
+            number(
+                "offset", "The number of partitions before the first, for keys that are no dates.", 0, 0, 10_000_000
+            ),
+        ),
+    ),
+    ApiRoute(
+        "/partition",
+        "What readers of a ref see.",
+        partition,
+        PartitionShape,
+        (
+            ref("ref", "The partition.", required=True),
+            number("as_of", "The seq of the last event that counts. By default all count.", None, 1, MAX_SEQ),
+        ),
+    ),
+    ApiRoute(
+        "/explain",
+        "Why a ref, a want or a request is or is not being built.",
+        explain,
+        ExplanationShape,
+        (text("name", "A ref, or the id of a want or request.", required=True),),
+    ),
+    ApiRoute(
+        "/history",
+        "Every instance of a ref, oldest first.",
+        history,
+        list[InstanceShape],
+        (ref("ref", "The partition.", required=True),),
+    ),
+    ApiRoute(
+        "/lineage",
+        "The inputs and the consumers of an instance.",
+        lineage,
+        LineageShape,
+        (text("instance", "The uuid, or its end.", required=True),),
+    ),
+    ApiRoute(
+        "/graph",
+        "The graph of instances around one.",
+        graph,
+        GraphShape,
+        (
+            text("instance", "The uuid, or its end.", required=True),
+            number("levels", "The steps on both sides.", 2, 1, 5),
+        ),
+    ),
+    ApiRoute(
+        "/contents",
+        "The files and the columns of an instance.",
+        contents,
+        ContentsShape,
+        (text("instance", "The uuid, or its end.", required=True),),
+    ),
+    ApiRoute(
+        "/wants",
+        "Wants, newest first.",
+        wants,
+        WantsShape,
+        (
+            flag("open", "Only wants that have not ended."),
+            flag("derivative", "Also wants that job runs recorded for inputs."),
+            ref("ref", "Only wants that name this ref."),
+            text("dataset", "Only wants for partitions of this asset."),
+            choice("in_state", "Only wants in this state.", [found.value for found in WantState]),
+            text("source", "Only wants of this source, such as user, schedule or arc."),
+            _LIMIT,
+        ),
+    ),
+    ApiRoute(
+        "/want",
+        "A want or a request, with what it waits for.",
+        want,
+        RequestShape,
+        (text("name", "The id of a want or request, or its end.", required=True),),
+    ),
+)
+BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}
+
+
+def parameters_of(*names: str) -> Sequence[Parameter]:
+    """The parameters of some routes, each once."""
+    return list({parameter.name: parameter for name in names for parameter in BY_NAME[name].parameters}.values())

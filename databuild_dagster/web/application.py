@@ -1,0 +1,164 @@
+"""The application that Dagster's web server mounts at /databuild: the API, the pages, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.web import openapi
+from databuild_dagster.web.api import ROUTES, ApiRoute
+from databuild_dagster.web.pages import PAGES, Page, Pages
+from databuild_dagster.web.parameters import read_parameters
+from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
+from databuild_dagster.web.state import State
+from databuild_dagster.web.streams import LogStreams, TooManyStreams
+
+#: Where Dagster's web server has the application, below its path prefix.
+MOUNT: Final = "/databuild"
+STATIC: Final = Path(__file__).parent / "static"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class NoSuchPage(NotFound):
+    """There is no page or url {name!r} below /databuild."""
+
+    hint = "/databuild/ is the first page; /databuild/api/v1/openapi.json describes the API."
+
+
+def pages_routes(instance: Any, path_prefix: str) -> list[BaseRoute]:
+    """The routes of the application in the web server of a Dagster instance."""
+    root = path_prefix + MOUNT
+
+    async def first_page(_: Request) -> Response:
+        return RedirectResponse(root + "/")
+
+    application = make_application(State.of_instance(instance), path_prefix)
+    return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
+
+
+def make_application(state: State, path_prefix: str = "") -> Starlette:
+    """The application over a build state; urls in its pages begin with the prefix."""
+    streams = LogStreams(state)
+    pages = Pages(state, path_prefix, MOUNT)
+    api = [Route(route.path, _api_endpoint(state, streams, route), methods=["GET"]) for route in ROUTES]
+    api.append(Route(openapi.PATH, _document, methods=["GET"]))
+    return Starlette(
+        routes=[
+            Mount(openapi.root(), routes=api),
+            Mount("/static", _Files(directory=STATIC)),
+            *(Route(page.path, _page_endpoint(state, pages, page), methods=["GET"]) for page in PAGES),
+        ],
+        middleware=[Middleware(SecurityHeaders)],
+        exception_handlers={
+            DatabuildError: partial(_refused, pages),
+            HTTPException: partial(_refused, pages),
+            Exception: partial(_refused, pages),
+        },
+    )
+
+
+class _Files(StaticFiles):
+    def file_response(self, *args: Any, **options: Any) -> Response:
+        response = super().file_response(*args, **options)
+        response.headers["Cache-Control"] = KEEP_FILES
+        return response
+
+
+class _EventStream(StreamingResponse):
+    """Gives its place back however the client leaves, also before the first byte."""
+
+    def __init__(self, streams: LogStreams, after: int | None) -> None:
+        super().__init__(streams.follow(after), media_type="text/event-stream")
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._streams.leave()
+
+
+def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        values = _values(request, route)
+        if route.is_stream:
+            # A browser that connects again says what it has.
+            last = request.headers.get("last-event-id", "")
+            after = int(last) if last.isascii() and last.isdecimal() and len(last) < 17 else values["after"]
+            streams.take_place()
+            return _EventStream(streams, after)
+        return _json(await state.ask(lambda: route.function(state, **values)))
+
+    return answer
+
+
+def _page_endpoint(state: State, pages: Pages, page: Page) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        values = _values(request, page)
+        html = await state.ask(lambda: pages.render(page, values, request.url.query))
+        return Response(html, media_type="text/html")
+
+    return answer
+
+
+def _values(request: Request, route: ApiRoute | Page) -> dict[str, Any]:
+    n_bytes = len(request.scope["query_string"])
+    # Parsing what is too long would cost something.
+    query = request.query_params.multi_items() if n_bytes <= 100_000 else []
+    return read_parameters(route.parameters, query, n_bytes)
+
+
+async def _document(_: Request) -> Response:
+    return _json(openapi.openapi_document())
+
+
+def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+async def _refused(pages: Pages, request: Request, error: Exception) -> Response:
+    """One sentence: as JSON below the API, as a page elsewhere."""
+    status = _status_of(error)
+    if isinstance(error, HTTPException):
+        error = NoSuchPage(kind="url", name=request.url.path)
+    if isinstance(error, DatabuildError):
+        sentence = error_as_json(error)
+    else:
+        message = f"The web server has made a mistake ({type(error).__name__}); its log has the traceback."
+        sentence = {"type": type(error).__name__, "message": message, "hint": ""}
+    if openapi.root() + "/" in request.url.path:
+        return _json({"error": sentence}, status)
+    return Response(pages.render_error(sentence, status), status, media_type="text/html")
+
+
+def _status_of(error: Exception) -> int:
+    match error:
+        case HTTPException(status_code=status):
+            return status
+        case NotFound() | UnknownAsset() | UnknownPartition():
+            return HTTPStatus.NOT_FOUND
+        case TooManyStreams() | StoreUnusable():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case Refused():
+            return HTTPStatus.BAD_REQUEST
+        case DatabuildError():
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        case _:
+            return HTTPStatus.INTERNAL_SERVER_ERROR

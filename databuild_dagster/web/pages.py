@@ -1,0 +1,176 @@
+"""The pages: a table of urls, each with its parameters, its template, and the answers of the API that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.states import WantState
+from databuild_dagster.shapes.building import BuildShape
+from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.web.api import BY_NAME, parameters_of
+from databuild_dagster.web.drawing import drawn
+from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
+from databuild_dagster.web.rendering import Urls, counted, make_environment
+from databuild_dagster.web.state import State
+
+#: Wants on the first page, and open job runs, of which those of one launch share a line.
+MAX_NOW: Final = 25
+MAX_BUILDS: Final = 200
+MAX_LAST_EVENTS: Final = 30
+#: Wants on the page of a partition.
+MAX_WANTS_OF_REF: Final = 20
+
+
+class Ask(Protocol):
+    """A question to the API by the name of its route."""
+
+    def __call__(self, name: str, /, **values: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page."""
+
+    path: str
+    template: str
+    show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
+    parameters: tuple[Parameter, ...] = ()
+
+
+class Pages:
+    """Renders pages over a build state."""
+
+    def __init__(self, state: State, path_prefix: str, mount: str) -> None:
+        self._state = state
+        self._urls = Urls(path_prefix, mount)
+        self._environment = make_environment(self._urls)
+        self._environment.globals["counted"] = counted
+
+    def render(self, page: Page, values: dict[str, Any], query: str) -> str:
+        """The HTML of a page. Raises what the API raises."""
+        shown = page.show(self._ask, values)
+        template = self._environment.get_template(page.template)
+        return template.render(head=self._ask("head"), path=page.path, query=query, **shown)
+
+    def render_error(self, error: Mapping[str, str], status: int) -> str:
+        """The HTML of an answer that is one sentence."""
+        template = self._environment.get_template("error.html")
+        return template.render(head={"seq": 0, "at": None}, path="", query="", error=error, status=int(status))
+
+    def _ask(self, name: str, /, **values: Any) -> Any:
+        route = BY_NAME[name]
+        defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
+        return route.function(self._state, **(defaults | values))
+
+
+def _or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None]:
+    """The answer, or the error of a part of a page that can be shown without it."""
+    try:
+        return question(), None
+    except DatabuildError as error:
+        return None, error_as_json(error)
+
+
+def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    wants = ask("wants", open=True, limit=MAX_NOW)
+    builds = ask("builds", limit=MAX_BUILDS)
+    return {
+        "orchestrators": ask("orchestrators"),
+        "n_builds": f"{len(builds):,}{'+' if len(builds) == MAX_BUILDS else ''}",
+        "launches": _by_launch(builds),
+        "wants": wants,
+        "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
+        "failures": ask("failures"),
+        "events": ask("events", limit=MAX_LAST_EVENTS),
+    }
+
+
+def _by_launch(builds: Sequence[BuildShape]) -> list[list[BuildShape]]:
+    """Job runs of one job that began together in one Dagster run."""
+    launches: dict[tuple[object, ...], list[BuildShape]] = {}
+    for build in builds:
+        run = build["job_run"]
+        key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])
+        launches.setdefault(key, []).append(build)
+    return list(launches.values())
+
+
+def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    return {"values": values, "found": ask("datasets", **values)}
+
+
+def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    chosen = values.pop("ref")
+    found = ask("calendar", **values)
+    shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
+    if chosen is not None:
+        shown["partition"] = ask("partition", ref=chosen)
+        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=chosen))
+    return shown
+
+
+def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    name, as_of = values["ref"], values["as_of"]
+    partition = ask("partition", ref=name, as_of=as_of)
+    history = ask("history", ref=name)
+    canonical = partition["canonical"]
+    uuid = values["instance"] or (canonical["uuid"] if canonical else None)
+    shown: dict[str, Any] = {
+        "values": values,
+        "dataset": asset_of(name),
+        "partition": partition,
+        "history": history,
+        "lineage": ask("lineage", instance=uuid) if uuid else None,
+        "contents": ask("contents", instance=uuid) if uuid else None,
+        "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
+        "why": None,
+        "why_error": None,
+    }
+    if as_of is None:
+        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=name))
+    return shown
+
+
+def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    graph = ask("graph", **values)
+    return {"values": values, "graph": graph, "drawing": drawn(graph), "dataset": asset_of(graph["ref"])}
+
+
+def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    is_open = values.pop("ended") is None and values["in_state"] is None
+    found, error = _or_error(lambda: ask("wants", open=is_open, **values))
+    return {
+        "values": values,
+        "is_open": is_open,
+        "found": found,
+        "error": error,
+        "states": [s.value for s in WantState],
+    }
+
+
+def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    return {"name": values["name"], "found": ask("want", **values)}
+
+
+_CHOSEN: Final = ref("ref", "The partition of which the page says why.")
+_ENDED: Final = text("ended", "Any text: also wants that have ended.")
+_NOT_OF_THE_LIST: Final = {"open"}
+
+PAGES: Final = (
+    Page("/", "now.html", _now),
+    Page("/assets", "assets.html", _assets, tuple(parameters_of("datasets"))),
+    Page("/calendar", "calendar.html", _calendar, (*parameters_of("calendar"), _CHOSEN)),
+    Page("/partition", "partition.html", _partition, (*parameters_of("partition"), text("instance", "A uuid."))),
+    Page(
+        "/wants",
+        "wants.html",
+        _wants,
+        (*(known for known in parameters_of("wants") if known.name not in _NOT_OF_THE_LIST), _ENDED),
+    ),
+    Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
+    Page("/want", "want.html", _want, tuple(parameters_of("want"))),
+)

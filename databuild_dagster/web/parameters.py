@@ -1,0 +1,126 @@
+"""The parameters of a url: their types, their bounds, and one sentence for what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import MAX_REF_BYTES, parse_ref
+
+#: Bytes of a query string.
+MAX_QUERY_BYTES: Final = 4_096
+MAX_TEXT: Final = MAX_REF_BYTES
+MAX_SEQ: Final = 2**53
+_TRUE: Final = ("1", "true", "yes")
+_FALSE: Final = ("0", "false", "no", "")
+
+
+class QueryTooLong(InvalidRequest):
+    """The query of this url has {value:,} bytes, which is not possible: at most {most:,} are read."""
+
+    hint = "Leave out some of its filters."
+
+
+class UnknownParameter(InvalidRequest):
+    """{what} is {value!r}, which is not possible: this url has the parameters {names}."""
+
+    hint = "Check its spelling; /databuild/api/v1/openapi.json describes every url."
+
+
+class MissingParameter(InvalidRequest):
+    """{what} is {value!r}, which is not possible: it is required."""
+
+    hint = "Add it to the url."
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter: how its text is read, and its schema in the OpenAPI document."""
+
+    name: str
+    description: str
+    read: Callable[[str, str], Any]
+    schema: Mapping[str, Any]
+    default: Any = None
+    required: bool = False
+
+
+def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, str]], n_bytes: int) -> dict[str, Any]:
+    """The value of each parameter by its name. Raises `InvalidRequest`."""
+    if n_bytes > MAX_QUERY_BYTES:
+        raise QueryTooLong(what="the query", value=n_bytes, most=MAX_QUERY_BYTES)
+    known = {parameter.name: parameter for parameter in parameters}
+    texts: dict[str, str] = {}
+    for name, text in query:
+        if name not in known:
+            raise UnknownParameter(what="a parameter", value=name, names=", ".join(known) or "(none)")
+        texts[name] = text
+    found = {}
+    for name, parameter in known.items():
+        text = texts.get(name, "")
+        if text == "" and parameter.required:
+            raise MissingParameter(what=name, value=text)
+        found[name] = parameter.default if text == "" else parameter.read(name, text)
+    return found
+
+
+def text(name: str, description: str, *, required: bool = False) -> Parameter:
+    """Any text of at most `MAX_TEXT` characters."""
+    return Parameter(name, description, _text, {"type": "string", "maxLength": MAX_TEXT}, required=required)
+
+
+def ref(name: str, description: str, *, required: bool = False) -> Parameter:
+    """A partition ref."""
+    schema = {"type": "string", "maxLength": MAX_TEXT, "examples": ["sales@2024-01-31"]}
+    return Parameter(name, description, lambda name, value: parse_ref(_text(name, value)), schema, required=required)
+
+
+def number(name: str, description: str, default: int | None, least: int, most: int) -> Parameter:
+    """A whole number within bounds."""
+    schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
+    if default is not None:
+        schema["default"] = default
+
+    def read(name: str, value: str) -> int:
+        is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(most))
+        if not is_number or not least <= int(value) <= most:
+            raise InvalidRequest(what=name, value=_shown(value), why=f"it must be a number from {least} to {most}")
+        return int(value)
+
+    return Parameter(name, description, read, schema, default)
+
+
+def flag(name: str, description: str) -> Parameter:
+    """True or false, which is the default."""
+
+    def read(name: str, value: str) -> bool:
+        if value.lower() not in (*_TRUE, *_FALSE):
+            raise InvalidRequest(what=name, value=_shown(value), why="it must be true or false")
+        return value.lower() in _TRUE
+
+    return Parameter(name, description, read, {"type": "boolean", "default": False}, default=False)
+
+
+def choice(name: str, description: str, values: Sequence[str]) -> Parameter:
+    """One of a few texts, in any case of letters."""
+
+    def read(name: str, value: str) -> str:
+        found = next((known for known in values if known.lower() == value.lower()), None)
+        if found is None:
+            raise InvalidRequest(what=name, value=_shown(value), why=f"it must be one of {', '.join(values)}")
+        return found
+
+    return Parameter(name, description, read, {"type": "string", "enum": list(values)})
+
+
+def _text(name: str, value: str) -> str:
+    if len(value) > MAX_TEXT or not value.isprintable():
+        why = f"it must be at most {MAX_TEXT} printable characters"
+        raise InvalidRequest(what=name, value=_shown(value), why=why)
+    return value
+
+
+def _shown(value: str) -> str:
+    return value if len(value) <= 100 else f"{value[:100]}…"

@@ -1,0 +1,211 @@
+"""From values to HTML: the templates' environment, their filters, and the urls of pages and of Dagster.
+
+Every value is escaped. The only markup that Python makes is `<code>` around a command that a sentence quotes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.explanations import CauseShape
+from databuild_dagster.shapes.marks import MARKS
+from databuild_dagster.store.queries.ids import short_id
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+#: Deeper causes are not moved further to the right.
+MAX_INDENT: Final = 6
+#: Units of a span of time, each with its seconds; the largest of which there are two is used.
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+#: What an event says of its refs.
+_EVENT_WORDS: Final = {
+    "WantCreated": "wanted",
+    "WantKept": "kept a want",
+    "WantCanceled": "canceled a want",
+    "WantExpired": "let a want expire",
+    "WantSlaMissed": "missed a deadline",
+    "JobRunBuffered": "launched",
+    "JobRunStarted": "started",
+    "JobRunSucceeded": "built",
+    "JobRunDepMissed": "missed inputs",
+    "JobRunFailed": "failed",
+    "JobRunLost": "lost",
+    "JobRunCanceled": "canceled",
+    "JobRunSkipped": "skipped",
+    "PartitionDelegated": "reused",
+    "TaintCreated": "tainted",
+    "TaintCanceled": "untainted",
+    "CanonicalReverted": "reverted",
+    "PartitionsPaused": "paused",
+    "PartitionsResumed": "resumed",
+    "ManifestRemoved": "removed data",
+    "RemovalFinished": "finished a removal",
+    "LotArrived": "recorded files",
+    "ArcFired": "woke an arc",
+    "DatasetRegistered": "registered",
+    "SetAsideChanged": "set aside",
+    "MetaInvoked": "worked on operations",
+    "MetaCompacted": "compacted",
+}
+#: The mark that colours a state of an instance, a want or a job run.
+_MARK_OF_STATE: Final = {
+    "Live": "live",
+    "Successful": "live",
+    "Succeeded": "live",
+    "Building": "building",
+    "Running": "building",
+    "Queued": "wanted",
+    "UpstreamBuilding": "waiting",
+    "UpForRetry": "waiting",
+    "DepMissed": "waiting",
+    "Idle": "wanted",
+    "New": "wanted",
+    "Tainted": "tainted",
+    "Failed": "failed",
+    "Lost": "failed",
+    "UpstreamFailed": "upstream failed",
+}
+
+
+class CauseLine(NamedTuple):
+    """The sentences about one ref, and how far to the right they are."""
+
+    ref: str
+    sentences: Sequence[str]
+    indent: int
+
+
+class Urls:
+    """The urls of pages, of files, and of Dagster's pages, below the path prefix of the web server."""
+
+    def __init__(self, path_prefix: str, mount: str) -> None:
+        self._dagster = path_prefix
+        self._root = path_prefix + mount
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def page(self, path: str, **query: object) -> str:
+        """A page with those parameters that have a value."""
+        given = {name: value for name, value in query.items() if value not in (None, "", 0, False)}
+        texts = {name: "true" if value is True else str(value) for name, value in given.items()}
+        return f"{self._root}{path}" + (f"?{urlencode(texts, quote_via=quote)}" if texts else "")
+
+    def file(self, name: str) -> str:
+        return f"{self._root}/static/{name}"
+
+    def dagster(self) -> str:
+        return f"{self._dagster}/"
+
+    def dagster_asset(self, ref: Ref) -> str:
+        """Dagster's page of an asset, with the partition if the ref has one."""
+        path = "/".join(quote(segment, safe="") for segment in asset_of(ref).split("/"))
+        key = partition_key_of(ref)
+        return f"{self._dagster}/assets/{path}?view=partitions" + (f"&{urlencode({'partition': key})}" if key else "")
+
+    def dagster_run(self, run_id: str) -> str:
+        return f"{self._dagster}/runs/{quote(run_id, safe='')}"
+
+
+def make_environment(urls: Urls) -> Environment:
+    """The environment of the templates; a misspelled name raises."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        urls=urls, marks=MARKS, mark_of_state=mark_of_state, cause_lines=cause_lines, few_of=few_of, now=now
+    )
+    environment.filters.update(
+        ago=ago,
+        seconds=span,
+        size=size,
+        n=with_commas,
+        short=short_id,
+        sentence=sentence,
+        capital=lambda text: text[:1].upper() + text[1:],
+        asset=asset_of,
+        key=partition_key_of,
+        event_words=lambda kind: _EVENT_WORDS.get(kind, kind),
+        css=lambda mark: mark.replace(" ", "-"),
+        json=lambda value: json.dumps(value),
+    )
+    return environment
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def mark_of_state(state: str | None) -> str:
+    """The mark that colours a state; the plain one for a state without a colour."""
+    return "missing" if state is None else _MARK_OF_STATE.get(state, "missing")
+
+
+def cause_lines(causes: Sequence[CauseShape]) -> list[CauseLine]:
+    """The causes of one ref on one line."""
+    grouped = groupby(causes, key=lambda cause: (cause["ref"], cause["depth"]))
+    return [
+        CauseLine(ref, [cause["why"] for cause in of_ref], min(depth, MAX_INDENT)) for (ref, depth), of_ref in grouped
+    ]
+
+
+def ago(at: str) -> str:
+    """The time since then, or until then; a time outside of the calendar as it is."""
+    try:
+        then = datetime.fromisoformat(at)
+    except ValueError:
+        return at
+    seconds = (now() - then).total_seconds()
+    return f"in {span(-seconds)}" if seconds <= -1 else f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    """A span of time in one unit."""
+    unit, n = next(((unit, n) for unit, n in _UNITS if seconds >= 2 * n), _UNITS[-1])
+    return f"{max(seconds, 0) // n:.0f} {unit}"
+
+
+def size(n_bytes: int | None) -> str:
+    """Bytes in a unit that people read."""
+    if n_bytes is None:
+        return "–"
+    value = float(n_bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:,.0f} {unit}" if unit == "bytes" else f"{value:,.1f} {unit}"
+        value /= 1000
+    return f"{value:,.1f} TB"
+
+
+def with_commas(value: int | None) -> str:
+    return "–" if value is None else f"{value:,}"
+
+
+def sentence(text: str) -> Markup:
+    """A sentence with its commands, which stand between backticks, as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
+    )
+
+
+def counted(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Counts by mark, the worst first."""
+    return [(mark, counts[mark]) for mark in MARKS if counts.get(mark)]

@@ -1,0 +1,101 @@
+"""The build state behind the pages: the engine of the web server's Dagster instance, asked in a few threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import islice
+from threading import Lock
+from typing import Any, Final, TypeVar
+
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.shapes.events import EventShape, event_shapes
+
+#: Questions that are answered at once; more wait. Dagster's own pages have other threads.
+MAX_AT_ONCE: Final = 4
+#: A costly answer is kept so many times as long as it took, and at least so long.
+KEEP_FACTOR: Final = 50
+KEEP_SECONDS: Final = 5.0
+#: Events that are kept.
+MAX_EVENTS: Final = 5_000
+
+T = TypeVar("T")
+
+
+class State:
+    """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
+
+    def __init__(self, open_engine: Callable[[], Engine], instance: Any) -> None:
+        self._open_engine = open_engine
+        self._instance = instance
+        self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
+        self._kept: dict[str, _Kept] = {}
+        self._lock = Lock()
+        #: By seq.
+        self._events: dict[int, EventShape] = {}
+
+    @classmethod
+    def of_instance(cls, instance: Any) -> State:
+        """The build state beside a Dagster instance."""
+        return cls(partial(engine_for, instance), instance)
+
+    @property
+    def engine(self) -> Engine:
+        """Raises `StoreUnusable` and others of the store."""
+        return self._open_engine()
+
+    def instance(self) -> Any:
+        """The Dagster instance, which has the keys of dynamic partitions."""
+        return self._instance
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        """The answer of a question that looks at the store, from a thread of its own."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+
+    def kept(self, name: str, question: Callable[[], T]) -> T:
+        """The answer of a costly question; the last one, while it is young or the log has not moved."""
+        now, seq = time.monotonic(), self.engine.queries.head().seq
+        kept = self._kept.get(name)
+        if kept is None or (kept.seq != seq and now >= kept.until):
+            answer = question()
+            took = time.monotonic() - now
+            kept = _Kept(answer, seq, now + max(KEEP_SECONDS, KEEP_FACTOR * took))
+            self._kept[name] = kept
+        answer_kept: T = kept.answer
+        return answer_kept
+
+    def events(self, after: int, most: int) -> list[EventShape]:
+        """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
+        queries = self.engine.queries
+        seqs = range(after + 1, min(after + most, queries.head().seq) + 1)
+        with self._lock:
+            known = {seq: self._events[seq] for seq in seqs if seq in self._events}
+        missing = [seq for seq in seqs if seq not in known]
+        if missing:
+            # A stretch of the log, of which some may be known.
+            found = queries.events(missing[0] - 1, missing[-1] - missing[0] + 1)
+            shapes = event_shapes(queries, [event for event in found if event.seq not in known])
+            known |= {shape["seq"]: shape for shape in shapes}
+            self._keep(shapes)
+        return [known[seq] for seq in seqs]
+
+    def _keep(self, shapes: Iterable[EventShape]) -> None:
+        with self._lock:
+            self._events.update({shape["seq"]: shape for shape in shapes})
+            for seq in list(islice(self._events, max(len(self._events) - MAX_EVENTS, 0))):
+                del self._events[seq]
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Kept:
+    def __init__(self, answer: Any, seq: int, until: float) -> None:
+        self.answer = answer
+        self.seq = seq
+        self.until = until

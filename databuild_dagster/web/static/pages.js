@@ -1,0 +1,132 @@
+// The page follows the log: when an event comes, it is fetched again from its own url and morphed. Without this file, every
+// page is complete, and a reload shows what is new.
+"use strict";
+
+(() => {
+  const REFRESH_MILLISECONDS = 1500;
+  const TICK_MILLISECONDS = 10000;
+  const root = document.documentElement.dataset.root;
+  const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  let stream = null;
+  let lastSeq = Number(document.documentElement.dataset.seq);
+  let waiting = null;
+  let refreshedAt = Date.now();
+
+  // Following the log
+
+  function follow() {
+    if (stream || document.hidden) return;
+    stream = new EventSource(`${root}/api/v1/stream?after=${lastSeq}`);
+    stream.addEventListener("log", (event) => {
+      lastSeq = Math.max(lastSeq, Number(event.lastEventId));
+      show("live");
+      refreshSoon();
+    });
+    stream.addEventListener("open", () => show("live"));
+    stream.addEventListener("error", () => {
+      show("away");
+      // A refused stream does not come back by itself.
+      if (stream && stream.readyState === EventSource.CLOSED) {
+        stream = null;
+        setTimeout(follow, 10 * REFRESH_MILLISECONDS);
+      }
+    });
+  }
+
+  // A browser has six connections to a host: a page that is not seen gives its own back.
+  function rest() {
+    if (stream) stream.close();
+    stream = null;
+  }
+
+  function refreshSoon() {
+    if (waiting) return;
+    const pause = Math.max(0, refreshedAt + REFRESH_MILLISECONDS - Date.now());
+    waiting = setTimeout(refresh, pause);
+  }
+
+  function refresh() {
+    waiting = null;
+    refreshedAt = Date.now();
+    htmx.ajax("GET", location.href, { target: "#content", select: "#content", swap: "morph:outerHTML" });
+  }
+
+  function show(word) {
+    const mark = document.getElementById("following");
+    if (!mark) return;
+    mark.dataset.state = word;
+    mark.textContent = word === "live" ? "following" : "not connected";
+  }
+
+  // Times
+
+  function span(seconds) {
+    const [unit, n] = UNITS.find(([, n]) => seconds >= 2 * n) || UNITS[UNITS.length - 1];
+    return `${Math.floor(Math.max(seconds, 0) / n)} ${unit}`;
+  }
+
+  function tick() {
+    for (const element of document.querySelectorAll("time[data-ago]")) {
+      const seconds = (Date.now() - Date.parse(element.dateTime)) / 1000;
+      if (Number.isNaN(seconds)) continue;
+      const text = seconds <= -1 ? `in ${span(-seconds)}` : `${span(seconds)} ago`;
+      if (element.textContent !== text) element.textContent = text;
+    }
+  }
+
+  // The calendar has one tab stop; arrow keys move within it.
+
+  function tabStops() {
+    for (const grid of document.querySelectorAll("[data-grid]")) {
+      const cells = [...grid.querySelectorAll("a.cell")];
+      const stop = cells.find((cell) => cell.getAttribute("aria-current")) || cells[cells.length - 1];
+      for (const cell of cells) cell.tabIndex = cell === document.activeElement || cell === stop ? 0 : -1;
+    }
+  }
+
+  function move(event) {
+    const steps = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const step = steps[event.key];
+    const cell = event.target.closest && event.target.closest("[data-grid] a.cell");
+    if (!step || !cell) return;
+    const place = cell.closest("td");
+    let row = place.parentElement;
+    let column = place.cellIndex;
+    for (;;) {
+      if (step[0]) row = step[0] < 0 ? row.previousElementSibling : row.nextElementSibling;
+      column += step[1];
+      const next = row && row.cells[column];
+      if (!next || next.tagName !== "TD") break;
+      const found = next.querySelector("a.cell");
+      if (found) {
+        event.preventDefault();
+        cell.tabIndex = -1;
+        found.tabIndex = 0;
+        found.focus();
+        return;
+      }
+    }
+  }
+
+  // The slider says where it is before it is let go.
+
+  function slide(event) {
+    if (event.target.id !== "as-of") return;
+    const said = document.getElementById("as-of-said");
+    if (said) said.textContent = `event ${Number(event.target.value).toLocaleString("en")}`;
+  }
+
+  function ready() {
+    tabStops();
+    tick();
+  }
+
+  document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
+  document.addEventListener("keydown", move);
+  document.addEventListener("input", slide);
+  document.addEventListener("htmx:afterSettle", ready);
+  addEventListener("pagehide", rest);
+  addEventListener("pageshow", follow);
+  setInterval(tick, TICK_MILLISECONDS);
+  ready();
+})();

@@ -1,0 +1,62 @@
+"""The names of Dagster's web server and of `dagster dev` do what we use them for; an upgrade breaks here first."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from dagster._cli import dev as dagster_dev
+from dagster_webserver import app as dagster_app
+from dagster_webserver import cli as dagster_cli
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from databuild_dagster.bindings.adapter import dagster_web
+
+
+def make_routes(instance: Any, path_prefix: str) -> list[Route]:
+    async def answer(_: Any) -> PlainTextResponse:
+        return PlainTextResponse(f"{instance} below {path_prefix!r}")
+
+    return [Route(f"{path_prefix}/databuild", answer)]
+
+
+@pytest.mark.parametrize("prefix", ["", "/behind/a/proxy"])
+def test_our_routes_come_before_the_one_that_takes_every_path(prefix: str) -> None:
+    context = SimpleNamespace(instance="an instance")
+    server = dagster_web.webserver_with(make_routes)(context, prefix)
+
+    client = TestClient(server.create_asgi_app())
+
+    assert client.get(f"{prefix}/databuild").text == f"an instance below {prefix!r}"
+    assert "dagster_version" in client.get(f"{prefix}/server_info").json()
+
+
+def test_dagsters_command_makes_the_class_by_the_name_that_is_replaced() -> None:
+    assert dagster_web._SERVER_CLASS in dagster_app.create_app_from_workspace_process_context.__code__.co_names
+    assert "create_app_from_workspace_process_context" in inspect.getsource(
+        dagster_cli.host_dagster_ui_with_workspace_process_context
+    )
+    options = {name for option in dagster_cli.cli.params for name in option.opts}
+    assert {"--path-prefix", "--read-only", "--host", "--port"} <= options
+
+
+def test_dagster_dev_starts_its_web_server_by_the_command_that_is_replaced() -> None:
+    source = inspect.getsource(dagster_dev.dev_command_impl)
+
+    assert f'{dagster_web._STARTER}(\n                [sys.executable, "-m", "dagster_webserver"]' in source
+    assert callable(getattr(dagster_dev, dagster_web._STARTER))
+
+
+def test_only_the_web_server_of_a_dev_is_replaced() -> None:
+    webserver = [sys.executable, "-m", "dagster_webserver", "--port", "3000"]
+    daemon = [sys.executable, "-m", "dagster._daemon", "run"]
+
+    assert dagster_web.with_our_webserver(webserver) == [
+        sys.executable, "-m", "databuild_dagster", "webserver", "--port", "3000",
+    ]  # fmt: skip
+    assert dagster_web.with_our_webserver(daemon) == daemon

@@ -1,0 +1,59 @@
+"""`databuild webserver` is Dagster's web server with its own options, and with our pages (decision 0046)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.support.free_port import free_port
+
+from .conftest import Project
+
+# In a process of its own: the process is the subject.
+pytestmark = pytest.mark.long
+
+#: Of the server, on two busy cores; Dagster waits a minute for its processes.
+MAX_SECONDS = 120
+MAX_END_SECONDS = 30
+PREFIX = "/behind/a/proxy"
+
+
+def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(project: Project) -> None:
+    port = free_port()
+    root = f"http://127.0.0.1:{port}"
+    project.call("want", "create", "revenue_of_january")
+
+    process = project.start("webserver", "-p", str(port), "--path-prefix", PREFIX, "--read-only", "--empty-workspace")
+    wait_for(f"{root}{PREFIX}/server_info", process)
+    stream = urllib.request.urlopen(f"{root}{PREFIX}/databuild/api/v1/stream?after=0", timeout=MAX_SECONDS)
+    lines = [stream.readline() for _ in range(6)]
+    page = urllib.request.urlopen(f"{root}{PREFIX}/databuild", timeout=MAX_SECONDS)
+    text = page.read().decode()
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    process.communicate(timeout=MAX_END_SECONDS)
+
+    assert lines[0] == b"retry: 2000\n"
+    assert b"event: log\n" in lines
+    assert page.url == f"{root}{PREFIX}/databuild/"
+    assert f'href="{PREFIX}/databuild/wants"' in text
+    assert time.monotonic() - began < MAX_END_SECONDS
+
+
+def wait_for(url: str, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + MAX_SECONDS
+    pause = threading.Event()
+    while True:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, f"waited {MAX_SECONDS} s for {url}"
+        try:
+            urllib.request.urlopen(url, timeout=10).close()
+            return
+        except (urllib.error.URLError, OSError):
+            pause.wait(0.2)

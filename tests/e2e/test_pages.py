@@ -1,0 +1,256 @@
+"""The pages of databuild in a real browser, on a real `databuild dev`: in light, dark and narrow, each without a violation
+of axe's accessibility rules and without an error in the console.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser as Chromium
+from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+
+from databuild_dagster.model.states import InstanceState
+
+from .conftest import Dagster
+
+pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
+#: What a page may take to show what it is asked for, on two busy cores.
+MAX_PAGE_SECONDS = 60
+#: The key of a partition, the error of its build and the reason of a taint. As markup, each would open a dialog.
+MARKUP = "<img src=x onerror=alert(1)>"
+MARKED = f"odd@{MARKUP}"
+FAILED, BEHIND, LIVE, TAINTED = "orders@2024-01-02", "revenue@2024-01-01", "orders@2024-01-01", "stock@2024-01-01"
+
+DEFINITIONS = f"""
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    if context.partition_key == "2024-01-02":
+        raise ValueError("the till was closed {MARKUP}")
+    return pd.DataFrame({{"day": [context.partition_key], "amount": [2.0]}})
+
+
+@databuild_asset(partitions_def=monthly)
+def revenue(orders: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame({{"revenue": [orders["amount"].sum()]}})
+
+
+@databuild_asset(partitions_def=daily)
+def stock(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "{MARKUP}"]))
+def odd(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({{"{MARKUP}": [1]}})
+
+
+defs = build_definitions([orders, revenue, stock, odd])
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """A way to look at a page."""
+
+    name: str
+    width: int = 1400
+    scheme: Any = "light"
+
+
+LOOKS = (Look("light"), Look("dark", scheme="dark"), Look("narrow", width=390))
+
+
+@dataclass
+class Visit:
+    """A page of a browser, with what went wrong on it."""
+
+    page: Page
+    root: str
+    wrong: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.root + path)
+        self.page.get_by_text("following", exact=True).wait_for()
+
+    def violations(self) -> list[Any]:
+        """The axe rules that the page breaks, each with its first element."""
+        found = self.page.evaluate(f"{AXE.read_text()}; axe.run()")
+        return [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found["violations"]]
+
+    def sees(self, *texts: str) -> None:
+        for text in texts:
+            self.page.get_by_text(text).first.wait_for()
+
+
+@pytest.fixture(scope="module")
+def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
+    """Partitions in several states; the daemon builds what is wanted."""
+    with Dagster(tmp_path_factory.mktemp("pages"), DEFINITIONS).running() as dagster:
+        dagster.databuild("want", "create", BEHIND, "stock@2024-01-01", "--comment", MARKUP, "--fail-fast")
+        dagster.databuild("want", "create", MARKED)
+        dagster.wait_until(lambda: dagster.state(BEHIND) is InstanceState.UPSTREAM_FAILED, "the month has failed")
+        dagster.wait_until(lambda: dagster.are_live(LIVE, TAINTED, MARKED), "the others are live")
+        dagster.databuild("pause", "stock", "--reason", MARKUP)
+        dagster.databuild("taint", TAINTED, "--reason", MARKUP)
+        yield dagster
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    if CHROMIUM is None:
+        why = "There is no Chromium on this machine; `apt-get install chromium` brings the one that these tests open."
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why)
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=LOOKS, ids=lambda look: look.name)
+def look(request: pytest.FixtureRequest) -> Look:
+    found: Look = request.param
+    return found
+
+
+def visit(browser: Chromium, dagster: Dagster, look: Look) -> Visit:
+    page = browser.new_page(viewport={"width": look.width, "height": 900}, color_scheme=look.scheme)
+    page.set_default_timeout(MAX_PAGE_SECONDS * 1000)
+    visit = Visit(page, f"http://127.0.0.1:{dagster.port}/databuild")
+
+    def heard(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            visit.wrong.append(f"{page.url}: {message.text}")
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: visit.wrong.append(f"{page.url}: {error}"))
+    page.on("dialog", lambda dialog: (visit.wrong.append(f"{page.url}: {dialog.message}"), dialog.dismiss()))
+    return visit
+
+
+@pytest.fixture
+def visited(browser: Chromium, dagster: Dagster) -> Iterator[Visit]:
+    found = visit(browser, dagster, LOOKS[0])
+    yield found
+    found.page.close()
+    assert found.wrong == []
+
+
+def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
+    (want, *_) = dagster.databuild("want", "list", "--all", "--ref", BEHIND)
+    paths = [
+        "/",
+        "/assets",
+        f"/calendar?dataset=orders&ref={FAILED}",
+        f"/calendar?dataset=odd&ref={quote(MARKED)}",
+        f"/partition?ref={LIVE}",
+        f"/partition?ref={BEHIND}",
+        f"/lineage?instance={dagster.queries.canonical([LIVE])[LIVE].uuid}",
+        f"/partition?ref={TAINTED}",
+        f"/partition?ref={quote(MARKED)}&as_of=5",
+        "/wants?ended=1&derivative=true",
+        f"/want?name={want['id']}",
+    ]
+    found = visit(browser, dagster, look)
+
+    violations, too_wide = {}, []
+    for path in paths:
+        found.open(path)
+        violations[path] = found.violations()
+        if found.page.evaluate("document.documentElement.scrollWidth") > look.width:
+            too_wide.append(path)
+    found.page.close()
+
+    assert {path: broken for path, broken in violations.items() if broken} == {}
+    assert too_wide == []
+    assert found.wrong == []
+
+
+def test_from_a_red_cell_to_the_first_cause_it_is_three_clicks(visited: Visit) -> None:
+    visited.open("/assets")
+    visited.page.get_by_label(f"{BEHIND}: upstream failed").click()
+
+    visited.sees("needs orders@2024-01-02, which failed")
+    visited.page.get_by_role("link", name=FAILED, exact=True).first.click()
+
+    visited.sees("ValueError: the till was closed", f"databuild retry {FAILED}")
+    visited.page.get_by_role("link", name="In Dagster").click()
+    visited.page.wait_for_url("**/assets/orders?view=partitions&partition=2024-01-02")
+    # Dagster's own page; the words in its console are not ours.
+    visited.page.get_by_text("Failed (1)").wait_for()
+    visited.wrong.clear()
+
+
+def test_a_cell_says_why_and_has_a_url_that_can_be_sent(visited: Visit) -> None:
+    visited.open("/calendar?dataset=orders")
+    visited.page.get_by_label("2024-01-02: failed").click()
+    visited.sees("the till was closed")
+
+    assert visited.page.url.endswith(f"/calendar?dataset=orders&ref={quote(FAILED)}")
+    visited.page.keyboard.press("ArrowLeft")
+    visited.page.keyboard.press("Enter")
+    visited.page.get_by_role("complementary", name=LIVE).wait_for()
+    assert visited.page.url.endswith(f"ref={quote(LIVE)}")
+    visited.page.go_back()
+    visited.page.get_by_role("complementary", name=FAILED).wait_for()
+
+
+def test_the_slider_shows_what_readers_saw_earlier(visited: Visit) -> None:
+    visited.open(f"/partition?ref={TAINTED}")
+    visited.sees("What readers see")
+
+    slider = visited.page.get_by_label("As of")
+    slider.focus()
+    slider.press("Home")
+
+    visited.sees("What readers saw")
+    assert "as_of=" in visited.page.url
+
+
+def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dagster) -> None:
+    visited.open("/wants")
+    visited.page.evaluate("window.isTheSame = true")
+
+    (want,) = dagster.databuild("want", "create", "odd@plain", "--comment", "just now")
+
+    visited.sees("just now")
+    assert visited.page.evaluate("window.isTheSame") is True
+    visited.page.get_by_role("link", name=want["id"][-8:], exact=True).first.wait_for()
+
+
+def test_dagsters_own_pages_and_graphql_are_as_before(visited: Visit, dagster: Dagster) -> None:
+    visited.page.goto(f"http://127.0.0.1:{dagster.port}/assets/orders")
+    visited.page.get_by_text("orders", exact=True).first.wait_for()
+    visited.wrong.clear()
+
+    assert dagster.graphql("{ version }")["version"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{dagster.port}/databuild/api/v1/head", timeout=60) as answer:
+        assert json.load(answer)["seq"] > 0
+
+
+def test_the_first_line_of_dev_names_the_address_of_the_pages(dagster: Dagster) -> None:
+    assert dagster.log.read_text().splitlines()[0] == (
+        f"The pages of databuild will be at http://127.0.0.1:{dagster.port}/databuild"
+    )

@@ -1,0 +1,98 @@
+"""A small state with a partition in each state, and the application over it, called without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pandas as pd
+import pytest
+from starlette.testclient import TestClient
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster.bindings.registry.catalog import DagsterCatalog
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
+from databuild_dagster.web.application import make_application
+from databuild_dagster.web.state import State
+from tests.support.catalog import HERE
+from tests.support.world import EMPTY, World
+
+#: Texts that are markup, or end an attribute or a script.
+MARKUP = "<script>alert(1)</script>"
+ATTRIBUTE = "\"'><img src=x onerror=alert(1)>"
+
+daily = dg.DailyPartitionsDefinition("2023-01-01", end_date="2023-02-01")
+monthly = dg.MonthlyPartitionsDefinition("2023-01-01", end_date="2023-02-01")
+five_minutes = dg.TimeWindowPartitionsDefinition(
+    start="2022-01-01-00:00", end="2023-01-01-00:00", cron_schedule="*/5 * * * *", fmt="%Y-%m-%d-%H:%M"
+)
+names = dg.StaticPartitionsDefinition([MARKUP, ATTRIBUTE, "plain", *(f"name {n:04}" for n in range(2_000))])
+
+
+@databuild_asset(partitions_def=daily)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+@databuild_asset(partitions_def=monthly)
+def revenue(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+@databuild_asset(partitions_def=five_minutes)
+def ticks(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+@databuild_asset(partitions_def=names)
+def named(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+@databuild_asset
+def whole() -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+defs = build_definitions([orders, revenue, ticks, named, whole])
+
+
+class PagesWorld(World):
+    """A world whose partitions are those of Dagster definitions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.catalog = DagsterCatalog(self.instance)  # type: ignore[assignment]
+        self.engine = self.process()
+        self.queries = self.engine.queries
+        register(self.engine, HERE, datasets_of(defs.get_repository_def().asset_graph, HERE))
+
+    def state_behind_pages(self) -> State:
+        return State(lambda: self.engine, self.instance)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[PagesWorld]:
+    world = PagesWorld()
+    world.live("orders@2023-01-01", "orders@2023-01-02", "orders@2023-01-03", "whole")
+    world.succeed("orders@2023-01-04", manifest=EMPTY)
+    world.fail("orders@2023-01-05", error=MARKUP)
+    world.succeed("revenue@2023-01-01", inputs=["orders@2023-01-01", "orders@2023-01-02"])
+    world.taint("orders@2023-01-02", reason=ATTRIBUTE)
+    world.start("orders@2023-01-06")
+    world.want("orders@2023-01-07")
+    world.pause("orders@2023-01-08", reason=MARKUP)
+    world.live(f"named@{MARKUP}", f"named@{ATTRIBUTE}")
+    world.live("ticks@2022-03-04-00:05")
+    world.fail("ticks@2022-03-05-00:00")
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def client(world: PagesWorld) -> Iterator[TestClient]:
+    application = make_application(world.state_behind_pages())
+    with TestClient(application, raise_server_exceptions=False) as client:
+        yield client

@@ -1,0 +1,150 @@
+"""Every url of the API answers what its type says, and as the command line does (rules 15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.testclient import TestClient
+
+from databuild_dagster.web.api import ROUTES, ApiRoute
+
+from .conftest import PagesWorld
+
+API = "/api/v1"
+#: The parameters that each url is called with, beside a call without any where none is required.
+CALLS: dict[str, list[dict[str, Any]]] = {
+    "/builds": [{"limit": 1}],
+    "/events": [{"before": 3}, {"limit": 2}],
+    "/log": [{"after": 4, "limit": 2}],
+    "/datasets": [{"search": "ORD"}, {"limit": 1, "offset": 1}],
+    "/calendar": [{"dataset": "orders"}, {"dataset": "ticks"}, {"dataset": "ticks", "within": "2022-03-04"}],
+    "/partition": [
+        {"ref": "orders@2023-01-02"},
+        {"ref": "orders@2023-01-31"},
+        {"ref": "orders@2023-01-01", "as_of": 6},
+    ],
+    "/explain": [{"name": "orders@2023-01-05"}],
+    "/history": [{"ref": "orders@2023-01-02"}],
+    "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
+}
+PLAIN = [route for route in ROUTES if not route.is_stream]
+
+
+def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
+    needs = any(parameter.required for parameter in route.parameters)
+    by_id: dict[str, list[dict[str, Any]]] = {
+        "/lineage": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("orders@2023-01-01")}],
+        "/graph": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("whole"), "levels": 1}],
+        "/contents": [{"instance": world.uuid("orders@2023-01-01")}],
+        "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
+    }
+    return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]
+
+
+@pytest.mark.parametrize("route", PLAIN, ids=lambda route: route.path)
+def test_an_answer_is_of_the_type_that_its_route_declares(
+    client: TestClient, world: PagesWorld, route: ApiRoute
+) -> None:
+    calls = calls_of(route, world)
+
+    answers = [client.get(API + route.path, params=query) for query in calls]
+
+    assert answers
+    for answer in answers:
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json"), answer.text
+        msgspec.json.decode(answer.content, type=route.answer, strict=True)
+
+
+def test_no_answer_has_a_path_of_a_file(client: TestClient, world: PagesWorld) -> None:
+    texts = [client.get(API + route.path, params=query).text for route in PLAIN for query in calls_of(route, world)]
+
+    assert [text for text in texts if "file:///" in text] == []
+
+
+def test_the_marks_of_a_calendar_are_those_of_its_partitions(client: TestClient) -> None:
+    found = client.get(f"{API}/calendar", params={"dataset": "orders"}).json()
+
+    (row,) = found["rows"]
+    marks = [cell["mark"] for cell in row["cells"][:8]]
+    assert marks == ["live", "tainted", "live", "empty", "failed", "building", "wanted", "missing"]
+    assert (row["title"], found["n"], found["is_grouped"]) == ("2023-01", 31, False)
+    assert client.get(f"{API}/partition", params={"ref": "revenue@2023-01-01"}).json()["mark"] == "stale"
+
+
+def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> None:
+    answer = client.get(f"{API}/calendar", params={"dataset": "ticks"})
+
+    found = answer.json()
+    cells = {cell["title"]: cell for row in found["rows"] for cell in row["cells"] if cell}
+    assert (found["n"], found["is_grouped"], len(cells)) == (105_120, True, 365)
+    assert (cells["2022-03-04"]["mark"], cells["2022-03-04"]["counts"]) == ("partial", {"live": 1, "missing": 287})
+    assert cells["2022-03-05"]["mark"] == "failed"
+    assert len(answer.content) < 300_000
+
+
+def test_a_day_of_five_minute_lots_has_a_row_for_each_hour(client: TestClient) -> None:
+    found = client.get(f"{API}/calendar", params={"dataset": "ticks", "within": "2022-03-04"}).json()
+
+    assert (found["n"], len(found["rows"]), found["columns"][:3]) == (288, 24, ["00", "05", "10"])
+    assert found["rows"][0]["cells"][1]["mark"] == "live"
+
+
+def test_keys_that_are_no_dates_come_in_pages(client: TestClient) -> None:
+    first = client.get(f"{API}/calendar", params={"dataset": "named"}).json()
+    second = client.get(f"{API}/calendar", params={"dataset": "named", "offset": 1_500}).json()
+
+    n_cells = [sum(cell is not None for row in page["rows"] for cell in row["cells"]) for page in (first, second)]
+    assert n_cells == [1_500, 503]
+
+
+def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world: PagesWorld) -> None:
+    history = client.get(f"{API}/history", params={"ref": "orders@2023-01-02"}).json()
+    ref = {"ref": "orders@2023-01-02"}
+
+    before = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] - 1}).json()
+    built = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] + 2}).json()
+    now = client.get(f"{API}/partition", params=ref).json()
+
+    assert [found["mark"] for found in (before, built, now)] == ["missing", "live", "tainted"]
+    assert now["canonical"]["taints"][0]["actor"] == "tester"
+
+
+def test_lineage_names_instances_in_both_directions(client: TestClient, world: PagesWorld) -> None:
+    month, day = world.uuid("revenue@2023-01-01"), world.uuid("orders@2023-01-02")
+
+    of_month = client.get(f"{API}/lineage", params={"instance": month}).json()
+    of_day = client.get(f"{API}/lineage", params={"instance": day[-8:]}).json()
+
+    assert [found["ref"] for found in of_month["inputs"]] == ["orders@2023-01-01", "orders@2023-01-02"]
+    assert [(found["ref"], found["uuid"]) for found in of_day["consumers"]] == [("revenue@2023-01-01", month)]
+
+
+def test_the_failures_are_the_first_causes(client: TestClient) -> None:
+    found = client.get(f"{API}/failures").json()
+
+    assert {failure["ref"] for failure in found["failures"]} == {"orders@2023-01-05", "ticks@2022-03-05-00:00"}
+
+
+def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: PagesWorld) -> None:
+    events = client.get(f"{API}/log", params={"after": 0, "limit": 500}).json()
+
+    failed = next(event for event in events if event["type"] == "JobRunFailed")
+    assert (failed["refs"], failed["n_refs"]) == (["orders@2023-01-05"], 1)
+    assert [event["seq"] for event in events] == list(range(1, world.seq + 1))
+    newest = client.get(f"{API}/events", params={"limit": 3}).json()
+    assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
+
+
+def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestClient, world: PagesWorld) -> None:
+    first = world.uuid("orders@2023-01-01")
+
+    found = client.get(f"{API}/graph", params={"instance": first, "levels": 2}).json()
+
+    month = world.uuid("revenue@2023-01-01")
+    assert {node["ref"]: node["level"] for node in found["nodes"]} == {"orders@2023-01-01": 0, "revenue@2023-01-01": 1}
+    assert found["edges"] == [{"input": first, "output": month}]
+    assert (found["is_cut"], found["n_reached"]) == (False, 1)
+    around_month = client.get(f"{API}/graph", params={"instance": month}).json()
+    assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]

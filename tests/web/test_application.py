@@ -1,0 +1,121 @@
+"""What the application refuses, and the headers of every answer."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.store.errors import StoreUnusable
+from databuild_dagster.web.application import make_application
+from databuild_dagster.web.security import HEADERS
+from databuild_dagster.web.state import State
+
+API = "/api/v1"
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "sentence"),
+    [
+        ("/calendar?dataset=nope", 404, "No code location has registered an asset 'nope'"),
+        ("/partition?ref=orders@1999-01-01", 404, "There is no partition orders@1999-01-01"),
+        ("/partition?ref=@", 400, "is not a partition ref"),
+        ("/partition", 400, "ref is '', which is not possible: it is required"),
+        ("/partition?ref=orders@2023-01-01&as_of=999999", 400, "the log ends at seq"),
+        ("/partition?ref=orders%00x", 400, "it must be at most 1024 printable characters"),
+        ("/wants?in_state=odd", 400, "it must be one of New, Idle"),
+        ("/wants?limit=0", 400, "it must be a number from 1 to 500"),
+        ("/wants?limit=%C2%B2", 400, "it must be a number from 1 to 500"),
+        ("/wants?limit=1e3", 400, "it must be a number from 1 to 500"),
+        ("/wants?open=maybe", 400, "it must be true or false"),
+        ("/wants?sate=Idle", 400, "this url has the parameters open, derivative, ref"),
+        ("/wants?source=nope", 404, "There is no source of wants 'nope'"),
+        ("/want?name=0123456789ab", 404, "There is no want or request '0123456789ab'"),
+        ("/lineage?instance=%25", 404, "There is no instance '%'"),
+        ("/events?before=99999999999999999999", 400, "it must be a number from 1"),
+        ("/nothing", 404, "There is no page or url"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused_by_one_sentence(
+    client: TestClient, path: str, status: int, sentence: str
+) -> None:
+    refused = client.get(API + path)
+
+    error = refused.json()["error"]
+    assert refused.status_code == status
+    assert sentence in error["message"]
+    assert "\n" not in error["message"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["ref=" + "x" * 2_000, "ref=" + "x" * 60_000, "&".join(f"a{n}=1" for n in range(900))],
+    ids=["a long value", "a huge value", "many parameters"],
+)
+def test_a_huge_query_is_refused_and_not_repeated(client: TestClient, query: str) -> None:
+    refused = client.get(f"{API}/partition?{query}")
+
+    assert refused.status_code == 400
+    assert len(refused.content) < 1_000
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_nothing_can_be_written(client: TestClient, method: str) -> None:
+    assert client.request(method, f"{API}/wants").status_code == 405
+    assert client.request(method, "/").status_code == 405
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../application.py",
+        "/static/%2e%2e/application.py",
+        "/static/..%2fapplication.py",
+        "/static/%2e%2e%2f%2e%2e%2fversion.py",
+        "/static//etc/passwd",
+        "/static/vendor/../../api.py",
+        "/static/",
+        "/static/vendor",
+    ],
+)
+def test_no_file_outside_of_the_static_folder_is_served(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+
+    assert answer.status_code == 404
+    assert "import" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["/", "/nothing", "/static/pages.css", f"{API}/head", f"{API}/nothing", "/partition"])
+def test_every_answer_has_the_headers(client: TestClient, path: str) -> None:
+    answer = client.get(path)
+
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+    assert answer.headers["cache-control"] == ("no-cache" if path.startswith("/static") else "no-store")
+    assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+def test_a_store_that_cannot_be_read_is_one_sentence() -> None:
+    def no_engine() -> object:
+        raise StoreUnusable(url="sqlite:///gone.db", why="it is locked")
+
+    client = TestClient(make_application(State(no_engine, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
+
+    as_json, as_page = client.get(f"{API}/head"), client.get("/")
+
+    assert issubclass(StoreUnusable, DatabuildError)
+    assert (as_json.status_code, as_page.status_code) == (503, 503)
+    assert as_json.json()["error"]["type"] == "StoreUnusable"
+    assert "This cannot be shown" in as_page.text
+
+
+def test_a_mistake_of_ours_shows_no_traceback() -> None:
+    def broken() -> object:
+        raise RuntimeError("the secret is in /etc")
+
+    client = TestClient(make_application(State(broken, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
+
+    answer = client.get("/")
+
+    assert answer.status_code == 500
+    assert "secret" not in answer.text
+    assert "RuntimeError" in answer.text

@@ -1,0 +1,134 @@
+"""Every page over the small state: it renders, escapes what it shows, and links to pages that exist."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+from starlette.testclient import TestClient
+
+from databuild_dagster.web.application import MOUNT, make_application
+from databuild_dagster.web.pages import PAGES
+
+from .conftest import ATTRIBUTE, MARKUP, PagesWorld
+
+
+class Tags(HTMLParser):
+    """The tags of a page as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+SCRIPTS = ("vendor/htmx-2.0.11.min.js", "vendor/idiomorph-ext-0.8.0.min.js", "pages.js")
+#: Values of urls in our own templates.
+URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#content$")
+
+
+def paths(world: PagesWorld) -> list[str]:
+    want = world.open_wants("orders@2023-01-07")[0]
+    return [
+        "/",
+        "/assets",
+        "/assets?search=o&limit=1&offset=1",
+        "/calendar?dataset=orders&ref=orders@2023-01-05",
+        "/calendar?dataset=orders&ref=orders@2023-01-08",
+        "/calendar?dataset=ticks",
+        "/calendar?dataset=ticks&within=2022-03-04",
+        "/calendar?dataset=whole",
+        f"/calendar?dataset=named&ref={quote('named@' + MARKUP)}",
+        "/partition?ref=orders@2023-01-02",
+        "/partition?ref=orders@2023-01-02&as_of=4",
+        "/partition?ref=orders@2023-01-05",
+        "/partition?ref=orders@2023-01-08",
+        "/partition?ref=revenue@2023-01-01",
+        f"/lineage?instance={world.uuid('revenue@2023-01-01')}",
+        f"/lineage?instance={world.uuid('named@' + ATTRIBUTE)}&levels=5",
+        f"/partition?ref={quote('named@' + ATTRIBUTE)}",
+        "/wants",
+        "/wants?ended=1&derivative=true",
+        f"/wants?source={quote(MARKUP)}",
+        f"/want?name={want.id}",
+        f"/want?name={want.request_id}",
+        f"/partition?ref={quote(MARKUP)}",
+        f"/calendar?dataset={quote(ATTRIBUTE)}",
+    ]
+
+
+def test_every_page_renders(client: TestClient, world: PagesWorld) -> None:
+    answers = {path: client.get(path) for path in paths(world)}
+
+    assert {path.partition("?")[0] for path in answers} == {page.path for page in PAGES}
+    assert {
+        path: answer.status_code for path, answer in answers.items() if answer.status_code not in (200, 400, 404)
+    } == {}
+    assert [answer.status_code for answer in answers.values()].count(200) == len(answers) - 2
+    assert {answer.headers["content-type"] for answer in answers.values()} == {"text/html; charset=utf-8"}
+
+
+def test_no_value_becomes_markup(client: TestClient, world: PagesWorld) -> None:
+    """A partition key, the name of an asset, an error, and the reasons of a taint and of a pause."""
+    texts = {path: client.get(path).text for path in paths(world)}
+
+    for path, text in texts.items():
+        tags = Tags(text).found
+        assert {attrs.get("src", "inline") for tag, attrs in tags if tag == "script"} == {
+            f"/databuild/static/{name}" for name in SCRIPTS
+        }, path
+        assert {attrs["src"] for tag, attrs in tags if tag == "img"} == {"/databuild/static/icon.svg"}, path
+        names = {name for _, attrs in tags for name in attrs}
+        assert not {name for name in names if name == "style" or name.startswith("on")}, path
+        links = {value or "" for _, attrs in tags for name, value in attrs.items() if name in ("href", "src", "action")}
+        assert {link for link in links if not URLS.match(link)} == set(), path
+    shown = html.unescape("".join(texts.values()))
+    assert shown.count(MARKUP) > 3
+    assert shown.count(ATTRIBUTE) > 3
+
+
+def test_every_link_to_a_page_leads_to_one(client: TestClient, world: PagesWorld) -> None:
+    found = {
+        html.unescape(link).removeprefix(MOUNT)
+        for path in paths(world)
+        for link in re.findall(r'href="(/databuild/[^"]*)"', client.get(path).text)
+    }
+
+    one_of_each = {re.sub(r"=[^&]*", "=", link): link for link in sorted(found)}
+    assert len(one_of_each) > 10
+    assert {link: client.get(link).status_code for link in one_of_each.values()} == dict.fromkeys(
+        one_of_each.values(), 200
+    )
+
+
+def test_urls_begin_with_the_path_prefix(world: PagesWorld) -> None:
+    client = TestClient(make_application(world.state_behind_pages(), "/behind/a/proxy"))
+
+    text = client.get("/partition?ref=orders@2023-01-02").text
+
+    links = re.findall(r'(?:href|src|action)="([^"#]*)"', text)
+    assert links
+    assert {link for link in links if not link.startswith("/behind/a/proxy/")} == set()
+    assert "/behind/a/proxy/assets/orders?view=partitions&amp;partition=2023-01-02" in links
+
+
+def test_a_click_on_a_cell_says_why_in_the_words_of_explain(client: TestClient) -> None:
+    text = client.get("/calendar?dataset=orders&ref=orders@2023-01-05").text
+
+    assert 'aria-current="true"' in text
+    assert "<code>databuild retry orders@2023-01-05</code>" in text
+
+
+def test_the_page_of_a_want_shows_the_first_cause(client: TestClient, world: PagesWorld) -> None:
+    world.want("revenue@2023-01-01")
+    want = world.want("orders@2023-01-09")
+
+    text = client.get(f"/want?name={want}").text
+
+    assert "orders@2023-01-09" in text
+    assert "What it waits for" in text

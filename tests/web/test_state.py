@@ -1,0 +1,47 @@
+"""What the pages keep between questions, and for how long."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from databuild_dagster.web import state as module
+
+from .conftest import PagesWorld
+
+
+def test_a_kept_answer_holds_until_the_log_moves_and_it_is_old(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = world.state_behind_pages()
+    asked: list[int] = []
+
+    def question() -> int:
+        asked.append(world.seq)
+        return world.seq
+
+    first = state.kept("answer", question)
+    world.want("orders@2023-01-20")
+    young = state.kept("answer", question)
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    state.kept("other", question)
+    world.want("orders@2023-01-21")
+    old = state.kept("other", question)
+
+    assert (first, young, old) == (asked[0], asked[0], world.seq)
+    assert len(asked) == 3
+
+
+def test_events_are_the_same_whether_kept_or_read(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EVENTS", 5)
+    whole = world.state_behind_pages().events(0, 1_000)
+    state = world.state_behind_pages()
+    stretches = [(after, most) for after in range(0, world.seq, 3) for most in (1, 4, 9)] * 4
+
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(lambda stretch: state.events(*stretch), stretches))
+
+    assert [event["seq"] for event in whole] == list(range(1, world.seq + 1))
+    assert answers == [whole[after : after + most] for after, most in stretches]
