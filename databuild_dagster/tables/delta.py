@@ -22,8 +22,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.tables.delta_log import OWN, Action, DeltaLog
 from databuild_dagster.tables.errors import (
     CatalogAway,
     ColumnRefused,
@@ -32,7 +32,6 @@ from databuild_dagster.tables.errors import (
     OutsideOfTable,
     PartitionColumnsDiffer,
     PublishConflict,
-    TableDamaged,
     TableNotOurs,
 )
 from databuild_dagster.tables.footers import columns_of, read_footers
@@ -42,12 +41,8 @@ from databuild_dagster.version import __version__
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-#: The folder of the log, in the root of the table.
-LOG_FOLDER: Final = "_delta_log"
-#: Versions between two checkpoints, which spare readers the files before them.
-CHECKPOINT_EVERY: Final = 50
-#: The key of our facts in a version's `commitInfo`; and of the store in the table's configuration.
-OWN, STORE_ID = "databuild", "databuild.store-id"
+#: The key of the store in the table's configuration.
+STORE_ID: Final = "databuild.store-id"
 #: Instances and job runs that a version names.
 MAX_NAMED: Final = 100
 #: Statistics have values of at most so many characters: a longer largest value would have to be rounded up.
@@ -61,10 +56,6 @@ _TYPES: Final[Mapping[PartitionType, pa.DataType]] = {
 }
 _WITHOUT_ZONES: Final = "timestampNtz"
 
-_Action = dict[str, dict[str, Any]]
-
-_log = logger(__name__)
-
 
 class DeltaTableHere:
     """`Table` in the folder of a dataset."""
@@ -72,6 +63,7 @@ class DeltaTableHere:
     def __init__(self, place: Place) -> None:
         self._place = place
         self._facts = {"asset": place.asset, "table": place.shown}
+        self._log = DeltaLog(place)
         self._partition_names = [column.name for column in place.spec.columns]
 
     # Reading
@@ -83,7 +75,7 @@ class DeltaTableHere:
         if STORE_ID not in table.metadata().configuration:
             raise TableNotOurs(**self._facts)
         self._check_partitions(table)
-        own = self._own_facts(table.version())
+        own = self._log.own_facts(table.version())
         if own is None:
             raise ForeignSnapshot(**self._facts, snapshot=table.version())
         return Mark(own["storeId"], own["seq"])
@@ -101,7 +93,7 @@ class DeltaTableHere:
             return set()
         kept = {self._whole(path) for path in self._present(table)}
         for version in range(table.version(), -1, -1):
-            actions = self._version(version)
+            actions = self._log.actions(version)
             at = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
             if at < since * 1000:
                 break
@@ -148,21 +140,10 @@ class DeltaTableHere:
             ),
         ]
         version = 0 if table is None else table.version() + 1
-        self._commit(version, actions)
+        self._log.commit(version, actions)
         return Snapshot(version, len(new), len(gone))
 
-    def _commit(self, version: int, actions: Sequence[_Action]) -> None:
-        lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-        if not self._place.warehouse.storage.create_only(self._path_of(version), lines.encode()):
-            raise PublishConflict(entity=f"the table {self._place.shown}")
-        if (version + 1) % CHECKPOINT_EVERY == 0:
-            try:
-                DeltaTable(self._place.root, version=version).create_checkpoint()
-            except DeltaError as error:
-                # It only makes reading faster, and the version is committed.
-                log_failure(_log, f"the table of {self._place.asset} got no checkpoint", error)
-
-    def _commit_info(self, contents: Contents, mark: Mark) -> _Action:
+    def _commit_info(self, contents: Contents, mark: Mark) -> Action:
         named = contents.sources[:MAX_NAMED]
         own = {
             "storeId": mark.store_id,
@@ -187,7 +168,7 @@ class DeltaTableHere:
         new: Mapping[str, tuple[Partition, TableFile]],
         footers: Sequence[pq.FileMetaData],
         mark: Mark,
-    ) -> Iterator[_Action]:
+    ) -> Iterator[Action]:
         """The protocol and the columns, where they change. Raises `ColumnsDiffer`, `ColumnRefused`."""
         before = None if table is None else self._data_columns(table)
         columns = pa.schema([]) if before is None else before
@@ -257,7 +238,7 @@ class DeltaTableHere:
         columns = pa.schema(table.schema().to_arrow())
         return pa.schema([pa.field(one.name, one.type) for one in columns if one.name not in self._partition_names])
 
-    def _add(self, path: str, values: Partition, file: TableFile, footer: pq.FileMetaData) -> _Action:
+    def _add(self, path: str, values: Partition, file: TableFile, footer: pq.FileMetaData) -> Action:
         return {
             "add": {
                 "path": quote(path, safe=_PLAIN),
@@ -269,7 +250,7 @@ class DeltaTableHere:
             }
         }
 
-    def _remove(self, path: str, values: Partition, size: int) -> _Action:
+    def _remove(self, path: str, values: Partition, size: int) -> Action:
         return {
             "remove": {
                 "path": quote(path, safe=_PLAIN),
@@ -313,24 +294,6 @@ class DeltaTableHere:
                 found_type = f"{column.name} ({columns.field(column.name).type})"
                 own = f"{column.name} ({column.type.value})"
                 raise PartitionColumnsDiffer(**self._facts, found=found_type, own=own)
-
-    def _own_facts(self, version: int) -> dict[str, Any] | None:
-        infos = [action["commitInfo"] for action in self._version(version) if "commitInfo" in action]
-        return next((info[OWN] for info in infos if OWN in info), None)
-
-    def _version(self, version: int) -> list[_Action]:
-        """The actions of a version; none for a version before the log was shortened."""
-        try:
-            text = self._place.warehouse.storage.read_bytes(self._path_of(version))
-        except FileNotFoundError:
-            return []
-        try:
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-        except ValueError as error:
-            raise TableDamaged(**self._facts, why=f"version {version} of its log is no JSON") from error
-
-    def _path_of(self, version: int) -> str:
-        return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
 
     def _relative(self, path: str) -> str:
         """Raises `OutsideOfTable`."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from weakref import finalize
 
 import pyarrow as pa
 import pyiceberg.catalog
@@ -96,6 +97,8 @@ class IcebergTable:
         self._facts = {"asset": place.asset, "table": place.spec.name}
         self._types = [_TYPES[column.type] for column in place.spec.columns]
         self._catalog = self._open_catalog()
+        # Each tick opens tables again: the connections of the catalog end with the adapter.
+        finalize(self, self._catalog.close)
 
     # Reading
 
