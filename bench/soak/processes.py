@@ -27,14 +27,14 @@ class Kind(NamedTuple):
 RUN_WORKER, DAEMON, WEB, PROXY, CODE, SPARK, COMMAND = KINDS = (
     Kind("run worker", 10, ("multiprocessing.spawn",)),
     Kind("daemon", 2, ("dagster._daemon",)),
-    Kind("web server", 1, ("dagster_webserver",)),
+    Kind("web server", 1, ("databuild_dagster", "webserver")),
     Kind("code server's proxy", 1, ("code-server", "start")),
     Kind("code server", 3, ("api", "grpc")),
     Kind("Spark server", 5, ("SparkConnectServer",)),
     Kind("command line", 6, ("databuild_dagster",)),
 )
 SERVICES = (DAEMON, WEB, PROXY, CODE)
-DEV = Kind("dagster dev", 0, ("dagster", "dev"))
+DEV = Kind("dagster dev", 0, ("databuild_dagster.bindings.adapter.dagster_web",))
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,8 @@ class Processes:
 def kind_of(command_line: str) -> Kind | None:
     """The kind of a process; None for helpers of others, which end with them."""
     words = command_line.split("\0")
-    for kind in (*KINDS, DEV):
+    # The words of a command line are a part of those of `dagster dev`.
+    for kind in (DEV, *KINDS):
         if all(any(word == item or (len(kind.words) == 1 and item in word) for word in words) for item in kind.words):
             return kind
     return None

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from databuild_dagster.bindings.adapter import dagster_web
 from databuild_dagster.cli.main import run
 
 from .conftest import Project
@@ -49,5 +50,5 @@ def test_dev_starts_dagster_that_asks_code_servers_here_without_the_proxy(projec
     with project.own_process():
         code = run(["dev"])
 
-        assert (code, started[0][1:4]) == (0, ["-m", "dagster", "dev"])
+        assert (code, started[0][1:3]) == (0, ["-m", dagster_web.__name__])
         assert os.environ["no_grpc_proxy"] == "corp.example,localhost,127.0.0.1"  # noqa: SIM112

@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "resume": (DAY,),
     "adopt": ("orders", "--files", "/nowhere/{key}.parquet"),
     "gc": (),
+    "publish": ("orders",),
     "tick": (),
     "log events": (),
     "log check": (),

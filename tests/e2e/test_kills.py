@@ -133,7 +133,7 @@ BUILT = ("outlives_all", "loses_its_worker", "loses_spark", "numbers")
 
 SPARK = "org.apache.spark.sql.connect.service.SparkConnectServer"
 OPERATION_RUNS = '{ runsOrError(filter: {pipelineName: "databuild_operation"}) { ... on Runs { results { status } } } }'
-WEB, DAEMON, CODE = ["dagster_webserver"], ["dagster._daemon"], ["api", "grpc"]
+WEB, DAEMON, CODE = ["databuild_dagster", "webserver"], ["dagster._daemon"], ["api", "grpc"]
 EVERYTHING: list[str] = []
 
 

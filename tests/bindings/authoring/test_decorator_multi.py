@@ -191,7 +191,7 @@ WRONG_ANSWERS = {
         lambda frame: {"a": frame, "b": frame, "c": frame},
         "two returned 'c', which is none of its outputs 'a', 'b'",
     ),
-    "no frame": (lambda frame: {"a": frame, "b": 3}, "b returned a builtins.int; return a DataFrame"),
+    "no frame": (lambda frame: {"a": frame, "b": 3}, "b returned a builtins.int; return a frame"),
 }
 
 
