@@ -262,7 +262,7 @@ def _launch_spark(
         "SPARK_HOME": spark_home,
         "PYSPARK_PYTHON": worker_python(),
         "SPARK_LOCAL_IP": LOOPBACK,
-        JVM_OPTIONS: jvm_options(os.environ),
+        JVM_OPTIONS: jvm_options(os.environ, folder),
         # In the environment and in no argument, where `ps` would show it.
         "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
     }

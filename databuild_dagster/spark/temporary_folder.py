@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from databuild_dagster.spark.errors import NoTemporaryFolder
@@ -24,7 +25,16 @@ def temporary_folder() -> str:
         raise NoTemporaryFolder(why=error.strerror) from error
 
 
-def jvm_options(environment: Mapping[str, str]) -> str:
-    """The environment's options of Spark's JVM, with this folder unless they name another. Raises `NoTemporaryFolder`."""
+def jvm_options(environment: Mapping[str, str], server_folder: Path | None = None) -> str:
+    """The environment's options of Spark's JVM, with this folder unless they name another.
+
+    The server of a temporary home has its own folder there, which is removed with it: Spark leaves a folder for models behind.
+    Raises `NoTemporaryFolder`.
+    """
     given = environment.get(JVM_OPTIONS, "")
-    return given if _PROPERTY in given else f'{given} "{_PROPERTY}{temporary_folder()}"'.strip()
+    if _PROPERTY in given:
+        return given
+    folder = temporary_folder()
+    if server_folder is not None and server_folder.is_relative_to(folder):
+        folder = str(server_folder)
+    return f'{given} "{_PROPERTY}{folder}"'.strip()

@@ -27,6 +27,13 @@ def test_sparks_jvm_uses_the_temporary_folder_of_python(temporary: str) -> None:
     assert jvm_options({"SPARK_SUBMIT_OPTS": "-Xss4m"}) == f'-Xss4m "-Djava.io.tmpdir={temporary}"'
 
 
+def test_the_server_of_a_temporary_home_keeps_its_files_in_its_own_folder(temporary: str, tmp_path: Path) -> None:
+    inside, outside = Path(temporary, "home", "spark"), tmp_path / "home" / "spark"
+
+    assert jvm_options({}, inside) == f'"-Djava.io.tmpdir={inside}"'
+    assert jvm_options({}, outside) == f'"-Djava.io.tmpdir={temporary}"'
+
+
 @pytest.mark.usefixtures("temporary")
 def test_a_temporary_folder_that_the_options_name_is_kept() -> None:
     given = "-Djava.io.tmpdir=/fast -Xss4m"
