@@ -31,6 +31,7 @@ from databuild_dagster.tables.errors import (
     TableOfAnother,
     UnknownCatalog,
 )
+from databuild_dagster.tables.keeping import PublishedFiles
 from databuild_dagster.tables.publisher import publish
 from databuild_dagster.warehouse.errors import DiskTrouble
 from tests.support.faulty_disk import failing_call
@@ -420,3 +421,21 @@ def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp
 
     assert (behind, published) == ([], [first])
     assert_up_to_date(world)
+
+
+@BOTH
+def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(table: TableSpec, tmp_path: Path) -> None:
+    owner = PublishedWorld(tmp_path / "owner", table)
+    owner.build(DAYS[0], {"x": [1]})
+    owner.publish()
+    before = set(owner.table().files())
+    owner.taint(owner.ref(DAYS[0]))
+    owner.build(DAYS[0], {"x": [2]})
+    owner.publish()
+    other = PublishedFiles(PublishedWorld(tmp_path / "other", table).store, owner.warehouse.root)
+
+    n_expired = other.expire("sales", 0.0)
+
+    assert n_expired == 0
+    assert len(snapshots(owner)) == 2
+    assert other.kept("sales", 0.0) == before | set(owner.table().files())
