@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: The key of the store in the table's configuration.
 STORE_ID: Final = "databuild.store-id"
+#: VACUUM of other writers takes the files of instances that no version lists for leftovers, once they are older than this.
+RETENTION: Final = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
 #: Instances and job runs that a version names.
 MAX_NAMED: Final = 100
 #: Statistics have values of at most so many characters: a longer largest value would have to be rounded up.
@@ -174,7 +176,8 @@ class DeltaTableHere:
         columns = pa.schema([]) if before is None else before
         for (_, file), footer in zip(new.values(), footers, strict=True):
             columns = self._united(columns, columns_of(footer), file.path)
-        is_taken_over = table is not None and table.metadata().configuration[STORE_ID] != mark.store_id
+        settings = {} if table is None else table.metadata().configuration
+        is_taken_over = table is not None and settings[STORE_ID] != mark.store_id
         if before is not None and columns == before and not is_taken_over:
             return
         own = [pa.field(column.name, _TYPES[column.type]) for column in self._place.spec.columns]
@@ -191,7 +194,7 @@ class DeltaTableHere:
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": schema,
                 "partitionColumns": self._partition_names,
-                "configuration": {STORE_ID: mark.store_id},
+                "configuration": {**RETENTION, **settings, STORE_ID: mark.store_id},
                 "createdTime": _now() if table is None else table.metadata().created_time,
             }
         }

@@ -260,6 +260,8 @@ class IcebergTable:
                     STORE_ID: mark.store_id,
                     DATASET: self._place.asset,
                     TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
+                    # Other engines would remove the files of expired snapshots, which are those of instances.
+                    "gc.enabled": "false",
                     "write.metadata.delete-after-commit.enabled": "true",
                     "write.metadata.previous-versions-max": "100",
                 },

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
@@ -439,3 +440,21 @@ def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(tabl
     assert n_expired == 0
     assert len(snapshots(owner)) == 2
     assert other.kept("sales", 0.0) == before | set(owner.table().files())
+
+
+def test_vacuum_of_another_writer_keeps_the_files_of_earlier_instances(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, DELTA)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+
+    with pytest.raises(DeltaError, match="Invalid retention period"):
+        DeltaTable(world.warehouse.dataset_dir("sales")).vacuum(retention_hours=10 * 365 * 24, full=True)
+
+
+def test_an_iceberg_table_asks_other_engines_to_remove_no_files(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, ICEBERG)
+    world.build(DAYS[0], {"x": [1]})
+
+    world.publish()
+
+    assert iceberg_table(world).properties["gc.enabled"] == "false"
