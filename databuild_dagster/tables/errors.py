@@ -45,6 +45,12 @@ class TableOfAnother(Refused):
     hint = "Name another table; after a move, a restore or an import, `databuild publish {asset} --take-over` takes it over."
 
 
+class TableOfAnotherDataset(Refused):
+    """The table {table} of {asset} is that of dataset {found}."""
+
+    hint = "Name another table for one of them; the table of a renamed dataset has to be dropped in its catalog first."
+
+
 class TableNotOurs(Refused):
     """The table {table} of {asset} was there before, and databuild has not made it."""
 

@@ -53,6 +53,7 @@ from databuild_dagster.tables.errors import (
     PartitionColumnsDiffer,
     PublishConflict,
     TableNotOurs,
+    TableOfAnotherDataset,
     UnknownCatalog,
 )
 from databuild_dagster.tables.footers import columns_of, read_footers
@@ -109,6 +110,9 @@ class IcebergTable:
         self._check_partitions(table)
         if STORE_ID not in table.properties:
             raise TableNotOurs(**self._facts)
+        if (found := table.properties[DATASET]) != self._place.asset:
+            # Names of assets may differ only in letters that a table's name does not have.
+            raise TableOfAnotherDataset(**self._facts, found=found)
         snapshot = table.current_snapshot()
         if snapshot is None:
             # Made by a process that died before the first snapshot.

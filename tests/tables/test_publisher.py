@@ -30,6 +30,7 @@ from databuild_dagster.tables.errors import (
     TableAhead,
     TableNotOurs,
     TableOfAnother,
+    TableOfAnotherDataset,
     UnknownCatalog,
 )
 from databuild_dagster.tables.keeping import PublishedFiles
@@ -458,3 +459,13 @@ def test_an_iceberg_table_asks_other_engines_to_remove_no_files(tmp_path: Path) 
     world.publish()
 
     assert iceberg_table(world).properties["gc.enabled"] == "false"
+
+
+def test_the_iceberg_table_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, ICEBERG)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    other = msgspec.structs.replace(world.spec, asset="sales_too")
+
+    with pytest.raises(TableOfAnotherDataset, match="shop.sales of sales_too is that of dataset sales"):
+        publish(world.engine, other, world.warehouse.root)
