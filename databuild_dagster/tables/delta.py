@@ -96,8 +96,9 @@ class DeltaTableHere:
         kept = {self._whole(path) for path in self._present(table)}
         for version in range(table.version(), -1, -1):
             actions = self._log.actions(version)
-            at = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
-            if at < since * 1000:
+            # Delta asks no writer for the time of a version.
+            times = [at for action in actions if (at := action.get("commitInfo", {}).get("timestamp")) is not None]
+            if not actions or any(at < since * 1000 for at in times):
                 break
             kept |= {self._whole(unquote(action["remove"]["path"])) for action in actions if "remove" in action}
         return kept
