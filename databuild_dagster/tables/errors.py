@@ -33,6 +33,12 @@ class CatalogAway(DatabuildError):
     )
 
 
+class PublishingContinues(DatabuildError):
+    """The table of {asset} is not published yet: its catalog or storage does not answer, or takes long."""
+
+    hint = "This process continues. `databuild publish {asset}` waits for the end, and Ctrl-C ends that."
+
+
 class NoPlaceForCatalog(Refused):
     """The table of {asset} has no catalog, and {root} is an object store, where no SQLite file can be."""
 
