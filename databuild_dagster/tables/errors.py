@@ -57,6 +57,12 @@ class TableOfAnotherDataset(Refused):
     hint = "Name another table for one of them; the table of a renamed dataset has to be dropped in its catalog first."
 
 
+class TableElsewhere(Refused):
+    """The metadata of the table {table} of {asset} is not in {folder}, which is the place of its dataset now."""
+
+    hint = "After a move or a copy of the home, `databuild publish {asset} --take-over` creates the table there."
+
+
 class TableNotOurs(Refused):
     """The table {table} of {asset} was there before, and databuild has not made it."""
 

@@ -7,6 +7,7 @@ the columns of the files their ids.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -52,6 +53,7 @@ from databuild_dagster.tables.errors import (
     NoPlaceForCatalog,
     PartitionColumnsDiffer,
     PublishConflict,
+    TableElsewhere,
     TableNotOurs,
     TableOfAnotherDataset,
     UnknownCatalog,
@@ -108,11 +110,6 @@ class IcebergTable:
         if table is None:
             return None
         self._check_partitions(table)
-        if STORE_ID not in table.properties:
-            raise TableNotOurs(**self._facts)
-        if (found := table.properties[DATASET]) != self._place.asset:
-            # Names of assets may differ only in letters that a table's name does not have.
-            raise TableOfAnotherDataset(**self._facts, found=found)
         snapshot = table.current_snapshot()
         if snapshot is None:
             # Made by a process that died before the first snapshot.
@@ -168,7 +165,7 @@ class IcebergTable:
     def replace(
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
-        table = self.loaded()
+        table, is_elsewhere = self._loaded_before(always=always)
         if table is not None and before is not None and self.mark() != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
@@ -183,9 +180,21 @@ class IcebergTable:
         footers = read_footers([by_url[url] for _, url in change.new])
         schemas = self._schemas(change, footers, by_url)
         with self._reached():
+            if is_elsewhere:
+                # The files of the other place stay.
+                self._catalog.drop_table(self._place.spec.name)
             if table is None:
                 table = self._create(next(iter(schemas)), mark)
             return self._commit(table, change, footers, schemas, by_url, _summary(self._place, mark, contents.sources))
+
+    def _loaded_before(self, *, always: bool) -> tuple[PyIcebergTable | None, bool]:
+        """The table to change, and whether the catalog has one of another place, which `always` replaces."""
+        try:
+            return self.loaded(), False
+        except TableElsewhere:
+            if not always:
+                raise
+            return None, True
 
     def _change(
         self, table: PyIcebergTable | None, wanted: Mapping[Values, Mapping[str, TableFile]], *, is_whole: bool
@@ -257,7 +266,7 @@ class IcebergTable:
             return self._catalog.create_table(
                 self._place.spec.name,
                 schema=schema,
-                location=None if self._place.spec.catalog else _url(f"{self._place.root}/{METADATA_FOLDER}"),
+                location=None if self._place.spec.catalog else _url(self._folder),
                 partition_spec=PartitionSpec(*parts) if parts else UNPARTITIONED_PARTITION_SPEC,
                 properties={
                     "format-version": str(_FORMAT_VERSION),
@@ -344,13 +353,38 @@ class IcebergTable:
         with self._reached():
             return load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/{CATALOG_FILE}", warehouse=_url(root))
 
+    @property
+    def _folder(self) -> str:
+        """The folder of the metadata, where no catalog is named."""
+        return f"{self._place.root}/{METADATA_FOLDER}"
+
     def loaded(self) -> PyIcebergTable | None:
-        """pyiceberg's table as it is now; None if there is none. Raises `CatalogAway`."""
+        """pyiceberg's table as it is now; None if there is none.
+
+        Raises `TableNotOurs`, `TableOfAnotherDataset`, `TableElsewhere`, `CatalogAway`.
+        """
         with self._reached():
             try:
-                return self._catalog.load_table(self._place.spec.name)
+                table = self._catalog.load_table(self._place.spec.name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except FileNotFoundError as error:
+                if self._place.spec.catalog:
+                    raise
+                raise TableElsewhere(**self._facts, folder=self._folder) from error
+        self._check_is_own(table)
+        return table
+
+    def _check_is_own(self, table: PyIcebergTable) -> None:
+        if STORE_ID not in table.properties:
+            raise TableNotOurs(**self._facts)
+        if (found := table.properties[DATASET]) != self._place.asset:
+            # Names of assets may differ only in letters that a table's name does not have.
+            raise TableOfAnotherDataset(**self._facts, found=found)
+        is_named = bool(self._place.spec.catalog)
+        # The catalog of a copied home leads to the tables of the original.
+        if not is_named and os.path.realpath(_path(table.location())) != os.path.realpath(self._folder):
+            raise TableElsewhere(**self._facts, folder=self._folder)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from databuild_dagster.tables.errors import (
     PublishConflict,
     StoreIsACopy,
     TableAhead,
+    TableElsewhere,
     TableOfAnother,
 )
 from databuild_dagster.tables.live_files import Touches, contents_of_dataset, contents_of_refs
@@ -88,11 +89,15 @@ def publish(
 def _mark_before(
     table: Table, place: Place, store_id: str, *, repair: bool, take_over: bool
 ) -> tuple[Mark | None, bool]:
-    """The mark of the table, and whether it is one of this store. Raises `TableOfAnother`, `ForeignSnapshot`."""
+    """The mark of the table, and whether it is one of this store. Raises the refusals of the mark, and `TableOfAnother`."""
     try:
         mark = table.mark()
     except ForeignSnapshot:
         if repair or place.spec.rebase:
+            return None, False
+        raise
+    except TableElsewhere:
+        if take_over:
             return None, False
         raise
     if mark is None or mark.store_id == store_id:

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
+from databuild_dagster.data.ownership import take_over
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.tables.errors import (
     CatalogAway,
@@ -28,6 +29,7 @@ from databuild_dagster.tables.errors import (
     PartitionColumnsDiffer,
     StoreIsACopy,
     TableAhead,
+    TableElsewhere,
     TableNotOurs,
     TableOfAnother,
     TableOfAnotherDataset,
@@ -469,3 +471,27 @@ def test_the_iceberg_table_of_another_dataset_is_refused(tmp_path: Path) -> None
 
     with pytest.raises(TableOfAnotherDataset, match="shop.sales of sales_too is that of dataset sales"):
         publish(world.engine, other, world.warehouse.root)
+
+
+@pytest.mark.parametrize("keeps_original", [True, False], ids=["copied", "moved"])
+def test_a_taken_over_home_has_an_iceberg_table_of_its_own(keeps_original: bool, tmp_path: Path) -> None:
+    original = PublishedWorld(tmp_path / "original", ICEBERG)
+    original.build(DAYS[0], {"x": [1]})
+    original.publish()
+    seq = original.seq
+    original.close()
+    if keeps_original:
+        shutil.copytree(tmp_path / "original", tmp_path / "home")
+    else:
+        (tmp_path / "original").rename(tmp_path / "home")
+    world = PublishedWorld(tmp_path / "home", ICEBERG)
+    take_over(world.store, [world.warehouse])
+
+    with pytest.raises(TableElsewhere, match=f"is not in {world.warehouse.root}/sales/iceberg"):
+        world.publish()
+    world.publish(take_over=True)
+
+    assert_up_to_date(world)
+    assert all(path.startswith(world.warehouse.root) for path in world.table().files())
+    if keeps_original:
+        assert list(snapshots(original).values()) == [seq]
