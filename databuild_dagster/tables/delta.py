@@ -113,7 +113,8 @@ class DeltaTableHere:
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
         table = self._load()
-        if table is not None and before is not None and self.mark() != before:
+        is_known = before is not None or not always
+        if is_known and (None if table is None else self.mark()) != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         present = {} if table is None else self._present(table)
         wanted = {

@@ -166,7 +166,8 @@ class IcebergTable:
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
         table, is_elsewhere = self._loaded_before(always=always)
-        if table is not None and before is not None and self.mark() != before:
+        is_known = before is not None or not always
+        if is_known and (None if table is None else self.mark()) != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
             _stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()

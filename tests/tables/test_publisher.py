@@ -27,6 +27,7 @@ from databuild_dagster.tables.errors import (
     NotPublished,
     OutsideOfTable,
     PartitionColumnsDiffer,
+    PublishConflict,
     StoreIsACopy,
     TableAhead,
     TableElsewhere,
@@ -36,6 +37,9 @@ from databuild_dagster.tables.errors import (
     UnknownCatalog,
 )
 from databuild_dagster.tables.keeping import PublishedFiles
+from databuild_dagster.tables.live_files import contents_of_dataset
+from databuild_dagster.tables.opening import place_of
+from databuild_dagster.tables.port import Contents, Mark
 from databuild_dagster.tables.publisher import publish
 from databuild_dagster.warehouse.errors import DiskTrouble
 from tests.support.faulty_disk import failing_call
@@ -200,6 +204,22 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(table: Tab
 
     assert errors == []
     assert len(snapshots(world)) == 2
+    assert_up_to_date(world)
+
+
+@BOTH
+def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    mark = Mark(world.store.identity().id, world.seq)
+    contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
+
+    with pytest.raises(PublishConflict):
+        world.table().replace(contents._replace(is_whole=False), mark, before=mark)
+    world.publish()
+    with pytest.raises(PublishConflict):
+        world.table().replace(Contents({}, is_whole=True), mark, before=None)
+
     assert_up_to_date(world)
 
 
