@@ -49,14 +49,15 @@ def publish(
     repair: bool = False,
     take_over: bool = False,
     dry_run: bool = False,
+    all_partitions: bool = False,
     touches: Touches | None = None,
     open_table: OpenTable = open_table,
 ) -> Published:
     """Bring the table of a dataset up to the end of the log.
 
     `repair` compares all partitions, also of a table that another writer has changed; `take_over` does so with another store's
-    table. `warehouse` is the home's own. Raises `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the
-    table and the manifests raise.
+    table; `all_partitions` compares them and replaces no other writer's work. `warehouse` is the home's own. Raises
+    `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the table and the manifests raise.
     """
     place = place_of(dataset, warehouse)
     identity = engine.store.identity()
@@ -72,7 +73,7 @@ def publish(
             after = Mark(identity.id, head)
             if before is not None and before.seq > head and not is_whole:
                 raise TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
-            if is_whole or before is None or head - before.seq > MAX_EVENTS_BEHIND:
+            if is_whole or all_partitions or before is None or head - before.seq > MAX_EVENTS_BEHIND:
                 contents = contents_of_dataset(engine.queries, dataset, place, head)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
@@ -144,7 +145,9 @@ def follow(
             follower.keep(TableCursor(follower.head, table=about))
         follower.rest(follower.head)
         return None
-    done = publish(engine, dataset, warehouse, touches=touches, open_table=open_table)
+    # Other options, such as `tainted`, change partitions that no event touches.
+    is_changed = cursor is not None and not known
+    done = publish(engine, dataset, warehouse, all_partitions=is_changed, touches=touches, open_table=open_table)
     follower.keep(TableCursor(done.seq, table=about))
     follower.rest(done.seq)
     return done

@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
 from databuild_dagster.data.ownership import take_over
+from databuild_dagster.engine.follower import ProcessCursors
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.tables.errors import (
     CatalogAway,
@@ -37,10 +38,10 @@ from databuild_dagster.tables.errors import (
     UnknownCatalog,
 )
 from databuild_dagster.tables.keeping import PublishedFiles
-from databuild_dagster.tables.live_files import contents_of_dataset
+from databuild_dagster.tables.live_files import Touches, contents_of_dataset
 from databuild_dagster.tables.opening import place_of
 from databuild_dagster.tables.port import Contents, Mark
-from databuild_dagster.tables.publisher import publish
+from databuild_dagster.tables.publisher import follow, publish
 from databuild_dagster.warehouse.errors import DiskTrouble
 from tests.support.faulty_disk import failing_call
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
@@ -101,6 +102,23 @@ def test_a_tainted_instance_stays_only_where_the_author_keeps_it(table: TableSpe
 
     assert len(kept.table().files()) == 2
     assert len(removed.table().files()) == 1
+
+
+@BOTH
+def test_a_changed_option_is_seen_in_partitions_that_no_event_touches(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[1], {"x": [2]})
+    keeping = msgspec.structs.replace(world.spec, table=msgspec.structs.replace(table, keep_tainted=True))
+    cursors = ProcessCursors(world.engine)
+
+    n_files = []
+    for spec in (world.spec, keeping, world.spec):
+        follow(world.engine, spec, world.warehouse.root, cursors, head=world.seq, touches=Touches(world.queries))
+        n_files.append(len(world.table().files()))
+
+    assert n_files == [1, 2, 1]
 
 
 @BOTH
