@@ -44,6 +44,7 @@ from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, S
 
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.tables.errors import (
     CatalogAway,
@@ -404,9 +405,12 @@ class IcebergTable:
 
 
 def check_is_configured(place: Place) -> None:
-    """Check that pyiceberg's configuration has the catalog of a place. Raises `UnknownCatalog`."""
-    if pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog) is None:
+    """Check that pyiceberg's configuration has the catalog of a place, and hide its secrets. Raises `UnknownCatalog`."""
+    settings = pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog)
+    if settings is None:
         raise _unknown_catalog(place, "its configuration has no such name")
+    # Errors of a catalog may quote a token without its name.
+    keep_secrets_of(settings)
 
 
 def _unknown_catalog(place: Place, why: str) -> UnknownCatalog:

@@ -388,8 +388,8 @@ def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) 
 def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1")
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "secret")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1/of-the-catalog-alone")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "of-the-catalog-alone")
     # pyiceberg reads its configuration when it is imported.
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="away"))
@@ -401,6 +401,7 @@ def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
         world.publish()
 
     assert "secret" not in str(away.value)
+    assert "of-the-catalog-alone" not in str(away.value)
 
 
 @BOTH
