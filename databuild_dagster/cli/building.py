@@ -133,14 +133,14 @@ class Workshop:
     def keep_copies(self) -> None:
         """What was built last is followed by no tick of ours any more; other tools are to find it all the same."""
         from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-        from databuild_dagster.bindings.orchestration.table_publishing import publish_tables
+        from databuild_dagster.bindings.orchestration.table_publishing import BUILD_WAIT_SECONDS, publish_tables
 
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
             own = location.deployment.location
             datasets = [spec for spec in self.datasets.values() if spec.location == own]
             keep_copies(self.instance, location.deployment, datasets)
-            publish_tables(self.instance, location.deployment, datasets)
+            publish_tables(self.instance, location.deployment, datasets, wait_seconds=BUILD_WAIT_SECONDS)
 
 
 class NotLive(NamedTuple):

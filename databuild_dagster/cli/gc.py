@@ -80,7 +80,7 @@ def gc(
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     engine = the_engine()
     warehouse = the_warehouse()
-    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.queries, warehouse))
+    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.store, warehouse))
     scope = _scope(engine.queries, names)
     if leftovers:
         plan = cleaner.plan_clean(scope)

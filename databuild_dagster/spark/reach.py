@@ -10,10 +10,11 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits
-from threading import Lock, Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -26,7 +27,7 @@ from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
-from databuild_dagster.warehouse.threads import T
+from databuild_dagster.warehouse.threads import T, in_own_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -317,21 +318,8 @@ def _answers(ask: Callable[[], bool]) -> bool:
 
 def _within(do: Callable[[], T], seconds: float) -> T | None:
     """The result of a call in a thread, None if it takes longer. Raises what the call raises."""
-    done: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(do())
-        except BaseException as error:  # Raised below, in the thread that waits.
-            failed.append(error)
-
-    thread = Thread(target=run, name="databuild probe", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failed:
-        raise failed[0]
-    return done[0] if done else None
+    future = in_own_thread(do, "databuild probe")
+    return future.result() if wait([future], seconds).done else None
 
 
 _found: dict[tuple[int, int, str], tuple[Any, Reach | WarehouseOutOfReach]] = {}

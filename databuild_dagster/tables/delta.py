@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 #: The key of the store in the table's configuration.
 STORE_ID: Final = "databuild.store-id"
+#: VACUUM of other writers takes the files of instances that no version lists for leftovers, once they are older than this.
+RETENTION: Final = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
 #: Instances and job runs that a version names.
 MAX_NAMED: Final = 100
 #: Statistics have values of at most so many characters: a longer largest value would have to be rounded up.
@@ -94,8 +96,9 @@ class DeltaTableHere:
         kept = {self._whole(path) for path in self._present(table)}
         for version in range(table.version(), -1, -1):
             actions = self._log.actions(version)
-            at = next((action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action), 0)
-            if at < since * 1000:
+            # Delta asks no writer for the time of a version.
+            times = [at for action in actions if (at := action.get("commitInfo", {}).get("timestamp")) is not None]
+            if not actions or any(at < since * 1000 for at in times):
                 break
             kept |= {self._whole(unquote(action["remove"]["path"])) for action in actions if "remove" in action}
         return kept
@@ -110,7 +113,8 @@ class DeltaTableHere:
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
         table = self._load()
-        if table is not None and before is not None and self.mark() != before:
+        is_known = before is not None or not always
+        if is_known and (None if table is None else self.mark()) != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         present = {} if table is None else self._present(table)
         wanted = {
@@ -174,7 +178,8 @@ class DeltaTableHere:
         columns = pa.schema([]) if before is None else before
         for (_, file), footer in zip(new.values(), footers, strict=True):
             columns = self._united(columns, columns_of(footer), file.path)
-        is_taken_over = table is not None and table.metadata().configuration[STORE_ID] != mark.store_id
+        settings = {} if table is None else table.metadata().configuration
+        is_taken_over = table is not None and settings[STORE_ID] != mark.store_id
         if before is not None and columns == before and not is_taken_over:
             return
         own = [pa.field(column.name, _TYPES[column.type]) for column in self._place.spec.columns]
@@ -191,7 +196,7 @@ class DeltaTableHere:
                 "format": {"provider": "parquet", "options": {}},
                 "schemaString": schema,
                 "partitionColumns": self._partition_names,
-                "configuration": {STORE_ID: mark.store_id},
+                "configuration": {**RETENTION, **settings, STORE_ID: mark.store_id},
                 "createdTime": _now() if table is None else table.metadata().created_time,
             }
         }

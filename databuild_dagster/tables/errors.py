@@ -33,6 +33,12 @@ class CatalogAway(DatabuildError):
     )
 
 
+class PublishingContinues(DatabuildError):
+    """The table of {asset} is not published yet: its catalog or storage does not answer, or takes long."""
+
+    hint = "This process continues. `databuild publish {asset}` waits for the end, and Ctrl-C ends that."
+
+
 class NoPlaceForCatalog(Refused):
     """The table of {asset} has no catalog, and {root} is an object store, where no SQLite file can be."""
 
@@ -43,6 +49,18 @@ class TableOfAnother(Refused):
     """The table {table} of {asset} belongs to another build state ({found}; this one is {own})."""
 
     hint = "Name another table; after a move, a restore or an import, `databuild publish {asset} --take-over` takes it over."
+
+
+class TableOfAnotherDataset(Refused):
+    """The table {table} of {asset} is that of dataset {found}."""
+
+    hint = "Name another table for one of them; the table of a renamed dataset has to be dropped in its catalog first."
+
+
+class TableElsewhere(Refused):
+    """The metadata of the table {table} of {asset} is not in {folder}, which is the place of its dataset now."""
+
+    hint = "After a move or a copy of the home, `databuild publish {asset} --take-over` creates the table there."
 
 
 class TableNotOurs(Refused):

@@ -7,6 +7,7 @@ the columns of the files their ids.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -43,6 +44,7 @@ from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, S
 
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.tables.errors import (
     CatalogAway,
@@ -52,7 +54,9 @@ from databuild_dagster.tables.errors import (
     NoPlaceForCatalog,
     PartitionColumnsDiffer,
     PublishConflict,
+    TableElsewhere,
     TableNotOurs,
+    TableOfAnotherDataset,
     UnknownCatalog,
 )
 from databuild_dagster.tables.footers import columns_of, read_footers
@@ -107,8 +111,6 @@ class IcebergTable:
         if table is None:
             return None
         self._check_partitions(table)
-        if STORE_ID not in table.properties:
-            raise TableNotOurs(**self._facts)
         snapshot = table.current_snapshot()
         if snapshot is None:
             # Made by a process that died before the first snapshot.
@@ -164,8 +166,9 @@ class IcebergTable:
     def replace(
         self, contents: Contents, mark: Mark, before: Mark | None, *, dry_run: bool = False, always: bool = False
     ) -> Snapshot | None:
-        table = self.loaded()
-        if table is not None and before is not None and self.mark() != before:
+        table, is_elsewhere = self._loaded_before(always=always)
+        is_known = before is not None or not always
+        if is_known and (None if table is None else self.mark()) != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
             _stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()
@@ -179,9 +182,21 @@ class IcebergTable:
         footers = read_footers([by_url[url] for _, url in change.new])
         schemas = self._schemas(change, footers, by_url)
         with self._reached():
+            if is_elsewhere:
+                # The files of the other place stay.
+                self._catalog.drop_table(self._place.spec.name)
             if table is None:
                 table = self._create(next(iter(schemas)), mark)
             return self._commit(table, change, footers, schemas, by_url, _summary(self._place, mark, contents.sources))
+
+    def _loaded_before(self, *, always: bool) -> tuple[PyIcebergTable | None, bool]:
+        """The table to change, and whether the catalog has one of another place, which `always` replaces."""
+        try:
+            return self.loaded(), False
+        except TableElsewhere:
+            if not always:
+                raise
+            return None, True
 
     def _change(
         self, table: PyIcebergTable | None, wanted: Mapping[Values, Mapping[str, TableFile]], *, is_whole: bool
@@ -253,13 +268,15 @@ class IcebergTable:
             return self._catalog.create_table(
                 self._place.spec.name,
                 schema=schema,
-                location=None if self._place.spec.catalog else _url(f"{self._place.root}/{METADATA_FOLDER}"),
+                location=None if self._place.spec.catalog else _url(self._folder),
                 partition_spec=PartitionSpec(*parts) if parts else UNPARTITIONED_PARTITION_SPEC,
                 properties={
                     "format-version": str(_FORMAT_VERSION),
                     STORE_ID: mark.store_id,
                     DATASET: self._place.asset,
                     TableProperties.DEFAULT_NAME_MAPPING: schema.name_mapping.model_dump_json(),
+                    # Other engines would remove the files of expired snapshots, which are those of instances.
+                    "gc.enabled": "false",
                     "write.metadata.delete-after-commit.enabled": "true",
                     "write.metadata.previous-versions-max": "100",
                 },
@@ -338,13 +355,38 @@ class IcebergTable:
         with self._reached():
             return load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/{CATALOG_FILE}", warehouse=_url(root))
 
+    @property
+    def _folder(self) -> str:
+        """The folder of the metadata, where no catalog is named."""
+        return f"{self._place.root}/{METADATA_FOLDER}"
+
     def loaded(self) -> PyIcebergTable | None:
-        """pyiceberg's table as it is now; None if there is none. Raises `CatalogAway`."""
+        """pyiceberg's table as it is now; None if there is none.
+
+        Raises `TableNotOurs`, `TableOfAnotherDataset`, `TableElsewhere`, `CatalogAway`.
+        """
         with self._reached():
             try:
-                return self._catalog.load_table(self._place.spec.name)
+                table = self._catalog.load_table(self._place.spec.name)
             except (NoSuchTableError, NoSuchNamespaceError):
                 return None
+            except FileNotFoundError as error:
+                if self._place.spec.catalog:
+                    raise
+                raise TableElsewhere(**self._facts, folder=self._folder) from error
+        self._check_is_own(table)
+        return table
+
+    def _check_is_own(self, table: PyIcebergTable) -> None:
+        if STORE_ID not in table.properties:
+            raise TableNotOurs(**self._facts)
+        if (found := table.properties[DATASET]) != self._place.asset:
+            # Names of assets may differ only in letters that a table's name does not have.
+            raise TableOfAnotherDataset(**self._facts, found=found)
+        is_named = bool(self._place.spec.catalog)
+        # The catalog of a copied home leads to the tables of the original.
+        if not is_named and os.path.realpath(_path(table.location())) != os.path.realpath(self._folder):
+            raise TableElsewhere(**self._facts, folder=self._folder)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -363,9 +405,12 @@ class IcebergTable:
 
 
 def check_is_configured(place: Place) -> None:
-    """Check that pyiceberg's configuration has the catalog of a place. Raises `UnknownCatalog`."""
-    if pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog) is None:
+    """Check that pyiceberg's configuration has the catalog of a place, and hide its secrets. Raises `UnknownCatalog`."""
+    settings = pyiceberg.catalog._ENV_CONFIG.get_catalog_config(place.spec.catalog)
+    if settings is None:
         raise _unknown_catalog(place, "its configuration has no such name")
+    # Errors of a catalog may quote a token without its name.
+    keep_secrets_of(settings)
 
 
 def _unknown_catalog(place: Place, why: str) -> UnknownCatalog:

@@ -82,7 +82,7 @@ class Table(Protocol):
     def mark(self) -> Mark | None:
         """The mark of the newest snapshot; None if there is no table yet.
 
-        Raises `TableNotOurs`, `ForeignSnapshot` and `PartitionColumnsDiffer`.
+        Raises `TableElsewhere`, `TableNotOurs`, `TableOfAnotherDataset`, `ForeignSnapshot` and `PartitionColumnsDiffer`.
         """
 
     def replace(

@@ -16,6 +16,7 @@ from databuild_dagster.tables.errors import (
     PublishConflict,
     StoreIsACopy,
     TableAhead,
+    TableElsewhere,
     TableOfAnother,
 )
 from databuild_dagster.tables.live_files import Touches, contents_of_dataset, contents_of_refs
@@ -48,14 +49,15 @@ def publish(
     repair: bool = False,
     take_over: bool = False,
     dry_run: bool = False,
+    all_partitions: bool = False,
     touches: Touches | None = None,
     open_table: OpenTable = open_table,
 ) -> Published:
     """Bring the table of a dataset up to the end of the log.
 
     `repair` compares all partitions, also of a table that another writer has changed; `take_over` does so with another store's
-    table. `warehouse` is the home's own. Raises `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the
-    table and the manifests raise.
+    table; `all_partitions` compares them and replaces no other writer's work. `warehouse` is the home's own. Raises
+    `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the table and the manifests raise.
     """
     place = place_of(dataset, warehouse)
     identity = engine.store.identity()
@@ -71,7 +73,7 @@ def publish(
             after = Mark(identity.id, head)
             if before is not None and before.seq > head and not is_whole:
                 raise TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
-            if is_whole or before is None or head - before.seq > MAX_EVENTS_BEHIND:
+            if is_whole or all_partitions or before is None or head - before.seq > MAX_EVENTS_BEHIND:
                 contents = contents_of_dataset(engine.queries, dataset, place, head)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
@@ -88,11 +90,15 @@ def publish(
 def _mark_before(
     table: Table, place: Place, store_id: str, *, repair: bool, take_over: bool
 ) -> tuple[Mark | None, bool]:
-    """The mark of the table, and whether it is one of this store. Raises `TableOfAnother`, `ForeignSnapshot`."""
+    """The mark of the table, and whether it is one of this store. Raises the refusals of the mark, and `TableOfAnother`."""
     try:
         mark = table.mark()
     except ForeignSnapshot:
         if repair or place.spec.rebase:
+            return None, False
+        raise
+    except TableElsewhere:
+        if take_over:
             return None, False
         raise
     if mark is None or mark.store_id == store_id:
@@ -139,7 +145,9 @@ def follow(
             follower.keep(TableCursor(follower.head, table=about))
         follower.rest(follower.head)
         return None
-    done = publish(engine, dataset, warehouse, touches=touches, open_table=open_table)
+    # Other options, such as `tainted`, change partitions that no event touches.
+    is_changed = cursor is not None and not known
+    done = publish(engine, dataset, warehouse, all_partitions=is_changed, touches=touches, open_table=open_table)
     follower.keep(TableCursor(done.seq, table=about))
     follower.rest(done.seq)
     return done

@@ -49,6 +49,22 @@ def in_threads(function: Callable[[T], R], values: Collection[T]) -> list[R]:
         return list(threads.map(function, values))
 
 
+def in_own_thread(function: Callable[[], R], name: str) -> Future[R]:
+    """Run a call that may never end. Its thread does not hold up the end of the process."""
+    future: Future[R] = Future()
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:  # Raised where the result is asked for.
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
 class DaemonThreads(Generic[T]):
     """Runs submitted calls, `n_threads` at a time, in the order of submission. After a call that raises, none begins.
 

@@ -95,7 +95,7 @@ class PublishedWorld(World):
 
     def gc(self, **options: Any) -> list[str]:
         """Remove superseded instances; returns their uuids."""
-        tables = PublishedFiles(self.queries, self.warehouse.root)
+        tables = PublishedFiles(self.store, self.warehouse.root)
         cleaner = Cleaner(self.engine, self.warehouse.root, tables)
         plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0, **options)
         done = cleaner.carry_out(plan)

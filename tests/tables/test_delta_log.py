@@ -41,3 +41,17 @@ def test_a_version_that_is_no_json_is_one_sentence(tmp_path: Path) -> None:
 
     with pytest.raises(TableDamaged, match="version 0 of its log is no JSON"):
         delta_log.DeltaLog(place).actions(0)
+
+
+def test_a_version_without_a_time_hides_no_earlier_version_from_gc(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, DELTA)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    first = set(world.table().files())
+    world.taint(world.ref(DAYS[0]))
+    world.publish()
+    log = delta_log.DeltaLog(place_of(world.spec, world.warehouse.root))
+
+    log.commit(2, [{"txn": {"appId": "another", "version": 1}}])
+
+    assert world.table().kept(since=1.0) == first

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
+from databuild_dagster.data.ownership import take_over
+from databuild_dagster.engine.follower import ProcessCursors
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.tables.errors import (
     CatalogAway,
@@ -25,13 +28,20 @@ from databuild_dagster.tables.errors import (
     NotPublished,
     OutsideOfTable,
     PartitionColumnsDiffer,
+    PublishConflict,
     StoreIsACopy,
     TableAhead,
+    TableElsewhere,
     TableNotOurs,
     TableOfAnother,
+    TableOfAnotherDataset,
     UnknownCatalog,
 )
-from databuild_dagster.tables.publisher import publish
+from databuild_dagster.tables.keeping import PublishedFiles
+from databuild_dagster.tables.live_files import Touches, contents_of_dataset
+from databuild_dagster.tables.opening import place_of
+from databuild_dagster.tables.port import Contents, Mark
+from databuild_dagster.tables.publisher import follow, publish
 from databuild_dagster.warehouse.errors import DiskTrouble
 from tests.support.faulty_disk import failing_call
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
@@ -92,6 +102,23 @@ def test_a_tainted_instance_stays_only_where_the_author_keeps_it(table: TableSpe
 
     assert len(kept.table().files()) == 2
     assert len(removed.table().files()) == 1
+
+
+@BOTH
+def test_a_changed_option_is_seen_in_partitions_that_no_event_touches(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[1], {"x": [2]})
+    keeping = msgspec.structs.replace(world.spec, table=msgspec.structs.replace(table, keep_tainted=True))
+    cursors = ProcessCursors(world.engine)
+
+    n_files = []
+    for spec in (world.spec, keeping, world.spec):
+        follow(world.engine, spec, world.warehouse.root, cursors, head=world.seq, touches=Touches(world.queries))
+        n_files.append(len(world.table().files()))
+
+    assert n_files == [1, 2, 1]
 
 
 @BOTH
@@ -195,6 +222,22 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(table: Tab
 
     assert errors == []
     assert len(snapshots(world)) == 2
+    assert_up_to_date(world)
+
+
+@BOTH
+def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    mark = Mark(world.store.identity().id, world.seq)
+    contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
+
+    with pytest.raises(PublishConflict):
+        world.table().replace(contents._replace(is_whole=False), mark, before=mark)
+    world.publish()
+    with pytest.raises(PublishConflict):
+        world.table().replace(Contents({}, is_whole=True), mark, before=None)
+
     assert_up_to_date(world)
 
 
@@ -345,8 +388,8 @@ def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) 
 def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1")
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "secret")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1/of-the-catalog-alone")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "of-the-catalog-alone")
     # pyiceberg reads its configuration when it is imported.
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="away"))
@@ -358,6 +401,7 @@ def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
         world.publish()
 
     assert "secret" not in str(away.value)
+    assert "of-the-catalog-alone" not in str(away.value)
 
 
 @BOTH
@@ -420,3 +464,73 @@ def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp
 
     assert (behind, published) == ([], [first])
     assert_up_to_date(world)
+
+
+@BOTH
+def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(table: TableSpec, tmp_path: Path) -> None:
+    owner = PublishedWorld(tmp_path / "owner", table)
+    owner.build(DAYS[0], {"x": [1]})
+    owner.publish()
+    before = set(owner.table().files())
+    owner.taint(owner.ref(DAYS[0]))
+    owner.build(DAYS[0], {"x": [2]})
+    owner.publish()
+    other = PublishedFiles(PublishedWorld(tmp_path / "other", table).store, owner.warehouse.root)
+
+    n_expired = other.expire("sales", 0.0)
+
+    assert n_expired == 0
+    assert len(snapshots(owner)) == 2
+    assert other.kept("sales", 0.0) == before | set(owner.table().files())
+
+
+def test_vacuum_of_another_writer_keeps_the_files_of_earlier_instances(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, DELTA)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+
+    with pytest.raises(DeltaError, match="Invalid retention period"):
+        DeltaTable(world.warehouse.dataset_dir("sales")).vacuum(retention_hours=10 * 365 * 24, full=True)
+
+
+def test_an_iceberg_table_asks_other_engines_to_remove_no_files(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, ICEBERG)
+    world.build(DAYS[0], {"x": [1]})
+
+    world.publish()
+
+    assert iceberg_table(world).properties["gc.enabled"] == "false"
+
+
+def test_the_iceberg_table_of_another_dataset_is_refused(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, ICEBERG)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    other = msgspec.structs.replace(world.spec, asset="sales_too")
+
+    with pytest.raises(TableOfAnotherDataset, match="shop.sales of sales_too is that of dataset sales"):
+        publish(world.engine, other, world.warehouse.root)
+
+
+@pytest.mark.parametrize("keeps_original", [True, False], ids=["copied", "moved"])
+def test_a_taken_over_home_has_an_iceberg_table_of_its_own(keeps_original: bool, tmp_path: Path) -> None:
+    original = PublishedWorld(tmp_path / "original", ICEBERG)
+    original.build(DAYS[0], {"x": [1]})
+    original.publish()
+    seq = original.seq
+    original.close()
+    if keeps_original:
+        shutil.copytree(tmp_path / "original", tmp_path / "home")
+    else:
+        (tmp_path / "original").rename(tmp_path / "home")
+    world = PublishedWorld(tmp_path / "home", ICEBERG)
+    take_over(world.store, [world.warehouse])
+
+    with pytest.raises(TableElsewhere, match=f"is not in {world.warehouse.root}/sales/iceberg"):
+        world.publish()
+    world.publish(take_over=True)
+
+    assert_up_to_date(world)
+    assert all(path.startswith(world.warehouse.root) for path in world.table().files())
+    if keeps_original:
+        assert list(snapshots(original).values()) == [seq]

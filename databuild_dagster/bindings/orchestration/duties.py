@@ -18,7 +18,7 @@ from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-from databuild_dagster.bindings.orchestration.table_publishing import publish_tables
+from databuild_dagster.bindings.orchestration.table_publishing import TICK_WAIT_SECONDS, publish_tables
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
@@ -160,7 +160,9 @@ DUTIES = (
     ),
     Duty(
         "publish tables",
-        lambda work: publish_tables(work.instance, work.deployment, work.datasets, head=work.head),
+        lambda work: publish_tables(
+            work.instance, work.deployment, work.datasets, wait_seconds=TICK_WAIT_SECONDS, head=work.head
+        ),
         why="it waits for catalogs on other machines, and no other duty depends on it, so it is the last one",
     ),
 )

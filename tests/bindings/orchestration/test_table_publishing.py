@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 from datetime import date
 from pathlib import Path
 
 import dagster as dg
 import pandas as pd
+import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from pyiceberg.utils.config import Config
 
 from databuild_dagster import Delta, Iceberg, databuild_asset
+from databuild_dagster.bindings.orchestration import duties
 from databuild_dagster.bindings.orchestration.table_publishing import publish_tables, table_lags
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
@@ -19,6 +23,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site, deployed
 
+PATIENCE_SECONDS = 60.0
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
 
 
@@ -34,6 +39,16 @@ def copies(sales: pd.DataFrame) -> pd.DataFrame:
 
 @databuild_asset(publish=Iceberg(catalog="no-such"))
 def nowhere() -> pd.DataFrame:
+    return pd.DataFrame({"x": [1]})
+
+
+@databuild_asset(publish=Iceberg(catalog="silent"))
+def a_silent() -> pd.DataFrame:
+    return pd.DataFrame({"x": [1]})
+
+
+@databuild_asset(publish=Iceberg(table="shop.spoken"))
+def spoken() -> pd.DataFrame:
     return pd.DataFrame({"x": [1]})
 
 
@@ -62,5 +77,25 @@ def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     lags = {lag.asset: lag.n_behind for lag in table_lags(instance, specs_of(site))}
     assert lags == {"sales": 0, "copies": 0, "nowhere": None}
     taint = site.engine.queries.head().seq
-    publish_tables(instance, site.deployment, specs_of(site))
+    publish_tables(instance, site.deployment, specs_of(site), wait_seconds=PATIENCE_SECONDS)
     assert site.engine.queries.head().seq == taint, "the same reason is no second event"
+
+
+@pytest.mark.long
+def test_a_catalog_that_never_answers_delays_one_tick_and_no_other_table(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        # pyiceberg reads its configuration when it is imported.
+        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        monkeypatch.setattr(duties, "TICK_WAIT_SECONDS", 0.5)
+        site = deployed(instance, str(tmp_path), a_silent, spoken)
+        site.build("a_silent", "spoken")
+        in_order = sorted(specs_of(site), key=lambda spec: spec.asset)
+
+        publish_tables(instance, site.deployment, in_order, wait_seconds=PATIENCE_SECONDS)
+
+        (aside,) = site.engine.queries.set_aside()
+    assert (aside.name, aside.reason.partition(":")[0]) == ("table of a_silent", "PublishingContinues")
+    assert {lag.asset: lag.n_behind for lag in table_lags(instance, in_order)} == {"a_silent": None, "spoken": 0}
