@@ -102,7 +102,15 @@ def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoin
             # A browser that connects again says what it has.
             last = request.headers.get("last-event-id", "")
             after = int(last) if last.isascii() and last.isdecimal() and len(last) < 17 else values["after"]
+            if request.method == "HEAD":
+                return Response(media_type="text/event-stream")
             streams.take_place()
+            try:
+                # Before the first byte, so that a store in trouble has its own status.
+                await streams.start()
+            except BaseException:
+                streams.leave()
+                raise
             return _EventStream(streams, after)
         return _json(await state.ask(lambda: route.function(state, **values)))
 
