@@ -137,7 +137,7 @@ def test_a_stream_over_a_store_in_trouble_is_refused_and_leaves_its_place(monkey
 
     errors = [client.get("/api/v1/stream").json()["error"]["type"] for _ in range(2)]
 
-    assert errors == ["StoreUnusable", "StoreUnusable"]
+    assert errors == ["NoBuildState", "NoBuildState"]
 
 
 def test_a_head_request_for_a_stream_ends_at_once(world: PagesWorld) -> None:
