@@ -144,7 +144,8 @@ def failures(state: State) -> FailuresShape:
 
 def events(state: State, before: int | None, limit: int) -> list[EventShape]:
     """The last events, newest first."""
-    last = state.engine.queries.head().seq if before is None else before - 1
+    head = state.engine.queries.head().seq
+    last = head if before is None else min(before - 1, head)
     first = max(last - limit, 0)
     return state.events(first, last - first)[::-1]
 

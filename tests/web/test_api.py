@@ -134,6 +134,7 @@ def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: Pages
     assert (failed["refs"], failed["n_refs"]) == (["orders@2023-01-05"], 1)
     assert [event["seq"] for event in events] == list(range(1, world.seq + 1))
     newest = client.get(f"{API}/events", params={"limit": 3}).json()
+    assert client.get(f"{API}/events", params={"limit": 3, "before": 2**53}).json() == newest
     assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
 
 
