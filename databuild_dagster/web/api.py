@@ -225,11 +225,11 @@ def explain(state: State, name: str) -> ExplanationShape:
     return explanation_shape(explanation_of(state.engine, name))
 
 
-def history(state: State, ref: Ref) -> list[InstanceShape]:
-    """Every instance of a ref, oldest first."""
+def history(state: State, ref: Ref, limit: int) -> list[InstanceShape]:
+    """The newest instances of a ref, oldest first."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return [found.shape() for found in history_of(engine.queries, ref)]
+    return [found.shape() for found in history_of(engine.queries, ref, limit)]
 
 
 def lineage(state: State, instance: str) -> LineageShape:
@@ -354,10 +354,10 @@ ROUTES: Final = (
     ),
     ApiRoute(
         "/history",
-        "Every instance of a ref, oldest first.",
+        "The newest instances of a ref, oldest first.",
         history,
         list[InstanceShape],
-        (ref("ref", "The partition.", required=True),),
+        (ref("ref", "The partition.", required=True), _LIMIT),
     ),
     ApiRoute(
         "/lineage",

@@ -23,6 +23,8 @@ MAX_BUILDS: Final = 200
 MAX_LAST_EVENTS: Final = 30
 #: Wants on the page of a partition.
 MAX_WANTS_OF_REF: Final = 20
+#: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
+MAX_INSTANCES: Final = 100
 
 
 class Ask(Protocol):
@@ -118,7 +120,7 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     name, as_of = values["ref"], values["as_of"]
     partition = ask("partition", ref=name, as_of=as_of)
-    history = ask("history", ref=name)
+    history = ask("history", ref=name, limit=MAX_INSTANCES)
     canonical = partition["canonical"]
     uuid = values["instance"] or (canonical["uuid"] if canonical else None)
     shown: dict[str, Any] = {
@@ -126,6 +128,7 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "dataset": asset_of(name),
         "partition": partition,
         "history": history,
+        "is_cut": len(history) == MAX_INSTANCES,
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),

@@ -111,6 +111,19 @@ def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world
     assert now["canonical"]["taints"][0]["actor"] == "tester"
 
 
+def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, world: PagesWorld) -> None:
+    for _ in range(3):
+        world.live("orders@2023-01-15")
+        world.taint("orders@2023-01-15", reason="wrong")
+    of_ref = {"ref": "orders@2023-01-15"}
+
+    every = client.get(f"{API}/history", params=of_ref).json()
+    newest = client.get(f"{API}/history", params={**of_ref, "limit": 2}).json()
+
+    assert len(every) == 3
+    assert newest == every[1:]
+
+
 def test_lineage_names_instances_in_both_directions(client: TestClient, world: PagesWorld) -> None:
     month, day = world.uuid("revenue@2023-01-01"), world.uuid("orders@2023-01-02")
 

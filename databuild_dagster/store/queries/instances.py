@@ -117,14 +117,15 @@ class InstanceQueries(Asking):
             WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
-    def history(self, ref: Ref) -> list[Instance]:
-        """Every instance of a ref, the oldest first (rule 4.2)."""
+    def history(self, ref: Ref, most: int = MAX_SEQ) -> list[Instance]:
+        """Every instance of a ref, or the newest ones, the oldest first (rule 4.2)."""
         sql = f"""
-            WITH RECURSIVE chain(id) AS (
-                SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
-                UNION ALL SELECT p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
+            WITH RECURSIVE chain(id, n) AS (
+                SELECT last_id, CAST(1 AS BIGINT) FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
+                UNION ALL SELECT p.previous_id, chain.n + 1 FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+                WHERE p.previous_id IS NOT NULL AND chain.n < ?
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
-        return self._instances(sql, ref)
+        return self._instances(sql, ref, most)
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""
