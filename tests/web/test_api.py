@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from databuild_dagster.shapes import graph
 from databuild_dagster.web.api import ROUTES, ApiRoute
 
 from .conftest import PagesWorld
@@ -162,3 +163,16 @@ def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestCli
     assert (found["is_cut"], found["n_reached"]) == (False, 1)
     around_month = client.get(f"{API}/graph", params={"instance": month}).json()
     assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]
+
+
+def test_a_graph_with_too_many_edges_says_that_it_is_cut(
+    client: TestClient, world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_month = {"instance": world.uuid("revenue@2023-01-01")}
+    whole = client.get(f"{API}/graph", params=of_month).json()
+
+    monkeypatch.setattr(graph, "MAX_EDGES", 1)
+    cut = client.get(f"{API}/graph", params=of_month).json()
+
+    assert (len(whole["edges"]), whole["is_cut"]) == (2, False)
+    assert (len(cut["edges"]), cut["is_cut"]) == (1, True)
