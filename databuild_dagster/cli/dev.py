@@ -15,6 +15,8 @@ from databuild_dagster.spark.temporary_folder import temporary_folder
 
 #: The port of Dagster's pages, unless it is taken.
 DAGSTERS_PORT = 3000
+#: By which `dagster dev` and its web server know the port.
+PORT_VARIABLES = ("DAGSTER_CLI_DEV_PORT", "DAGSTER_WEBSERVER_PORT")
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -22,7 +24,12 @@ DAGSTERS_PORT = 3000
     "-h", "--host", "--dagit-host", default="127.0.0.1", help="Where Dagster's pages are.  [default: 127.0.0.1]"
 )
 @click.option(
-    "-p", "--port", "--dagit-port", type=click.IntRange(0, 65535), help="Their port.  [default: 3000, or a free one]"
+    "-p",
+    "--port",
+    "--dagit-port",
+    type=click.IntRange(0, 65535),
+    envvar=PORT_VARIABLES,
+    help="Their port.  [default: 3000, or a free one]",
 )
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:

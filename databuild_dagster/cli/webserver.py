@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,10 +23,21 @@ def webserver(arguments: tuple[str, ...]) -> None:
     """
     # The web server takes a second to import.
     from databuild_dagster.bindings.adapter.dagster_web import run_webserver
-    from databuild_dagster.web.application import pages_routes
-    from databuild_dagster.web.streams import end_all_streams
 
     dagster_home()
     os.chdir(project_root())
     leave_proxies_out()
-    run_webserver(arguments, pages_routes, end_all_streams)
+    run_webserver(arguments, _make_routes, _end_streams)
+
+
+def _make_routes(instance: Any, path_prefix: str) -> Sequence[Any]:
+    # Starlette comes with Dagster's web server, which may not be installed.
+    from databuild_dagster.web.application import pages_routes
+
+    return pages_routes(instance, path_prefix)
+
+
+def _end_streams() -> None:
+    from databuild_dagster.web.streams import end_all_streams
+
+    end_all_streams()

@@ -23,11 +23,13 @@ MAX_CELLS: Final = 1_500
 #: Columns of partitions whose keys are no dates, and of parts of a day.
 COLUMNS: Final = 30
 MAX_COLUMNS: Final = 48
-#: Partition keys of so many datasets are remembered, for this long.
+#: Partition keys of so many datasets are remembered, and so many parts of them, until this span of time ends.
 MAX_REMEMBERED: Final = 100
+MAX_PARTS: Final = 20
 REMEMBER_SECONDS: Final = 60
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
+_MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
 _MONTH, _YEAR = 7, 4
 _LEVELS: Final = (10, _MONTH, _YEAR)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -128,10 +130,20 @@ class _Part(NamedTuple):
 
 
 def _moment(now: float) -> int:
-    return int(now // REMEMBER_SECONDS)
+    """The span of time in which partition keys are remembered."""
+    moment = int(now // REMEMBER_SECONDS)
+    _forget_others(moment)
+    return moment
 
 
-@lru_cache(maxsize=MAX_REMEMBERED)
+@lru_cache(maxsize=1)
+def _forget_others(moment: int) -> None:
+    """Once for each moment: a million keys take 100 MB, and a page is open all day."""
+    _part.cache_clear()
+    _keys_of.cache_clear()
+
+
+@lru_cache(maxsize=MAX_PARTS)
 def _part(dataset: DatasetSpec, instance: OpenInstance, moment: int, within: str) -> _Part:
     keys = _keys_of(dataset, instance, moment)
     inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
@@ -186,7 +198,9 @@ def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: i
 def _laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
     """The titles of the columns, and the rows."""
     titles = [cell["title"] for cell in cells]
-    places, columns = _dated(titles) if titles and all(map(_is_dated, titles)) else _in_order(titles)
+    places, columns = _dated(titles) if _are_dated(titles) else _in_order(titles)
+    if len(set(places)) < len(titles):
+        places, columns = _in_order(titles)
     rows: dict[str, dict[str, CellShape]] = {}
     for place, cell in zip(places, cells, strict=True):
         rows.setdefault(place.row, {})[place.column] = cell
@@ -194,8 +208,10 @@ def _laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
     return columns, [{"title": title, "cells": [of_row.get(name) for name in names]} for title, of_row in rows.items()]
 
 
-def _is_dated(title: str) -> bool:
-    return _DAY.match(title) is not None or re.fullmatch(r"\d{4}(-\d{2})?", title) is not None
+def _are_dated(titles: Sequence[str]) -> bool:
+    """Whether all are years, all are months, all are days, or all begin with a day."""
+    kinds = {min(len(title), _LEVELS[0] + 1) for title in titles}
+    return len(kinds) == 1 and all(_DAY.match(title) or _MONTH_OR_YEAR.fullmatch(title) for title in titles)
 
 
 def _dated(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:

@@ -12,6 +12,8 @@ from databuild_dagster.store.queries.queries import Queries
 
 #: Instances of one graph.
 MAX_NODES: Final = 1_000
+#: Edges of one step. A partition can be built from a hundred thousand others.
+MAX_EDGES: Final = 5_000
 
 
 class NodeShape(NeighbourShape):
@@ -73,8 +75,14 @@ class _Graph:
         self.edges: dict[tuple[str, str], None] = {}
         self.is_cut = False
 
-    def at(self, level: int) -> list[Instance]:
-        return [instance for instance, of_node in self.nodes.values() if of_node == level]
+    def uuids_at(self, level: int) -> list[str]:
+        return [uuid for uuid, (_, of_node) in self.nodes.items() if of_node == level]
+
+    def connect(self, edges: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+        """The edges that are added: at most `MAX_EDGES`."""
+        self.is_cut = self.is_cut or len(edges) > MAX_EDGES
+        self.edges.update(dict.fromkeys(edges[:MAX_EDGES]))
+        return edges[:MAX_EDGES]
 
     def room_for(self, uuids: Iterable[str]) -> list[str]:
         new = [uuid for uuid in dict.fromkeys(uuids) if uuid not in self.nodes]
@@ -89,13 +97,11 @@ class _Graph:
 
 def _add_inputs(queries: Queries, graph: _Graph, levels: int) -> None:
     for level in range(0, -levels, -1):
-        edges = [(uuid, instance.uuid) for instance in graph.at(level) for uuid in instance.inputs]
-        graph.edges.update(dict.fromkeys(edges))
+        edges = graph.connect(queries.inputs_of(graph.uuids_at(level), MAX_EDGES + 1))
         graph.add(queries.instances_named(graph.room_for(uuid for uuid, _ in edges)), level - 1)
 
 
 def _add_outputs(queries: Queries, graph: _Graph, levels: int) -> None:
     for level in range(levels):
-        edges = queries.uses_of([instance.uuid for instance in graph.at(level)], MAX_NODES + 1)
-        graph.edges.update(dict.fromkeys(edges))
+        edges = graph.connect(queries.uses_of(graph.uuids_at(level), MAX_EDGES + 1))
         graph.add(queries.instances_named(graph.room_for(uuid for _, uuid in edges)), level + 1)

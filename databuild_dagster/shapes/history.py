@@ -11,6 +11,7 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import Asker
@@ -78,9 +79,9 @@ class InstanceOfHistory:
         return cast("InstanceShape", found)
 
 
-def history_of(queries: Queries, ref: Ref) -> list[InstanceOfHistory]:
-    """Every instance of a ref, the oldest first."""
-    instances = queries.history(ref)
+def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ) -> list[InstanceOfHistory]:
+    """Every instance of a ref, or the newest ones, the oldest first."""
+    instances = queries.history(ref, most)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
     return [InstanceOfHistory(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances]
@@ -89,7 +90,7 @@ def history_of(queries: Queries, ref: Ref) -> list[InstanceOfHistory]:
 def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str | None]:
     """Why each is in its state, or is not what readers see any more."""
     taints = queries.taints_in_force(instance.uuid for instance in instances)
-    now = next((instance for instance in instances if instance.canonical), None)
+    place_of_now = next((place for place, instance in enumerate(instances) if instance.canonical), None)
     silent = {instance.uuid: instance.job_run for instance in instances if not instance.reason}
     missed, job_runs = queries.missed(silent), queries.job_runs_named(silent.values())
     reasons: dict[str, str | None] = {}
@@ -99,9 +100,10 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
             words += [f"tainted by {taint.actor}: {taint.reason} ({taint.taint_id})" for taint in held]
         elif instance.reason:
             words.append(instance.reason)
-        elif instance.state is InstanceState.LIVE and now is not None and not instance.canonical:
-            newer = instances[place + 1 :]
-            words.append(f"replaced by {newer[0].uuid}" if now in newer else f"readers went back to {now.uuid}")
+        elif instance.state is InstanceState.LIVE and place_of_now is not None and place < place_of_now:
+            words.append(f"replaced by {instances[place + 1].uuid}")
+        elif instance.state is InstanceState.LIVE and place_of_now is not None and place > place_of_now:
+            words.append(f"readers went back to {instances[place_of_now].uuid}")
         elif instance.state in (InstanceState.UP_FOR_RETRY, InstanceState.UPSTREAM_BUILDING):
             inputs = few_of(missed.get(instance.uuid, ()), SHOWN_INPUTS)
             verb = "waits" if instance.state is InstanceState.UPSTREAM_BUILDING else "waited"

@@ -144,7 +144,8 @@ def failures(state: State) -> FailuresShape:
 
 def events(state: State, before: int | None, limit: int) -> list[EventShape]:
     """The last events, newest first."""
-    last = state.engine.queries.head().seq if before is None else before - 1
+    head = state.engine.queries.head().seq
+    last = head if before is None else min(before - 1, head)
     first = max(last - limit, 0)
     return state.events(first, last - first)[::-1]
 
@@ -224,11 +225,11 @@ def explain(state: State, name: str) -> ExplanationShape:
     return explanation_shape(explanation_of(state.engine, name))
 
 
-def history(state: State, ref: Ref) -> list[InstanceShape]:
-    """Every instance of a ref, oldest first."""
+def history(state: State, ref: Ref, limit: int) -> list[InstanceShape]:
+    """The newest instances of a ref, oldest first."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return [found.shape() for found in history_of(engine.queries, ref)]
+    return [found.shape() for found in history_of(engine.queries, ref, limit)]
 
 
 def lineage(state: State, instance: str) -> LineageShape:
@@ -353,10 +354,10 @@ ROUTES: Final = (
     ),
     ApiRoute(
         "/history",
-        "Every instance of a ref, oldest first.",
+        "The newest instances of a ref, oldest first.",
         history,
         list[InstanceShape],
-        (ref("ref", "The partition.", required=True),),
+        (ref("ref", "The partition.", required=True), _LIMIT),
     ),
     ApiRoute(
         "/lineage",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -11,13 +12,13 @@ from typing import Any, Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from databuild_dagster.bindings.registry.instance import UnsupportedInstance
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.errors import StoreUnusable
@@ -33,7 +34,23 @@ from databuild_dagster.web.streams import LogStreams, TooManyStreams
 MOUNT: Final = "/databuild"
 STATIC: Final = Path(__file__).parent / "static"
 
+#: The hint of an error whose own one names a place.
+_WHERE_THE_MESSAGE_IS: Final = "The log of the web server has the whole message, and `databuild status` prints it."
+_logger = logging.getLogger(__name__)
+
 Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class OnlyRead(Refused):
+    """{url!r} cannot be changed by {method}: the pages and the API are only read."""
+
+    hint = "Use GET; the command line changes the build state."
+
+
+class NoBuildState(DatabuildError):
+    """The build state beside this Dagster instance cannot be used ({kind})."""
+
+    hint = "{advice}"
 
 
 class NoSuchPage(NotFound):
@@ -53,25 +70,26 @@ def pages_routes(instance: Any, path_prefix: str) -> list[BaseRoute]:
     return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
 
 
-def make_application(state: State, path_prefix: str = "") -> Starlette:
+def make_application(state: State, path_prefix: str = "") -> ASGIApp:
     """The application over a build state; urls in its pages begin with the prefix."""
     streams = LogStreams(state)
     pages = Pages(state, path_prefix, MOUNT)
     api = [Route(route.path, _api_endpoint(state, streams, route), methods=["GET"]) for route in ROUTES]
     api.append(Route(openapi.PATH, _document, methods=["GET"]))
-    return Starlette(
+    application = Starlette(
         routes=[
             Mount(openapi.root(), routes=api),
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, pages, page), methods=["GET"]) for page in PAGES),
         ],
-        middleware=[Middleware(SecurityHeaders)],
         exception_handlers={
             DatabuildError: partial(_refused, pages),
             HTTPException: partial(_refused, pages),
             Exception: partial(_refused, pages),
         },
     )
+    # Around all of it: Starlette answers mistakes of ours outside of its middleware.
+    return SecurityHeaders(application)
 
 
 class _Files(StaticFiles):
@@ -102,7 +120,15 @@ def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoin
             # A browser that connects again says what it has.
             last = request.headers.get("last-event-id", "")
             after = int(last) if last.isascii() and last.isdecimal() and len(last) < 17 else values["after"]
+            if request.method == "HEAD":
+                return Response(media_type="text/event-stream")
             streams.take_place()
+            try:
+                # Before the first byte, so that a store in trouble has its own status.
+                await streams.start()
+            except BaseException:
+                streams.leave()
+                raise
             return _EventStream(streams, after)
         return _json(await state.ask(lambda: route.function(state, **values)))
 
@@ -136,16 +162,37 @@ def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
 async def _refused(pages: Pages, request: Request, error: Exception) -> Response:
     """One sentence: as JSON below the API, as a page elsewhere."""
     status = _status_of(error)
-    if isinstance(error, HTTPException):
-        error = NoSuchPage(kind="url", name=request.url.path)
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    error = _as_ours(error, request)
     if isinstance(error, DatabuildError):
         sentence = error_as_json(error)
     else:
         message = f"The web server has made a mistake ({type(error).__name__}); its log has the traceback."
         sentence = {"type": type(error).__name__, "message": message, "hint": ""}
     if openapi.root() + "/" in request.url.path:
-        return _json({"error": sentence}, status)
-    return Response(pages.render_error(sentence, status), status, media_type="text/html")
+        answer = _json({"error": sentence}, status)
+    else:
+        answer = Response(pages.render_error(sentence, status), status, media_type="text/html")
+    answer.headers.update(headers)
+    return answer
+
+
+def _as_ours(error: Exception, request: Request) -> Exception:
+    """An error without the places of files."""
+    url = request.url.path
+    if isinstance(error, HTTPException):
+        is_method = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+        return OnlyRead(url=url, method=request.method) if is_method else NoSuchPage(kind="url", name=url)
+    if isinstance(error, UnsupportedInstance) or _names_a_place(error):
+        _logger.warning("%s: %s", url, error)
+        hint = error.hint if isinstance(error, DatabuildError) else ""
+        has_fact = not hint or "{" in hint
+        return NoBuildState(kind=type(error).__name__, advice=_WHERE_THE_MESSAGE_IS if has_fact else hint)
+    return error
+
+
+def _names_a_place(error: Exception) -> bool:
+    return isinstance(error, DatabuildError) and bool({"url", "path"} & error.facts.keys())
 
 
 def _status_of(error: Exception) -> int:
@@ -158,7 +205,7 @@ def _status_of(error: Exception) -> int:
             return HTTPStatus.SERVICE_UNAVAILABLE
         case Refused():
             return HTTPStatus.BAD_REQUEST
-        case DatabuildError():
+        case DatabuildError() | UnsupportedInstance():
             return HTTPStatus.SERVICE_UNAVAILABLE
         case _:
             return HTTPStatus.INTERNAL_SERVER_ERROR

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.errors import DatabuildError, NotFound
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.fields import error_as_json
@@ -23,6 +23,8 @@ MAX_BUILDS: Final = 200
 MAX_LAST_EVENTS: Final = 30
 #: Wants on the page of a partition.
 MAX_WANTS_OF_REF: Final = 20
+#: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
+MAX_INSTANCES: Final = 100
 
 
 class Ask(Protocol):
@@ -52,9 +54,11 @@ class Pages:
 
     def render(self, page: Page, values: dict[str, Any], query: str) -> str:
         """The HTML of a page. Raises what the API raises."""
+        # Before all answers: the page follows the log from there, and must not miss what comes while it is made.
+        head = self._ask("head")
         shown = page.show(self._ask, values)
         template = self._environment.get_template(page.template)
-        return template.render(head=self._ask("head"), path=page.path, query=query, **shown)
+        return template.render(head=head, path=page.path, query=query, **shown)
 
     def render_error(self, error: Mapping[str, str], status: int) -> str:
         """The HTML of an answer that is one sentence."""
@@ -116,7 +120,7 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     name, as_of = values["ref"], values["as_of"]
     partition = ask("partition", ref=name, as_of=as_of)
-    history = ask("history", ref=name)
+    history = ask("history", ref=name, limit=MAX_INSTANCES)
     canonical = partition["canonical"]
     uuid = values["instance"] or (canonical["uuid"] if canonical else None)
     shown: dict[str, Any] = {
@@ -124,7 +128,8 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "dataset": asset_of(name),
         "partition": partition,
         "history": history,
-        "lineage": ask("lineage", instance=uuid) if uuid else None,
+        "is_cut": len(history) == MAX_INSTANCES,
+        "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
         "why": None,
@@ -133,6 +138,14 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     if as_of is None:
         shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=name))
     return shown
+
+
+def _lineage_of(ask: Ask, ref: Ref, uuid: str) -> Any:
+    """The neighbours of an instance, which must be one of the page's partition. Raises `NotFound`."""
+    found = ask("lineage", instance=uuid)
+    if found["ref"] != ref:
+        raise NotFound(kind=f"instance of {ref}", name=uuid)
+    return found
 
 
 def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from typing import Any, Final, TypeVar
 
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.events import EventShape, event_shapes
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4
+#: Questions at once, with those that wait. While a server of the store is silent, each takes until its timeout.
+MAX_ASKED: Final = 200
 #: A costly answer is kept so many times as long as it took, and at least so long.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
@@ -26,6 +29,12 @@ MAX_EVENTS: Final = 5_000
 T = TypeVar("T")
 
 
+class TooManyQuestions(DatabuildError):
+    """{most} questions to the build state wait for their answers, and no more are taken."""
+
+    hint = "Try again in some seconds; if it stays so, `databuild status` shows whether the build state answers."
+
+
 class State:
     """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
 
@@ -33,6 +42,7 @@ class State:
         self._open_engine = open_engine
         self._instance = instance
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
+        self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
         self._lock = Lock()
         #: By seq.
@@ -53,8 +63,14 @@ class State:
         return self._instance
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The answer of a question that looks at the store, from a thread of its own."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+        """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`."""
+        if self._n_asked >= MAX_ASKED:
+            raise TooManyQuestions(most=MAX_ASKED)
+        self._n_asked += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+        finally:
+            self._n_asked -= 1
 
     def kept(self, name: str, question: Callable[[], T]) -> T:
         """The answer of a costly question; the last one, while it is young or the log has not moved."""

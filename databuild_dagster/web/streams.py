@@ -7,6 +7,7 @@ further behind reads pages of its own until it has caught up.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
@@ -32,6 +33,7 @@ KEPT: Final = 1_000
 
 
 _all: WeakSet[LogStreams] = WeakSet()
+_logger = logging.getLogger(__name__)
 
 
 class TooManyStreams(DatabuildError):
@@ -63,6 +65,7 @@ class LogStreams:
         self._seq = 0
         self._moved = asyncio.Condition()
         self._follower: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_ending = False
         _all.add(self)
@@ -100,17 +103,28 @@ class LogStreams:
         async with self._moved:
             self._moved.notify_all()
 
+    async def start(self) -> None:
+        """Look at the log for a stream that has taken its place, unless another one has begun. Raises `StoreUnusable`."""
+        async with self._starting:
+            if self._follower is None:
+                self._loop = asyncio.get_running_loop()
+                self._seq = await self._state.ask(self._head)
+                self._kept.clear()
+                self._follower = asyncio.create_task(self._look())
+
     async def follow(self, after: int | None) -> AsyncIterator[bytes]:
-        """The events after a seq, or after the end of the log, as they come; for a stream that has taken its place."""
-        if self._follower is None:
-            self._loop = asyncio.get_running_loop()
-            self._seq = await self._state.ask(self._head)
-            self._kept.clear()
-            self._follower = asyncio.create_task(self._look())
+        """The events after a seq, or after the end of the log, as they come; for a stream that has taken its place.
+
+        It ends when the store cannot be read: the answer has begun, and a client that connects again gets the reason.
+        """
+        await self.start()
         seq = self._seq if after is None else after
         yield f"retry: {RETRY_MILLISECONDS}\nid: {seq}\n\n".encode()
         while not self._is_ending:
-            page = await self._page_after(seq)
+            try:
+                page = await self._page_after(seq)
+            except DatabuildError:
+                return
             for sent in page:
                 yield sent.text
                 seq = sent.seq
@@ -141,6 +155,10 @@ class LogStreams:
                 page = await self._state.ask(self._news)
             except DatabuildError:
                 # The store is locked, or its server is away: the next look finds what this one missed.
+                continue
+            except Exception:
+                _logger.exception("The event log cannot be followed; the pages try again.")
+                await asyncio.sleep(SILENCE_SECONDS)
                 continue
             if page:
                 async with self._moved:

@@ -7,6 +7,7 @@ import pytest
 
 from databuild_dagster.bindings.adapter import dagster_web
 from databuild_dagster.cli.main import run
+from tests.support.free_port import free_port
 
 from .conftest import Project
 
@@ -52,3 +53,17 @@ def test_dev_starts_dagster_that_asks_code_servers_here_without_the_proxy(projec
 
         assert (code, started[0][1:3]) == (0, ["-m", dagster_web.__name__])
         assert os.environ["no_grpc_proxy"] == "corp.example,localhost,127.0.0.1"  # noqa: SIM112
+
+
+def test_dev_takes_the_port_from_dagsters_variable_and_keeps_dagsters_options(project: Project, monkeypatch) -> None:
+    options = ["-m", "some.module", "-a", "defs", "--live-data-poll-rate", "5000", "--use-legacy-code-server-behavior"]
+    port = str(free_port())
+    started = []
+    monkeypatch.setattr(os, "execv", lambda program, arguments: started.append(arguments))
+    monkeypatch.setenv("DAGSTER_WEBSERVER_PORT", port)
+
+    with project.own_process():
+        code = run(["dev", *options])
+
+    assert code == 0
+    assert started[0][3:] == ["--host", "127.0.0.1", "--port", port, *options]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -11,6 +12,7 @@ import urllib.request
 
 import pytest
 
+from databuild_dagster.cli.main import run
 from tests.support.free_port import free_port
 
 from .conftest import Project
@@ -44,6 +46,20 @@ def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(pr
     assert page.url == f"{root}{PREFIX}/databuild/"
     assert f'href="{PREFIX}/databuild/wants"' in text
     assert time.monotonic() - began < MAX_END_SECONDS
+
+
+def test_a_machine_without_dagsters_web_server_gets_one_sentence(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Starlette comes with it, so nothing of ours that needs it may be imported first."""
+    for name in ("dagster_webserver", "starlette", "databuild_dagster.web.application"):
+        monkeypatch.setitem(sys.modules, name, None)
+
+    with project.own_process():
+        code = run(["webserver"])
+
+    assert code == 2
+    assert "Install it: pip install dagster-webserver" in capfd.readouterr().err
 
 
 def wait_for(url: str, process: subprocess.Popen[str]) -> None:

@@ -232,12 +232,14 @@ def test_the_slider_shows_what_readers_saw_earlier(visited: Visit) -> None:
 def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dagster) -> None:
     visited.open("/wants")
     visited.page.evaluate("window.isTheSame = true")
+    visited.page.get_by_label("Source").fill("not sent yet")
 
     (want,) = dagster.databuild("want", "create", "odd@plain", "--comment", "just now")
 
     visited.sees("just now")
     assert visited.page.evaluate("window.isTheSame") is True
     visited.page.get_by_role("link", name=want["id"][-8:], exact=True).first.wait_for()
+    assert visited.page.get_by_label("Source").input_value() == "not sent yet"
 
 
 def test_dagsters_own_pages_and_graphql_are_as_before(visited: Visit, dagster: Dagster) -> None:

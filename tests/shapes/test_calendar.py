@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.shapes.calendar import CellShape, _laid_out, _level
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.shapes.calendar import CellShape, _keys_of, _laid_out, _level, _moment
 
 
 def cells(*titles: str) -> list[CellShape]:
@@ -25,6 +26,10 @@ def cells(*titles: str) -> list[CellShape]:
         ),
         (["de", "fr"], ["de"], []),
         (["whole"], ["whole"], []),
+        (["2024-13-01", "2024-99-01"], ["2024-13-01"], []),
+        (["2024-01-01", "2024-01-45"], ["2024-01-01"], []),
+        (["2024-01-01", "2024-02"], ["2024-01-01"], []),
+        (["2024-01-01-05", "2024-01-01:05"], ["2024-01-01-05"], []),
     ],
 )
 def test_rows_and_columns_follow_the_keys(titles: list[str], rows: list[str], first_columns: list[str]) -> None:
@@ -60,3 +65,12 @@ def test_the_parts_of_a_day_have_a_row_for_each_hour_if_they_are_many() -> None:
 )
 def test_the_level_of_groups_is_the_finest_that_fits(keys: list[str], n_within: int, level: int | None) -> None:
     assert _level(keys, n_within) == level
+
+
+def test_the_keys_of_a_minute_are_forgotten_in_the_next_one() -> None:
+    dataset = DatasetSpec("whole", "whole", "here")
+
+    for minute in range(3):
+        _keys_of(dataset, lambda: None, _moment(60.0 * minute))
+
+    assert _keys_of.cache_info().currsize == 1

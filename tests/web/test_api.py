@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from starlette.testclient import TestClient
 
+from databuild_dagster.shapes import graph
 from databuild_dagster.web.api import ROUTES, ApiRoute
 
 from .conftest import PagesWorld
@@ -111,6 +112,19 @@ def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world
     assert now["canonical"]["taints"][0]["actor"] == "tester"
 
 
+def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, world: PagesWorld) -> None:
+    for _ in range(3):
+        world.live("orders@2023-01-15")
+        world.taint("orders@2023-01-15", reason="wrong")
+    of_ref = {"ref": "orders@2023-01-15"}
+
+    every = client.get(f"{API}/history", params=of_ref).json()
+    newest = client.get(f"{API}/history", params={**of_ref, "limit": 2}).json()
+
+    assert len(every) == 3
+    assert newest == every[1:]
+
+
 def test_lineage_names_instances_in_both_directions(client: TestClient, world: PagesWorld) -> None:
     month, day = world.uuid("revenue@2023-01-01"), world.uuid("orders@2023-01-02")
 
@@ -134,6 +148,7 @@ def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: Pages
     assert (failed["refs"], failed["n_refs"]) == (["orders@2023-01-05"], 1)
     assert [event["seq"] for event in events] == list(range(1, world.seq + 1))
     newest = client.get(f"{API}/events", params={"limit": 3}).json()
+    assert client.get(f"{API}/events", params={"limit": 3, "before": 2**53}).json() == newest
     assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
 
 
@@ -148,3 +163,16 @@ def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestCli
     assert (found["is_cut"], found["n_reached"]) == (False, 1)
     around_month = client.get(f"{API}/graph", params={"instance": month}).json()
     assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]
+
+
+def test_a_graph_with_too_many_edges_says_that_it_is_cut(
+    client: TestClient, world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_month = {"instance": world.uuid("revenue@2023-01-01")}
+    whole = client.get(f"{API}/graph", params=of_month).json()
+
+    monkeypatch.setattr(graph, "MAX_EDGES", 1)
+    cut = client.get(f"{API}/graph", params=of_month).json()
+
+    assert (len(whole["edges"]), whole["is_cut"]) == (2, False)
+    assert (len(cut["edges"]), cut["is_cut"]) == (1, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
+from databuild_dagster.bindings.registry.instance import UnsupportedInstance
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web.application import make_application
@@ -62,7 +63,10 @@ def test_a_huge_query_is_refused_and_not_repeated(client: TestClient, query: str
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 def test_nothing_can_be_written(client: TestClient, method: str) -> None:
     assert client.request(method, f"{API}/wants").status_code == 405
-    assert client.request(method, "/").status_code == 405
+    refused = client.request(method, "/")
+    assert refused.status_code == 405
+    assert refused.headers["allow"] in ("GET, HEAD", "HEAD, GET")
+    assert "only read" in refused.text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +108,9 @@ def test_a_store_that_cannot_be_read_is_one_sentence() -> None:
 
     assert issubclass(StoreUnusable, DatabuildError)
     assert (as_json.status_code, as_page.status_code) == (503, 503)
-    assert as_json.json()["error"]["type"] == "StoreUnusable"
+    assert "StoreUnusable" in as_json.json()["error"]["message"]
+    assert as_json.json()["error"]["hint"] == StoreUnusable.hint
+    assert "gone.db" not in as_json.text + as_page.text
     assert "This cannot be shown" in as_page.text
 
 
@@ -119,3 +125,17 @@ def test_a_mistake_of_ours_shows_no_traceback() -> None:
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert "RuntimeError" in answer.text
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_an_instance_that_cannot_hold_the_store_is_one_sentence() -> None:
+    def unsupported() -> object:
+        raise UnsupportedInstance("set DATABUILD_DB_URL")
+
+    client = TestClient(make_application(State(unsupported, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
+
+    answer = client.get(f"{API}/head")
+
+    assert answer.status_code == 503
+    assert "UnsupportedInstance" in answer.json()["error"]["message"]

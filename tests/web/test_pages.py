@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import re
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.application import MOUNT, make_application
-from databuild_dagster.web.pages import PAGES
+from databuild_dagster.web.pages import PAGES, Ask, Page, Pages
 
 from .conftest import ATTRIBUTE, MARKUP, PagesWorld
 
@@ -132,3 +133,26 @@ def test_the_page_of_a_want_shows_the_first_cause(client: TestClient, world: Pag
 
     assert "orders@2023-01-09" in text
     assert "What it waits for" in text
+
+
+def test_a_page_follows_the_log_from_before_its_first_answer(world: PagesWorld) -> None:
+    begun = world.seq
+
+    def while_an_event_comes(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+        world.want("orders@2023-01-20")
+        return {"error": {"message": "", "hint": ""}, "status": 200}
+
+    pages = Pages(world.state_behind_pages(), "", MOUNT)
+    text = pages.render(Page("/", "error.html", while_an_event_comes), {}, "")
+
+    assert f'data-seq="{begun}"' in text
+    assert world.seq > begun
+
+
+def test_an_instance_of_another_partition_is_not_shown(client: TestClient, world: PagesWorld) -> None:
+    other = world.uuid("whole")
+
+    answer = client.get(f"/partition?ref=orders@2023-01-01&instance={other}")
+
+    assert answer.status_code == 404
+    assert "There is no instance of orders@2023-01-01" in answer.text

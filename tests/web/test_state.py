@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from databuild_dagster.web import state as module
+from databuild_dagster.web.state import TooManyQuestions
 
 from .conftest import PagesWorld
 
@@ -45,3 +48,22 @@ def test_events_are_the_same_whether_kept_or_read(world: PagesWorld, monkeypatch
 
     assert [event["seq"] for event in whole] == list(range(1, world.seq + 1))
     assert answers == [whole[after : after + most] for after, most in stretches]
+
+
+def test_one_question_too_many_is_refused_and_waits_for_nothing(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ASKED", 1)
+    state = world.state_behind_pages()
+    may_end = threading.Event()
+
+    async def story() -> bool:
+        first = asyncio.ensure_future(state.ask(lambda: may_end.wait(30)))
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyQuestions, match="1 questions"):
+            await state.ask(lambda: None)
+        may_end.set()
+        return await first
+
+    assert asyncio.run(story())
+    assert asyncio.run(state.ask(lambda: "again")) == "again"

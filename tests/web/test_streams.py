@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import streams as module
 from databuild_dagster.web.application import make_application
+from databuild_dagster.web.state import State
 from databuild_dagster.web.streams import LogStreams, TooManyStreams
 
 from .conftest import PagesWorld
@@ -105,6 +107,46 @@ def test_streams_share_one_reader_which_ends_with_the_last_of_them(world: PagesW
         assert (streams.n_open, streams.is_following, follower.cancelled()) == (0, False, True)
 
     run(story)
+
+
+def test_streams_that_begin_at_once_share_one_reader(world: PagesWorld) -> None:
+    async def story() -> None:
+        streams = LogStreams(world.state_behind_pages())
+        opened = [streams.follow(None) for _ in range(3)]
+        for _ in opened:
+            streams.take_place()
+
+        await asyncio.gather(*(anext(stream) for stream in opened))
+        readers = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for stream in opened:
+            await stream.aclose()
+            streams.leave()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+        assert [reader.cancelled() for reader in readers] == [True]
+
+    run(story)
+
+
+def test_a_stream_over_a_store_in_trouble_is_refused_and_leaves_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_engine() -> Any:
+        raise StoreUnusable(url="sqlite:///gone.db", why="it is locked")
+
+    monkeypatch.setattr(LogStreams.__init__, "__kwdefaults__", {"most": 1})
+    client = TestClient(make_application(State(no_engine, None)), raise_server_exceptions=False)
+
+    errors = [client.get("/api/v1/stream").json()["error"]["type"] for _ in range(2)]
+
+    assert errors == ["NoBuildState", "NoBuildState"]
+
+
+def test_a_head_request_for_a_stream_ends_at_once(world: PagesWorld) -> None:
+    client = TestClient(make_application(world.state_behind_pages()))
+
+    answer = client.head("/api/v1/stream")
+
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
 
 
 def test_one_stream_too_many_is_refused(world: PagesWorld) -> None:

@@ -4,6 +4,7 @@
 web server takes a second, so only functions import it.
 """
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,6 +25,8 @@ _SERVER_CLASS: Final = "DagsterWebserver"
 _STARTER: Final = "open_ipc_subprocess"
 #: The method of uvicorn's server that handles signals.
 _AT_SIGNAL: Final = "handle_exit"
+
+_logger = logging.getLogger(__name__)
 
 #: From a Dagster instance and a path prefix to routes of Starlette.
 MakeRoutes = Callable[[Any, str], Sequence[Any]]
@@ -64,7 +67,15 @@ def webserver_with(make_routes: MakeRoutes) -> type[Any]:
 
     class WebserverWithPages(DagsterWebserver[Any, Any]):
         def build_routes(self) -> Any:
-            return [*make_routes(self._process_context.instance, self._app_path_prefix), *super().build_routes()]  # type: ignore[no-untyped-call]
+            return [*self._routes_of_pages(), *super().build_routes()]  # type: ignore[no-untyped-call]
+
+        def _routes_of_pages(self) -> Sequence[Any]:
+            try:
+                return make_routes(self._process_context.instance, self._app_path_prefix)
+            except Exception:
+                # Dagster's own pages are needed most when something is wrong.
+                _logger.exception("The web server has no pages of databuild.")
+                return ()
 
     return WebserverWithPages
 
@@ -76,8 +87,10 @@ def _call_at_exit(at_exit: Callable[[], None]) -> None:
     handle_exit = getattr(Server, _AT_SIGNAL)
 
     def handle_exit_too(server: Any, *signal: Any) -> None:
-        at_exit()
-        handle_exit(server, *signal)
+        try:
+            at_exit()
+        finally:
+            handle_exit(server, *signal)
 
     setattr(Server, _AT_SIGNAL, handle_exit_too)
 

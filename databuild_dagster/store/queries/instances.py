@@ -62,22 +62,30 @@ class StateChange(NamedTuple):
     at: float
 
 
-_INSTANCE = Selection(
-    Instance,
-    "i",
-    ref="r.ref",
-    seq="i.created_seq",
-    at="i.created_at",
-    job_run="j.job_run_id",
-    inputs=f"""(SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
-        WHERE x.instance_id = i.id)""",
-    canonical="r.canonical_id = i.id",
-    actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)",
-    previous_uuid=f"(SELECT p.uuid FROM {PREFIX}instances p WHERE p.id = i.previous_id)",
+def _selection(inputs: str) -> Selection[Instance]:
+    return Selection(
+        Instance,
+        "i",
+        ref="r.ref",
+        seq="i.created_seq",
+        at="i.created_at",
+        job_run="j.job_run_id",
+        inputs=inputs,
+        canonical="r.canonical_id = i.id",
+        actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = i.created_seq)",
+        previous_uuid=f"(SELECT p.uuid FROM {PREFIX}instances p WHERE p.id = i.previous_id)",
+    )
+
+
+_INSTANCE = _selection(
+    f"""(SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
+        WHERE x.instance_id = i.id)"""
 )
-_INSTANCES = f"""
-SELECT {_INSTANCE.columns}
+_FROM = f"""
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
+_INSTANCES = f"SELECT {_INSTANCE.columns} {_FROM}"
+_BARE = _selection("'[]' AS inputs")
+_WITHOUT_INPUTS = f"SELECT {_BARE.columns} {_FROM}"
 
 _STATE_CHANGE = Selection(StateChange, "h", state="h.to_state", at="e.at")
 _KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id")
@@ -97,17 +105,26 @@ class InstanceQueries(Asking):
         return next(iter(self._instances(_INSTANCES + "WHERE i.uuid = ?", uuid)), None)
 
     def instances_named(self, uuids: Iterable[str]) -> list[Instance]:
-        """The instances with these uuids, ordered by ref; those that do not exist are left out."""
+        """The instances with these uuids, ordered by ref and without their inputs; others are left out."""
         sql = "WHERE i.uuid IN (SELECT value FROM json_each(?)) ORDER BY r.ref, i.id"
-        return self._instances(_INSTANCES + sql, Keys(uuids))
+        return self._instances(_WITHOUT_INPUTS + sql, Keys(uuids))
 
     def built_from(self, uuid: str, most: int) -> tuple[int, list[Instance]]:
-        """The number of instances that were built from an instance, and the first of them, ordered by ref."""
+        """The number of instances that were built from an instance, and the first of them by ref, without their inputs."""
         made = f"""
             FROM {PREFIX}instance_inputs x WHERE x.input_id = (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = ?)"""
         ((n,),) = self._all(f"SELECT count(*) {made}", uuid)
         sql = f"WHERE i.id IN (SELECT x.instance_id {made}) ORDER BY r.ref, i.id LIMIT ?"
-        return int(n), self._instances(_INSTANCES + sql, uuid, most)
+        return int(n), self._instances(_WITHOUT_INPUTS + sql, uuid, most)
+
+    def inputs_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
+        """Pairs of an input and an instance among these that was built from it."""
+        # In no order: to sort, all inputs would be read, which can be millions.
+        sql = f"""
+            SELECT u.uuid, i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            JOIN {PREFIX}instances u ON u.id = x.input_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) LIMIT ?"""
+        return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
     def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
         """Pairs of an instance among these and one that was built from it."""
@@ -117,14 +134,15 @@ class InstanceQueries(Asking):
             WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
-    def history(self, ref: Ref) -> list[Instance]:
-        """Every instance of a ref, the oldest first (rule 4.2)."""
+    def history(self, ref: Ref, most: int = MAX_SEQ) -> list[Instance]:
+        """Every instance of a ref, or the newest ones, the oldest first (rule 4.2)."""
         sql = f"""
-            WITH RECURSIVE chain(id) AS (
-                SELECT last_id FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
-                UNION ALL SELECT p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE p.previous_id IS NOT NULL
+            WITH RECURSIVE chain(id, n) AS (
+                SELECT last_id, CAST(1 AS BIGINT) FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
+                UNION ALL SELECT p.previous_id, chain.n + 1 FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+                WHERE p.previous_id IS NOT NULL AND chain.n < ?
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
-        return self._instances(sql, ref)
+        return self._instances(sql, ref, most)
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""

@@ -11,6 +11,8 @@
   let lastSeq = Number(document.documentElement.dataset.seq);
   let waiting = null;
   let refreshedAt = Date.now();
+  // Forms that a person has changed and not sent: an event must not undo the change.
+  const changed = new WeakSet();
 
   // Following the log
 
@@ -116,6 +118,15 @@
     if (said) said.textContent = `event ${Number(event.target.value).toLocaleString("en")}`;
   }
 
+  function change(event) {
+    if (event.target.form) changed.add(event.target.form);
+    slide(event);
+  }
+
+  function send(event) {
+    changed.delete(event.detail.elt);
+  }
+
   function ready() {
     tabStops();
     tick();
@@ -123,7 +134,9 @@
 
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   document.addEventListener("keydown", move);
-  document.addEventListener("input", slide);
+  document.addEventListener("input", change);
+  document.addEventListener("htmx:beforeRequest", send);
+  Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !changed.has(node);
   document.addEventListener("htmx:afterSettle", ready);
   addEventListener("pagehide", rest);
   addEventListener("pageshow", follow);

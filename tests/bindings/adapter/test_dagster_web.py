@@ -36,6 +36,18 @@ def test_our_routes_come_before_the_one_that_takes_every_path(prefix: str) -> No
     assert "dagster_version" in client.get(f"{prefix}/server_info").json()
 
 
+def test_pages_that_cannot_be_made_leave_dagsters_own(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(instance: Any, path_prefix: str) -> list[Route]:
+        raise ImportError("No module named 'jinja2'")
+
+    server = dagster_web.webserver_with(broken)(SimpleNamespace(instance="an instance"), "")
+
+    client = TestClient(server.create_asgi_app())
+
+    assert "dagster_version" in client.get("/server_info").json()
+    assert "jinja2" in caplog.text
+
+
 def test_dagsters_command_makes_the_class_by_the_name_that_is_replaced() -> None:
     assert dagster_web._SERVER_CLASS in dagster_app.create_app_from_workspace_process_context.__code__.co_names
     assert "create_app_from_workspace_process_context" in inspect.getsource(

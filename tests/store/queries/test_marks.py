@@ -54,6 +54,8 @@ def test_the_instances_built_from_an_instance_are_found_from_its_side(world: Wor
     assert (n, [instance.uuid for instance in built]) == (1, [world.uuid("sum")])
     assert world.queries.built_from(unused, 10) == (0, [])
     assert [found.uuid for found in world.queries.instances_named([unused, used, "none"])] == [used, unused]
+    assert (used, world.uuid("sum")) in world.queries.inputs_of([world.uuid("sum"), unused], 10)
+    assert len(world.queries.inputs_of([world.uuid("sum")], 1)) == 1
 
 
 def test_open_wants_are_listed_newest_first(world: World) -> None:

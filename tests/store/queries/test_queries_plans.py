@@ -90,6 +90,7 @@ ASKED = [
     ("the marks of a dataset", lambda world: world.queries.marked_groups("d", 4)),
     ("instances by uuid", lambda world: world.queries.instances_named([world.uuid("d")])),
     ("what was built from an instance", lambda world: world.queries.built_from(world.uuid("d"), 5)),
+    ("the inputs of instances", lambda world: world.queries.inputs_of([world.uuid("d")], 5)),
     ("the uses of instances", lambda world: world.queries.uses_of([world.uuid("d")], 5)),
     ("the open builds of a page", lambda world: open_builds(world.queries, 5)),
     ("the failures of a page", lambda world: recent_failures(world.queries)),
