@@ -100,7 +100,9 @@ def test_the_readme_shows_every_row_of_the_matrix_and_no_other() -> None:
 def test_what_the_docs_install_is_what_pip_can_read() -> None:
     """`make package ARGS=--all` resolves each of them."""
     assert {"databuild-dagster", "databuild-dagster[s3]", "databuild-dagster-core[databricks]"} <= set(documented())
-    assert [name for name in documented() if not re.fullmatch(r"databuild[-_]dagster(-core)?(\[\w+(,\w+)*\])?", name)] == []
+    assert [
+        name for name in documented() if not re.fullmatch(r"databuild[-_]dagster(-core)?(\[\w+(,\w+)*\])?", name)
+    ] == []
 
 
 def test_ci_tries_the_oldest_spark_and_a_client_without_spark() -> None:
