@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -20,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
@@ -36,7 +36,7 @@ STATIC: Final = Path(__file__).parent / "static"
 
 #: The hint of an error whose own one names a place.
 _WHERE_THE_MESSAGE_IS: Final = "The log of the web server has the whole message, and `databuild status` prints it."
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -7,7 +7,6 @@ further behind reads pages of its own until it has caught up.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from weakref import WeakSet
 import msgspec
 
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import logger
 from databuild_dagster.web.api import log
 from databuild_dagster.web.state import State
 
@@ -33,7 +33,7 @@ KEPT: Final = 1_000
 
 
 _all: WeakSet[LogStreams] = WeakSet()
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 
 class TooManyStreams(DatabuildError):

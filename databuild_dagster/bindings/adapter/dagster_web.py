@@ -4,7 +4,6 @@
 web server takes a second, so only functions import it.
 """
 
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,6 +12,7 @@ import dagster
 
 from databuild_dagster.bindings.adapter.errors import DagsterDiffers
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import logger
 
 #: The prefix of the environment variables that give the options of Dagster's web server.
 OPTIONS_VARIABLES: Final = "DAGSTER_WEBSERVER"
@@ -26,7 +26,7 @@ _STARTER: Final = "open_ipc_subprocess"
 #: The method of uvicorn's server that handles signals.
 _AT_SIGNAL: Final = "handle_exit"
 
-_logger = logging.getLogger(__name__)
+_logger = logger(__name__)
 
 #: From a Dagster instance and a path prefix to routes of Starlette.
 MakeRoutes = Callable[[Any, str], Sequence[Any]]
