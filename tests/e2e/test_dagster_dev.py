@@ -4,8 +4,6 @@ browser shows partitions in each state, and the reasons (rules 6.1, 7.1, 8.1).
 One server and one Chromium; each page is opened once, and its picture is left in the test's folder.
 """
 
-import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from databuild_dagster.model.states import InstanceState
+from tests.support.chromium import running_chromium
 
 from .conftest import Dagster
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 MONTH = "revenue@2024-01-01"
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
@@ -186,19 +184,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
-    if CHROMIUM is None:
-        why = "There is no Chromium on this machine; `apt-get install chromium` brings the one that these tests open."
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with running_chromium() as browser:
         page = browser.new_page(viewport={"width": 1500, "height": 1100})
         page.set_default_timeout(MAX_PAGE_SECONDS * 1000)
         # Dagster's invitation to its community has been answered.
         page.add_init_script("localStorage.setItem('communityNux', '1')")
         yield page
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ of axe's accessibility rules and without an error in the console.
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,15 +14,15 @@ from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser as Chromium
-from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import ConsoleMessage, Page
 
 from databuild_dagster.model.states import InstanceState
+from tests.support.chromium import running_chromium
 
 from .conftest import Dagster
 
 pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
@@ -118,15 +116,8 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
-    if CHROMIUM is None:
-        why = "There is no Chromium on this machine; `apt-get install chromium` brings the one that these tests open."
-        if os.environ.get("CI"):
-            pytest.fail(why)
-        pytest.skip(why)
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with running_chromium() as chromium:
         yield chromium
-        chromium.close()
 
 
 @pytest.fixture(params=LOOKS, ids=lambda look: look.name)
