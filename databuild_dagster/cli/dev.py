@@ -12,6 +12,7 @@ from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.data.home import project_root
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
 from databuild_dagster.spark.temporary_folder import temporary_folder
+from databuild_dagster.web.settings import settings_of_environment
 
 #: The port of Dagster's pages, unless it is taken.
 DAGSTERS_PORT = 3000
@@ -39,6 +40,8 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
 
     ARGUMENTS are those of `dagster dev`.
     """
+    # Refused here in one sentence, and not some seconds later by the web server.
+    settings_of_environment()
     dagster_home()
     temporary_folder()
     os.chdir(project_root())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import click
 
@@ -10,18 +10,15 @@ from databuild_dagster.cli.options import Count, common, tabular
 from databuild_dagster.cli.output import Column, count, emit, headline, listing, shown
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.why.built_again import wants_of
-from databuild_dagster.model.commands import CancelJobRuns
-from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.canceled_job_runs import (
+    MAX_LOOKED_AT,
+    cancel_command,
+    canceled_job_runs,
+    waiting_dagster_runs,
+    waiting_for,
+)
 from databuild_dagster.shapes.job_runs import job_run_shape
-from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.store.queries.job_runs import JobRunView
-
-#: Refs of canceled job runs for which is looked who waits for them.
-MAX_LOOKED_AT = 100
-
 
 COLUMNS = (
     Column("job run", "id"),
@@ -64,37 +61,22 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     of its own, and builds it now: it is named.
     """
     engine = the_engine()
-    queries = engine.queries
-    ids = tuple(queries.full_id(IdKind.JOB_RUN, text) for text in job_run_ids)
-    runs = [known for id in ids if (known := queries.job_run(id))]
-    refs = [] if retry else [ref for job_run in runs for ref in job_run.refs][:MAX_LOOKED_AT]
-    waiters = queries.waiting_for(refs)
-    wants = wants_of(queries, waiters)
-    for ref, waiting_refs in waiters.items():
+    command = cancel_command(engine.queries, job_run_ids, reason=reason, retry=retry)
+    waiting = waiting_for(engine.queries, command)
+    for ref, waiting_refs in waiting.refs.items():
         click.echo(
-            f"{ref} fails, and {shown(waiting_refs)}, which {_wait(waiting_refs)} for it, with {count(len(wants[ref]), 'want')}."
-            f" `databuild retry {ref}` opens all of it.",
+            f"{ref} fails, and {shown(waiting_refs)}, which {_wait(waiting_refs)} for it, "
+            f"with {count(len(waiting.wants[ref]), 'want')}. `databuild retry {ref}` opens all of it.",
             err=True,
         )
-    command = CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry, fail_missed=not retry)
     engine.handle(command, actor=this_user())
-    found = [known for id in ids if (known := queries.job_run(id))]
-    waiting = _still_waiting(engine.ledger, refs)
+    done = canceled_job_runs(engine, command, waiting)
     if as_json:
-        emit(
-            [
-                {
-                    **job_run_shape(job_run),
-                    "waiting_dagster_runs": _waiting_for(job_run, waiting),
-                    "waiting_refs": sorted({other for ref in job_run.refs for other in waiters.get(ref, ())}),
-                    "waiting_wants": sorted({want.id for ref in job_run.refs for want in wants.get(ref, ())}),
-                }
-                for job_run in found
-            ]
-        )
+        emit(done)
         return
-    click.echo(f"Canceled {count(len(found), 'job run')}.")
-    for run_id, waited_for in waiting.items():
+    click.echo(f"Canceled {count(len(done), 'job run')}.")
+    refs = [] if retry else [ref for job_run in done for ref in job_run["refs"]]
+    for run_id, waited_for in waiting_dagster_runs(engine.ledger, refs[:MAX_LOOKED_AT]).items():
         click.echo(
             f"Dagster run {run_id} waits for {shown(waited_for)} and builds it now; terminate that run too if no run should."
         )
@@ -102,17 +84,3 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
 
 def _wait(refs: Sequence[Ref]) -> str:
     return "wait" if len(refs) > 1 else "waits"
-
-
-def _still_waiting(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
-    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (rule 8.3)."""
-    waiting: dict[str, list[Ref]] = {}
-    for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
-        if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:
-            waiting.setdefault(entry.requester, []).append(entry.ref)
-    return waiting
-
-
-def _waiting_for(job_run: JobRunView, waiting: Mapping[str, Sequence[Ref]]) -> list[str]:
-    """The Dagster runs that wait for a ref of a job run."""
-    return [run_id for run_id, refs in waiting.items() if not set(refs).isdisjoint(job_run.refs)]

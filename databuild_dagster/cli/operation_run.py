@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from databuild_dagster.bindings.registry.selections import refs_named
-from databuild_dagster.cli.definitions import DeployedDataset, deployed_dataset
+from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
+from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
@@ -25,8 +25,7 @@ from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
-from databuild_dagster.model.selections import may_be_selection
+from databuild_dagster.model.refs import Ref
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.building.operation_context import OperationResources
@@ -108,7 +107,8 @@ def operation_command(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
         common_options = {name: options.pop(name) for name in ("local", "parallel", "timeout", "where", "as_json")}
-        how = How(dataset, _named(dataset, partitions), wait=not no_wait, **common_options)
+        names = None if not partitions else partitions_named("--partitions", dataset, partitions)
+        how = How(dataset, names, wait=not no_wait, **common_options)
         return function(*args, how=how, **options)
 
     for option in (
@@ -159,7 +159,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
-    keys = None if how.partitions is None else list(_keys(found, how.partitions))
+    keys = None if how.partitions is None else keys_named(found.dataset, how.partitions, lambda: found.instance)
     id = manager.start(type_name, how.dataset, arg, partitions=keys)
     following = Following(manager, id)
     if not how.wait:
@@ -220,22 +220,3 @@ def run_here(
                 click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)
         if following.look() is not None:
             wait(0.5)
-
-
-def _named(dataset: str, partitions: tuple[str, ...]) -> tuple[Ref, ...] | None:
-    """Keys and refs as refs. Raises `InvalidRequest` for another dataset's."""
-    if not partitions:
-        return None
-    names = [name for text in partitions for name in text.split(",") if name]
-    refs = tuple(parse_ref(name) if "@" in name else make_ref(dataset, name) for name in names)
-    for ref in refs:
-        if asset_of(ref) != dataset:
-            raise InvalidRequest(what="--partitions", value=ref, why=f"it is no partition of {dataset}")
-    return refs
-
-
-def _keys(found: DeployedDataset, names: tuple[Ref, ...]) -> Iterator[str]:
-    """The partition keys of refs and ranges (rule 2.5). The operation itself refuses those that are not live."""
-    for name in names:
-        for ref in refs_named(found.dataset, name, lambda: found.instance) if may_be_selection(name) else [name]:
-            yield partition_key_of(ref) or ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,12 +18,11 @@ from databuild_dagster.cli.state import the_instance
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.selections import SELECTABLE, may_be_selection
+from databuild_dagster.shapes.times import seconds_of, time_from, time_of
 from databuild_dagster.store.queries.queries import Queries
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class RefType(click.ParamType[Ref]):
@@ -140,13 +138,10 @@ class Duration(click.ParamType[float | None]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if value is None or isinstance(value, float | int):
             return value
-        text = str(value).strip().lower()
-        if text == "none":
-            return None
-        match = _DURATION.fullmatch(text)
-        if match is None or float(match[1]) == 0:
-            self.fail(f"{value!r} is no duration; write 90s, 15m, 12h, 7d or none.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2] or "s"]
+        try:
+            return seconds_of(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 DURATION = Duration()
@@ -156,22 +151,18 @@ class Instant(click.ParamType[float | None]):
     """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
 
     name = "time"
-    #: What an error advises to write.
-    examples = "2026-11-21T14:00:00Z"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
         if value is None or isinstance(value, float):
             return value
         try:
-            local = datetime.fromisoformat(str(value).strip())
-        except ValueError:
-            self.fail(f"{value!r} is no time; write {self.examples}.", param, ctx)
-        if local.utcoffset() is None:
-            self.fail(f"{value!r} does not say in which time zone; write {self.examples}.", param, ctx)
-        try:
-            return local.astimezone(UTC).timestamp()
-        except OverflowError:
-            self.fail(f"{value!r} lies outside of the years 1 to 9999.", param, ctx)
+            return self.read(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+    def read(self, text: str) -> float | None:
+        """Raises `ValueError` with a sentence."""
+        return time_of(text)
 
 
 INSTANT = Instant()
@@ -183,19 +174,11 @@ class FromNow(Instant):
     `direction` is -1 for a distance into the past, and 1 into the future: then a time that has passed is refused.
     """
 
-    examples = "2026-11-21T14:00:00Z, or 90s, 15m, 12h, 7d"
-
     def __init__(self, direction: int) -> None:
         self._direction = direction
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if isinstance(value, str) and _DURATION.fullmatch(value.strip().lower()):
-            seconds = DURATION.convert(value, param, ctx)
-            return None if seconds is None else time.time() + self._direction * seconds
-        at = super().convert(value, param, ctx)
-        if isinstance(value, str) and at is not None and self._direction > 0 and at <= time.time():
-            self.fail(f"{value!r} has passed; it must be later than now.", param, ctx)
-        return at
+    def read(self, text: str) -> float | None:
+        return time_from(text, time.time(), self._direction)
 
 
 #: Of --since and --until of what happened, and of the end of what begins.

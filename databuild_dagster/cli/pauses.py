@@ -10,12 +10,10 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import PausePartitions, ResumePartitions
-from databuild_dagster.model.pauses import is_whole, names_of
+from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.fields import when
-
-#: Open job runs among which those of the paused refs are looked for.
-MAX_OPEN_RUNS = 10_000
+from databuild_dagster.shapes.pauses import paused, resumed
 
 _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
 
@@ -42,23 +40,17 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     refs = names_to_pause(engine.queries, names)
     command = PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
     outcome = engine.handle(command, actor=this_user())
-    running = _still_running(engine, refs)
+    done = paused(engine.queries, command, outcome)
     if as_json:
-        emit({"refs": list(refs), "until": when(until), "canceled": list(outcome.canceled), "running": running})
+        emit(done)
         return
     end = f"until {when(until)}" if until is not None else f"until `databuild resume {' '.join(names)}`"
     click.echo(f"Paused {_in_words(engine, refs)} {end}.")
     if outcome.canceled:
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
-    if running:
+    if running := done["running"]:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
         click.echo(f"{ids}. `databuild job-run cancel {running[0]} --retry` cancels the first.")
-
-
-def _still_running(engine: Engine, paused: tuple[Ref, ...]) -> list[str]:
-    """The open job runs that build one of the refs, the newest first."""
-    runs = engine.queries.job_runs(open_only=True, most=MAX_OPEN_RUNS)
-    return [run.id for run in runs if not set(paused).isdisjoint(names_of(run.refs))]
 
 
 def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:
@@ -82,4 +74,4 @@ def resume(names: tuple[Ref, ...], reason: str, as_json: bool) -> None:
     engine = the_engine()
     refs = names_to_pause(engine.queries, names)
     outcome = engine.handle(ResumePartitions(refs=refs, reason=reason), actor=this_user())
-    answer({"refs": list(outcome.resumed)}, f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)
+    answer(resumed(outcome), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)

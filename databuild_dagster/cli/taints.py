@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import click
 
 from databuild_dagster.cli.options import REF, Selection, common, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.cli.want import warn_of_absences
-from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.commands import RetryRefs, RevertCanonical, TaintPartitions, UntaintPartitions
-from databuild_dagster.model.errors import CannotRevert
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.commands import RetryRefs, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.recorded_wants import retried
+from databuild_dagster.shapes.taints import revert_command, taint_partitions, would_taint
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 
@@ -45,39 +43,34 @@ def taint(
     if dry_run:
         _preview(engine, command, as_json=as_json)
         return
-    ended = engine.queries.failed_wants_of(refs)
-    behind = 0 if downstream else engine.queries.n_live_built_from(refs, uuids)
-    outcome = engine.handle(command, actor=this_user())
-    assert outcome.taint_id is not None
-    tainted = engine.queries.tainted_by(outcome.taint_id)
+    done = taint_partitions(engine, command, actor=this_user())
     if as_json:
-        emit({"taint_id": outcome.taint_id, "refs": list(tainted), "stale_behind": behind, "ended_wants": ended})
+        emit(done)
         return
+    tainted, taint_id = done["refs"], done["taint_id"]
     click.echo(
-        f"Tainted {count(len(tainted), 'ref')} (taint {outcome.taint_id}); `databuild untaint {outcome.taint_id}` takes it back."
+        f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {taint_id}` takes it back."
         if tainted
-        else f"No reader sees what is tainted (taint {outcome.taint_id})."
+        else f"No reader sees what is tainted (taint {taint_id})."
     )
-    if behind:
+    if behind := done["stale_behind"]:
         click.echo(
             f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
             "with --downstream the taint goes on to what was built from it."
         )
-    if ended:
+    if ended := done["ended_wants"]:
         what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
-    preview = engine.preview(command, actor=this_user())
-    refs = list(preview.tainted)
-    wants = [change.entity for change in preview.changes if change.kind == "wants" and change.before == "Successful"]
-    n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
-    by_dataset = dict(sorted(Counter(asset_of(ref) for ref in refs).items()))
+    found = would_taint(engine.preview(command, actor=this_user()))
     if as_json:
-        emit({"would_taint": len(refs), "by_dataset": by_dataset, "refs": refs, "wants_reopened": wants})
+        emit(found)
         return
-    table(("dataset", "would be tainted"), by_dataset.items(), empty="No canonical instance would be tainted.")
+    refs, wants = found["refs"], found["wants_reopened"]
+    n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
+    table(("dataset", "would be tainted"), found["by_dataset"].items(), empty="No canonical instance would be tainted.")
     for ref in refs:
         click.echo(ref)
     of_job_runs = len(wants) - n_asked
@@ -114,15 +107,10 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     The instance's data must still exist.
     """
     engine = the_engine()
-    uuid = engine.queries.full_id(IdKind.INSTANCE, uuid)
-    instance = engine.queries.instance(uuid)
-    assert instance is not None, "the lookup found it"
-    if instance.ref != ref:
-        raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
-    if instance.live_at is not None:  # What was never live is refused for that.
-        check_data_of(instance, engine.queries.dataset(asset_of(ref)))
-    engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor=this_user())
-    answer({"ref": ref, "uuid": uuid}, f"Readers of {ref} see instance {uuid} again.", as_json=as_json)
+    command = revert_command(engine.queries, ref, uuid, force=force, reason=reason)
+    engine.handle(command, actor=this_user())
+    done = {"ref": ref, "uuid": command.uuid}
+    answer(done, f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
 
 
 @click.command()
@@ -136,11 +124,7 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
     """
     engine = the_engine()
     outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
-    wants = engine.queries.wants_named(outcome.request_id or "")
-    opened = engine.queries.tainted_by(outcome.taint_id or "")
-    answer(
-        {"request_id": outcome.request_id, "opened": list(opened), "wants": [want.id for want in wants]},
-        f"Opened {count(len(opened), 'ref')} and recorded {count(len(wants), 'want')} as request {outcome.request_id}.",
-        as_json=as_json,
-    )
-    warn_of_absences(engine, wants)
+    done = retried(engine.queries, outcome)
+    n_opened, n_wants = count(len(done["opened"]), "ref"), count(len(done["wants"]), "want")
+    answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done['request_id']}.", as_json=as_json)
+    warn_of_absences(engine, engine.queries.wants_named(outcome.request_id or ""))

@@ -26,12 +26,11 @@ from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.orchestrator_notes import absences_of
-from databuild_dagster.engine.why.first_failures import first_failures
 from databuild_dagster.engine.why.want_report import find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.recorded_wants import canceled_wants, recorded_wants
 from databuild_dagster.shapes.wants import want_report_shape, want_shape
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -48,6 +47,7 @@ COLUMNS = (
     Column("refs"),
     Column("state"),
     Column("source"),
+    Column("by", "actor", wide_only=True),
     Column("priority", wide_only=True),
     Column("created", "created_at", wide_only=True),
     Column("expires", "expires_at", wide_only=True),
@@ -115,13 +115,9 @@ def create(
 
     outcome = with_definitions(create_them, where, lambda: engine)
     wants = engine.queries.wants_named(outcome.request_id or "")
-    sentence = f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}."
-    failures = first_failures(engine, {ref for want in wants for ref in want.refs})
-    hints = failures.sentences if failures else []
-    failed_first = [picked(failure, "ref", "why", "n_waiting") for failure in failures.named] if failures else []
-    of_request = {"failed_first": failed_first, "hints": hints}
-    answer([want_shape(want) | of_request for want in wants], sentence, as_json=as_json)
-    for line in hints:
+    records = recorded_wants(engine, wants)
+    answer(records, f"Recorded {count(len(wants), 'want')} as request {outcome.request_id}.", as_json=as_json)
+    for line in records[0]["hints"]:
         click.echo(line, err=True)
     warn_of_absences(engine, wants)
 
@@ -229,22 +225,15 @@ def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_
     engine = the_engine()
     ids = tuple(engine.queries.full_id(IdKind.WANT, name) for name in wants_or_requests)
     outcome = engine.handle(CancelWants(ids=ids, terminate=terminate, reason=reason), actor=this_user())
-    wants = [want for id in ids for want in engine.queries.wants_named(id)]
-    named = {want.id for want in wants}
-    kept = engine.queries.wants(WantFilter(ids=tuple(id for id in outcome.canceled_want_ids if id not in named)))
-    still_kept = engine.queries.kept_for_others(named)
+    done = canceled_wants(engine.queries, ids, outcome)
     if as_json:
-        records: list[dict[str, object]] = [{**want_shape(want)} for want in [*wants, *kept]]
-        for record in records:
-            found = [still for still in still_kept if still.want_id == record["id"]]
-            record["kept_for_others"] = [{"ref": still.ref, "want": still.other_want_id} for still in found]
-        emit(records)
+        emit(done.shape())
         return
-    canceled = len(outcome.canceled_want_ids) - len(kept)
-    also = f", and {count(len(kept), 'want')} of inputs that {'was' if len(kept) == 1 else 'were'} kept" if kept else ""
-    click.echo(f"Canceled {count(canceled, 'want')}{also}.")
+    n_kept = len(done.kept)
+    also = f", and {count(n_kept, 'want')} of inputs that {'was' if n_kept == 1 else 'were'} kept" if n_kept else ""
+    click.echo(f"Canceled {count(done.n_canceled, 'want')}{also}.")
     others: dict[Ref, dict[str, None]] = {}
-    for still in still_kept:
+    for still in done.still_kept:
         others.setdefault(still.ref, {})[short_id(still.other_want_id)] = None
     for ref in [*others][:MAX_NAMED]:
         click.echo(f"{ref} stays wanted: it is kept for want {shown([*others[ref]])} too.")

@@ -11,6 +11,7 @@ import click
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.data.home import project_root
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
+from databuild_dagster.web.settings import settings_of_environment
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
@@ -20,21 +21,24 @@ def webserver(arguments: tuple[str, ...]) -> None:
 
     ARGUMENTS are those of `dagster-webserver`, --path-prefix and --read-only among them. The pages of databuild are at
     /databuild, below the path prefix. They have no login: put a proxy with one in front of a server that others reach.
+    DATABUILD_USER_HEADER names the header in which the proxy gives the user, DATABUILD_API_TOKEN or
+    DATABUILD_API_TOKEN_FILE the token of programs that call actions.
     """
     # The web server takes a second to import.
     from databuild_dagster.bindings.adapter.dagster_web import run_webserver
 
+    settings_of_environment()
     dagster_home()
     os.chdir(project_root())
     leave_proxies_out()
     run_webserver(arguments, _make_routes, _end_streams)
 
 
-def _make_routes(instance: Any, path_prefix: str) -> Sequence[Any]:
+def _make_routes(instance: Any, path_prefix: str, is_read_only: bool) -> Sequence[Any]:
     # Starlette comes with Dagster's web server, which may not be installed.
     from databuild_dagster.web.application import pages_routes
 
-    return pages_routes(instance, path_prefix)
+    return pages_routes(instance, path_prefix, is_read_only=is_read_only)
 
 
 def _end_streams() -> None:

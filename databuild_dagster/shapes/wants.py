@@ -29,6 +29,8 @@ class WantShape(TypedDict):
     deadline: str | None
     sla_missed_at: str | None
     fail_fast: bool
+    #: Who or what recorded it.
+    actor: str
 
 
 class DerivativeWant(TypedDict):
@@ -49,7 +51,7 @@ class WantReportShape(TypedDict):
 
 _FIELDS = (
     "id", "request_id", "refs", "state", "source", "source_id", "priority", "created_at", "expires_at", "comment",
-    "data_timestamp", "deadline", "sla_missed_at", "fail_fast",
+    "data_timestamp", "deadline", "sla_missed_at", "fail_fast", "actor",
 )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.building import BuildShape, open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, contents_of
-from databuild_dagster.shapes.events import EventShape
+from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, recent_failures
 from databuild_dagster.shapes.fields import when
@@ -46,6 +46,8 @@ MAX_RECORDS: Final = 500
 #: Datasets of one answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
 NEWEST: Final = 31
+#: Events of one command.
+MAX_EVENTS_OF_COMMAND: Final = 100
 
 
 class HeadShape(TypedDict):
@@ -104,6 +106,8 @@ class PartitionShape(TypedDict):
     as_of: HeadShape | None
     canonical: CanonicalShape | None
     paused: PauseShape | None
+    #: The name to resume: the ref, or its whole asset; null if it is not paused.
+    paused_by: Ref | None
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,12 @@ def log(state: State, after: int, limit: int) -> list[EventShape]:
     return state.events(after, limit)
 
 
+def command(state: State, id: str) -> list[EventShape]:
+    """The first events of a command."""
+    queries = state.engine.queries
+    return event_shapes(queries, queries.events_of_command(id)[:MAX_EVENTS_OF_COMMAND])
+
+
 def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:
     """The datasets by name, each with its newest partitions."""
     engine = state.engine
@@ -200,13 +210,15 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     then = _moment(state, as_of)
     found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
     is_now = then.seq is None
+    pause = paused_refs(queries, [ref], then).get(ref)
     return {
         "ref": ref,
         "state": None if found.state is None else found.state.value,
         "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
         "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
         "canonical": None if found.state is None else _shown(canonical_shape(queries, found, is_now=is_now)),
-        "paused": pause_shape(paused_refs(queries, [ref], then).get(ref)),
+        "paused": pause_shape(pause),
+        "paused_by": None if pause is None else pause.resumed_by,
     }
 
 
@@ -302,6 +314,13 @@ ROUTES: Final = (
         log,
         list[EventShape],
         (number("after", "The seq of the last event that is known.", 0, 0, MAX_SEQ), _LIMIT),
+    ),
+    ApiRoute(
+        "/command",
+        "The events that a command recorded, oldest first; none for an unknown command.",
+        command,
+        list[EventShape],
+        (text("id", "The id of the command.", required=True),),
     ),
     ApiRoute(
         "/stream",

@@ -7,6 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.applications import Starlette
@@ -18,15 +19,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance
-from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
+from databuild_dagster.web.acting import Acting
+from databuild_dagster.web.action import Action
+from databuild_dagster.web.actions import ACTIONS
 from databuild_dagster.web.api import ROUTES, ApiRoute
-from databuild_dagster.web.pages import PAGES, Page, Pages
+from databuild_dagster.web.authority import Authority
+from databuild_dagster.web.pages import DONE, PAGES, Page, Pages
 from databuild_dagster.web.parameters import read_parameters
+from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
+from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State
 from databuild_dagster.web.streams import LogStreams, TooManyStreams
 
@@ -41,12 +48,6 @@ _logger = logger(__name__)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class OnlyRead(Refused):
-    """{url!r} cannot be changed by {method}: the pages and the API are only read."""
-
-    hint = "Use GET; the command line changes the build state."
-
-
 class NoBuildState(DatabuildError):
     """The build state beside this Dagster instance cannot be used ({kind})."""
 
@@ -59,28 +60,35 @@ class NoSuchPage(NotFound):
     hint = "/databuild/ is the first page; /databuild/api/v1/openapi.json describes the API."
 
 
-def pages_routes(instance: Any, path_prefix: str) -> list[BaseRoute]:
-    """The routes of the application in the web server of a Dagster instance."""
+def pages_routes(instance: Any, path_prefix: str, *, is_read_only: bool = False) -> list[BaseRoute]:
+    """The routes of the application in the web server of a Dagster instance. Raises `BadSetting`."""
     root = path_prefix + MOUNT
 
     async def first_page(_: Request) -> Response:
         return RedirectResponse(root + "/")
 
-    application = make_application(State.of_instance(instance), path_prefix)
+    settings = settings_of_environment(read_only=is_read_only)
+    application = make_application(State.of_instance(instance), path_prefix, settings)
     return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
 
 
-def make_application(state: State, path_prefix: str = "") -> ASGIApp:
+def make_application(state: State, path_prefix: str = "", settings: Settings = DEFAULTS) -> ASGIApp:
     """The application over a build state; urls in its pages begin with the prefix."""
     streams = LogStreams(state)
-    pages = Pages(state, path_prefix, MOUNT)
+    pages = Pages(state, path_prefix, MOUNT, is_read_only=settings.read_only)
+    acting = Acting(state, pages, Authority(settings, path_prefix + MOUNT))
     api = [Route(route.path, _api_endpoint(state, streams, route), methods=["GET"]) for route in ROUTES]
+    api += [Route(action.path, _action_endpoint(acting, action), methods=["POST"]) for action in ACTIONS]
     api.append(Route(openapi.PATH, _document, methods=["GET"]))
     application = Starlette(
         routes=[
             Mount(openapi.root(), routes=api),
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, pages, page), methods=["GET"]) for page in PAGES),
+            *(
+                Route(f"/confirm/{action.name}", _confirmation_endpoint(acting, action), methods=["GET"])
+                for action in ACTIONS
+            ),
         ],
         exception_handlers={
             DatabuildError: partial(_refused, pages),
@@ -135,20 +143,44 @@ def _api_endpoint(state: State, streams: LogStreams, route: ApiRoute) -> Endpoin
     return answer
 
 
+def _action_endpoint(acting: Acting, action: Action) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        found = await acting.call(action, request)
+        return found if isinstance(found, Response) else _json(found)
+
+    return answer
+
+
+def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
+    async def answer(request: Request) -> Response:
+        return await acting.confirm(action, request)
+
+    return answer
+
+
 def _page_endpoint(state: State, pages: Pages, page: Page) -> Endpoint:
     async def answer(request: Request) -> Response:
-        values = _values(request, page)
-        html = await state.ask(lambda: pages.render(page, values, request.url.query))
+        query = _query(request)
+        done = next((text for name, text in query if name == DONE), None)
+        others = [pair for pair in query if pair[0] != DONE]
+        values = read_parameters(page.parameters, others, _n_bytes(request))
+        html = await state.ask(lambda: pages.render(page, values, urlencode(others), done))
         return Response(html, media_type="text/html")
 
     return answer
 
 
-def _values(request: Request, route: ApiRoute | Page) -> dict[str, Any]:
-    n_bytes = len(request.scope["query_string"])
+def _values(request: Request, route: ApiRoute) -> dict[str, Any]:
+    return read_parameters(route.parameters, _query(request), _n_bytes(request))
+
+
+def _query(request: Request) -> list[tuple[str, str]]:
     # Parsing what is too long would cost something.
-    query = request.query_params.multi_items() if n_bytes <= 100_000 else []
-    return read_parameters(route.parameters, query, n_bytes)
+    return request.query_params.multi_items() if _n_bytes(request) <= 100_000 else []
+
+
+def _n_bytes(request: Request) -> int:
+    return len(request.scope["query_string"])
 
 
 async def _document(_: Request) -> Response:
@@ -169,7 +201,10 @@ async def _refused(pages: Pages, request: Request, error: Exception) -> Response
     else:
         message = f"The web server has made a mistake ({type(error).__name__}); its log has the traceback."
         sentence = {"type": type(error).__name__, "message": message, "hint": ""}
-    if openapi.root() + "/" in request.url.path:
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    is_form = request.method == "POST" and "text/html" in request.headers.get("accept", "")
+    if openapi.root() + "/" in request.url.path and not is_form:
         answer = _json({"error": sentence}, status)
     else:
         answer = Response(pages.render_error(sentence, status), status, media_type="text/html")
@@ -181,8 +216,10 @@ def _as_ours(error: Exception, request: Request) -> Exception:
     """An error without the places of files."""
     url = request.url.path
     if isinstance(error, HTTPException):
-        is_method = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
-        return OnlyRead(url=url, method=request.method) if is_method else NoSuchPage(kind="url", name=url)
+        if error.status_code != HTTPStatus.METHOD_NOT_ALLOWED:
+            return NoSuchPage(kind="url", name=url)
+        is_action = "POST" in (error.headers or {}).get("Allow", "")
+        return (OnlyPosted if is_action else OnlyRead)(place=url, method=request.method)
     if isinstance(error, UnsupportedInstance) or _names_a_place(error):
         _logger.warning("%s: %s", url, error)
         hint = error.hint if isinstance(error, DatabuildError) else ""
@@ -201,6 +238,10 @@ def _status_of(error: Exception) -> int:
             return status
         case NotFound() | UnknownAsset() | UnknownPartition():
             return HTTPStatus.NOT_FOUND
+        case ActionRefused():
+            return error.status
+        case Conflict():
+            return HTTPStatus.CONFLICT
         case TooManyStreams() | StoreUnusable():
             return HTTPStatus.SERVICE_UNAVAILABLE
         case Refused():

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import WantState
+from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.api import BY_NAME, parameters_of
@@ -25,6 +25,8 @@ MAX_LAST_EVENTS: Final = 30
 MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
 MAX_INSTANCES: Final = 100
+#: The parameter of every page with the id of the command that led there.
+DONE: Final = "done"
 
 
 class Ask(Protocol):
@@ -46,24 +48,30 @@ class Page:
 class Pages:
     """Renders pages over a build state."""
 
-    def __init__(self, state: State, path_prefix: str, mount: str) -> None:
+    def __init__(self, state: State, path_prefix: str, mount: str, *, is_read_only: bool = False) -> None:
         self._state = state
-        self._urls = Urls(path_prefix, mount)
-        self._environment = make_environment(self._urls)
-        self._environment.globals["counted"] = counted
+        self.urls = Urls(path_prefix, mount)
+        self._environment = make_environment(self.urls)
+        self._environment.globals.update(counted=counted, may_act=not is_read_only)
 
-    def render(self, page: Page, values: dict[str, Any], query: str) -> str:
-        """The HTML of a page. Raises what the API raises."""
+    def render(self, page: Page, values: dict[str, Any], query: str, done: str | None = None) -> str:
+        """The HTML of a page, with the events of the command that led there. Raises what the API raises."""
         # Before all answers: the page follows the log from there, and must not miss what comes while it is made.
         head = self._ask("head")
         shown = page.show(self._ask, values)
         template = self._environment.get_template(page.template)
-        return template.render(head=head, path=page.path, query=query, **shown)
+        here = page.path + (f"?{query}" if query else "")
+        events = [] if done is None else self._ask("command", id=done)
+        return template.render(head=head, path=page.path, here=here, done=events, **shown)
+
+    def render_template(self, file: str, /, **shown: Any) -> str:
+        """The HTML of a template that is no page of the table, and does not follow the log."""
+        template = self._environment.get_template(file)
+        return template.render(head={"seq": 0, "at": None}, path="", here="/", done=[], **shown)
 
     def render_error(self, error: Mapping[str, str], status: int) -> str:
         """The HTML of an answer that is one sentence."""
-        template = self._environment.get_template("error.html")
-        return template.render(head={"seq": 0, "at": None}, path="", query="", error=error, status=int(status))
+        return self.render_template("error.html", error=error, status=int(status))
 
     def _ask(self, name: str, /, **values: Any) -> Any:
         route = BY_NAME[name]
@@ -166,7 +174,8 @@ def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    return {"name": values["name"], "found": ask("want", **values)}
+    open_states = [state.value for state in OPEN_WANTS]
+    return {"name": values["name"], "found": ask("want", **values), "open_states": open_states}
 
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")

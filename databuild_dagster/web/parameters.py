@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import MAX_REF_BYTES, parse_ref
+from databuild_dagster.shapes.times import seconds_of, time_from
 
 #: Bytes of a query string.
 MAX_QUERY_BYTES: Final = 4_096
+#: Values of a parameter that may be given several times.
+MAX_VALUES: Final = 500
 MAX_TEXT: Final = MAX_REF_BYTES
 MAX_SEQ: Final = 2**53
 _TRUE: Final = ("1", "true", "yes")
@@ -35,6 +40,12 @@ class MissingParameter(InvalidRequest):
     hint = "Add it to the url."
 
 
+class RepeatedParameter(InvalidRequest):
+    """{what} is given {value:,} times, which is not possible: {most:,} at most."""
+
+    hint = "/databuild/api/v1/openapi.json describes every url."
+
+
 @dataclass(frozen=True)
 class Parameter:
     """One parameter: how its text is read, and its schema in the OpenAPI document."""
@@ -45,6 +56,8 @@ class Parameter:
     schema: Mapping[str, Any]
     default: Any = None
     required: bool = False
+    #: Whether it may be given several times; its value is then a tuple.
+    is_list: bool = False
 
 
 def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, str]], n_bytes: int) -> dict[str, Any]:
@@ -66,6 +79,28 @@ def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, 
     return found
 
 
+def read_fields(parameters: Sequence[Parameter], fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The value of each parameter by its name; unlike in a query, a name that is repeated is refused. Raises `InvalidRequest`."""
+    known = {parameter.name: parameter for parameter in parameters}
+    texts: dict[str, list[str]] = {}
+    for name, value in fields:
+        if name not in known:
+            raise UnknownParameter(what="a field", value=_shown(name), names=", ".join(known))
+        if value != "":
+            texts.setdefault(name, []).append(value)
+    found: dict[str, Any] = {}
+    for name, parameter in known.items():
+        given = texts.get(name, [])
+        most = MAX_VALUES if parameter.is_list else 1
+        if len(given) > most:
+            raise RepeatedParameter(what=name, value=len(given), most=most)
+        if not given and parameter.required:
+            raise MissingParameter(what=name, value="")
+        values = tuple(parameter.read(name, value) for value in given)
+        found[name] = values if parameter.is_list else values[0] if values else parameter.default
+    return found
+
+
 def text(name: str, description: str, *, required: bool = False) -> Parameter:
     """Any text of at most `MAX_TEXT` characters."""
     return Parameter(name, description, _text, {"type": "string", "maxLength": MAX_TEXT}, required=required)
@@ -75,6 +110,50 @@ def ref(name: str, description: str, *, required: bool = False) -> Parameter:
     """A partition ref."""
     schema = {"type": "string", "maxLength": MAX_TEXT, "examples": ["sales@2024-01-31"]}
     return Parameter(name, description, lambda name, value: parse_ref(_text(name, value)), schema, required=required)
+
+
+def several(one: Parameter) -> Parameter:
+    """The parameter as one that may be given several times."""
+    schema = {"type": "array", "items": dict(one.schema), "maxItems": MAX_VALUES}
+    return replace(one, schema=schema, default=(), is_list=True)
+
+
+def duration(name: str, description: str, default: float | None, shown_default: str | None = None) -> Parameter:
+    """A span of time in seconds, such as 12h; None for `none`."""
+    schema: dict[str, Any] = {"type": "string", "maxLength": 20, "examples": ["12h"]}
+    if shown_default is not None:
+        schema["default"] = shown_default
+    return Parameter(name, description, _by(seconds_of), schema, default)
+
+
+def moment_to_come(name: str, description: str) -> Parameter:
+    """A time from now on, or its distance from now, as seconds since 1970 UTC."""
+    schema = {"type": "string", "maxLength": 40, "examples": ["2026-11-21T14:00:00Z", "12h"]}
+    return Parameter(name, description, _by(lambda value: time_from(value, time.time(), 1)), schema)
+
+
+def json_value(name: str, description: str) -> Parameter:
+    """Any value of JSON; of a form its text."""
+    return Parameter(name, description, _by(_parsed), {})
+
+
+def _parsed(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        raise ValueError("it is no JSON.") from None
+
+
+def _by(reader: Callable[[str], Any]) -> Callable[[str, str], Any]:
+    """A reader that raises `ValueError` with a sentence."""
+
+    def read(name: str, value: str) -> Any:
+        try:
+            return reader(value)
+        except ValueError as error:
+            raise InvalidRequest(what=name, value=_shown(value), why=str(error).removesuffix(".")) from None
+
+    return read
 
 
 def number(name: str, description: str, default: int | None, least: int, most: int) -> Parameter:

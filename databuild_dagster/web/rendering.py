@@ -102,6 +102,12 @@ class Urls:
         texts = {name: "true" if value is True else str(value) for name, value in given.items()}
         return f"{self._root}{path}" + (f"?{urlencode(texts, quote_via=quote)}" if texts else "")
 
+    def action(self, name: str, back: str, values: Mapping[str, object]) -> str:
+        """The confirmation of an action; a list of values is given one by one."""
+        given = {field: value for field, value in values.items() if value not in (None, "", False)}
+        texts = {field: "true" if value is True else value for field, value in given.items()}
+        return f"{self._root}/confirm/{name}?{urlencode(texts | {'back': back}, doseq=True, quote_via=quote)}"
+
     def file(self, name: str) -> str:
         return f"{self._root}/static/{name}"
 

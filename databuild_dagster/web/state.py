@@ -11,8 +11,12 @@ from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeVar
 
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.building.operation_context import OperationResources
+from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.events import EventShape, event_shapes
 
@@ -45,6 +49,7 @@ class State:
         self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
         self._lock = Lock()
+        self._operations: tuple[Deployment, OperationResources] | None = None
         #: By seq.
         self._events: dict[int, EventShape] = {}
 
@@ -61,6 +66,15 @@ class State:
     def instance(self) -> Any:
         """The Dagster instance, which has the keys of dynamic partitions."""
         return self._instance
+
+    def operation_manager(self, actor: str) -> DistributedOperationManager:
+        """A manager with the provided types. Its Spark session, which some types check their argument by, is shared."""
+        with self._lock:
+            if self._operations is None:
+                deployment = Deployment()
+                self._operations = deployment, operation_resources(self._instance, deployment)
+        deployment, resources = self._operations
+        return DistributedOperationManager(self.engine, deployment.operations, actor=actor, resources=resources)
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`."""

@@ -91,6 +91,17 @@ class Visit:
         self.page.goto(self.root + path)
         self.page.get_by_text("following", exact=True).wait_for()
 
+    def asks(self, button: str) -> None:
+        """Press a button of the page, and read its confirmation."""
+        self.page.get_by_role("link", name=button, exact=True).first.click()
+        self.sees("What it will touch")
+
+    def confirms(self, button: str, done: str, **typed: str) -> None:
+        for label, text in typed.items():
+            self.page.get_by_label(label.replace("_", " ").capitalize()).fill(text)
+        self.page.get_by_role("button", name=button, exact=True).click()
+        self.sees(f"Done: {done}")
+
     def violations(self) -> list[Any]:
         """The axe rules that the page breaks, each with its first element."""
         found = self.page.evaluate(f"{AXE.read_text()}; axe.run()")
@@ -231,6 +242,82 @@ def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dags
     assert visited.page.evaluate("window.isTheSame") is True
     visited.page.get_by_role("link", name=want["id"][-8:], exact=True).first.wait_for()
     assert visited.page.get_by_label("Source").input_value() == "not sent yet"
+
+
+def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dagster: Dagster) -> None:
+    new = "orders@2024-01-05"
+    visited.open("/wants")
+    visited.page.get_by_role("link", name="Record a want").click()
+    visited.page.get_by_label("Refs").fill(new)
+    visited.page.keyboard.press("Enter")
+    visited.sees("1 want for 1 partition would be recorded.")
+    visited.confirms("Want", "wanted", your_name="Anna", comment=MARKUP)
+    dagster.wait_until(lambda: dagster.are_live(new), "the wanted partition is live")
+
+    visited.open(f"/partition?ref={new}")
+    visited.asks("Pause")
+    assert visited.page.get_by_label("Your name").input_value() == "Anna"
+    visited.confirms("Pause", "paused", reason="a look at its rows")
+    visited.asks("Taint")
+    visited.page.get_by_role("link", name="Add: Also what was built from them").click()
+    visited.sees("What is built from this data later would be tainted too.")
+    visited.confirms("Taint", "tainted", reason=MARKUP)
+    visited.page.get_by_role("link", name="Untaint").click()
+    visited.sees("Readers would see 1 partition live again.")
+    visited.confirms("Untaint", "untainted")
+    first = dagster.queries.canonical([new])[new].uuid
+    visited.asks("Taint")
+    visited.confirms("Taint", "tainted", reason="half of the rows")
+    visited.asks("Resume")
+    visited.confirms("Resume", "resumed")
+    dagster.wait_until(lambda: dagster.queries.canonical([new])[new].uuid != first, "it is built again")
+    dagster.wait_until(lambda: dagster.are_live(new), "the second build is live")
+    visited.open(f"/partition?ref={new}")
+    visited.page.get_by_role("link", name="Revert to instance").click()
+    visited.confirms("Revert", "reverted")
+    actors = {event.actor for event in dagster.queries.events(0, 10_000) if event.actor.startswith("web:")}
+    assert actors == {"web:Anna (unverified)"}
+
+
+def test_a_want_is_canceled_and_a_failure_retried_on_the_pages(visited: Visit, dagster: Dagster) -> None:
+    """The asset of the want is paused, so that no build ends it."""
+    (want,) = dagster.databuild("want", "create", "stock@2024-01-09")
+    visited.open(f"/want?name={want['id']}")
+    visited.asks(f"Cancel want {want['id'][-8:]}")
+    visited.confirms("Cancel", "canceled a want", your_name="Berta", reason="not needed")
+    assert dagster.databuild("want", "show", want["id"])[0]["state"] == "Canceled"
+
+    n_failed = len(dagster.queries.history(FAILED))
+    visited.open("/")
+    visited.asks(f"Retry {FAILED}")
+    visited.confirms("Retry", "tainted", reason="the till is open")
+
+    def has_failed_again() -> bool:
+        is_new = len(dagster.queries.history(FAILED)) > n_failed
+        return is_new and [dagster.state(FAILED), dagster.state(BEHIND)] == [
+            InstanceState.FAILED,
+            InstanceState.UPSTREAM_FAILED,
+        ]
+
+    dagster.wait_until(has_failed_again, "the day has failed again, and the month behind it")
+
+
+def test_a_confirmation_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
+    found = visit(browser, dagster, look)
+    violations, too_wide = {}, []
+    for path in (
+        f"/confirm/taint?refs={LIVE}&back=/partition?ref={LIVE}",
+        f"/confirm/retry?refs={FAILED}",
+        "/confirm/want",
+    ):
+        found.page.goto(found.root + path)
+        violations[path] = found.violations()
+        if found.page.evaluate("document.documentElement.scrollWidth") > look.width:
+            too_wide.append(path)
+    found.page.close()
+
+    assert {path: broken for path, broken in violations.items() if broken} == {}
+    assert (too_wide, found.wrong) == ([], [])
 
 
 def test_dagsters_own_pages_and_graphql_are_as_before(visited: Visit, dagster: Dagster) -> None:

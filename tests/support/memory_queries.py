@@ -35,7 +35,7 @@ from databuild_dagster.store.queries.planning import MAX_PARTS, DueRef, DueRefs
 from databuild_dagster.store.queries.taints import Taint
 from databuild_dagster.store.queries.wants import WantView
 
-from .memory_view import MemoryView
+from .memory_view import ROW_BITS, MemoryView
 
 
 class MemoryQueries:
@@ -269,6 +269,7 @@ class MemoryQueries:
             sla_missed_at=row.sla_missed_at,
             data_timestamp=row.data_timestamp,
             fail_fast=bool(row.fail_fast),
+            actor=self._log[(row.id >> ROW_BITS) - 1].actor,
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import dagster as dg
 import pandas as pd
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from databuild_dagster import BuildContext, build_definitions, databuild_asset
@@ -14,6 +16,7 @@ from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.registering import register
 from databuild_dagster.web.application import make_application
+from databuild_dagster.web.settings import DEFAULTS, Settings
 from databuild_dagster.web.state import State
 from tests.support.catalog import HERE
 from tests.support.world import EMPTY, World
@@ -21,6 +24,8 @@ from tests.support.world import EMPTY, World
 #: Texts that are markup, or end an attribute or a script.
 MARKUP = "<script>alert(1)</script>"
 ATTRIBUTE = "\"'><img src=x onerror=alert(1)>"
+#: Of callers that are no pages.
+TOKEN = "a-token-of-a-program-1234"
 
 daily = dg.DailyPartitionsDefinition("2023-01-01", end_date="2023-02-01")
 monthly = dg.MonthlyPartitionsDefinition("2023-01-01", end_date="2023-02-01")
@@ -96,3 +101,28 @@ def client(world: PagesWorld) -> Iterator[TestClient]:
     application = make_application(world.state_behind_pages())
     with TestClient(application, raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def own_world() -> Iterator[PagesWorld]:
+    """A state that the test changes."""
+    world = PagesWorld()
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def acting(own_world: PagesWorld) -> Iterator[TestClient]:
+    """The pages over it, with a token for callers that are no pages."""
+    with mounted(own_world, Settings(token=TOKEN)) as client:
+        yield client
+
+
+def mounted(
+    world: PagesWorld, settings: Settings = DEFAULTS, prefix: str = "", host: str = "http://testserver"
+) -> TestClient:
+    """The pages where Dagster's web server has them, so that a browser sends their cookies."""
+    root = f"{prefix}/databuild"
+    application = make_application(world.state_behind_pages(), prefix, settings)
+    routes = [Mount(root, app=application)]
+    return TestClient(Starlette(routes=routes), host + root, raise_server_exceptions=False)

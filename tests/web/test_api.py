@@ -26,6 +26,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
         {"ref": "orders@2023-01-31"},
         {"ref": "orders@2023-01-01", "as_of": 6},
     ],
+    "/command": [{"id": "nothing"}],
     "/explain": [{"name": "orders@2023-01-05"}],
     "/history": [{"ref": "orders@2023-01-02"}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],

@@ -28,8 +28,8 @@ _AT_SIGNAL: Final = "handle_exit"
 
 _logger = logger(__name__)
 
-#: From a Dagster instance and a path prefix to routes of Starlette.
-MakeRoutes = Callable[[Any, str], Sequence[Any]]
+#: From a Dagster instance, a path prefix, and whether the web server is read-only, to routes of Starlette.
+MakeRoutes = Callable[[Any, str, bool], Sequence[Any]]
 
 
 class NoWebserver(DatabuildError):
@@ -71,7 +71,8 @@ def webserver_with(make_routes: MakeRoutes) -> type[Any]:
 
         def _routes_of_pages(self) -> Sequence[Any]:
             try:
-                return make_routes(self._process_context.instance, self._app_path_prefix)
+                context = self._process_context
+                return make_routes(context.instance, self._app_path_prefix, context.read_only)
             except Exception:
                 # Dagster's own pages are needed most when something is wrong.
                 _logger.exception("The web server has no pages of databuild.")

@@ -11,8 +11,8 @@ from typing import Any
 
 from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import UnknownPartition
-from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
+from databuild_dagster.model.errors import InvalidRequest, UnknownPartition
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
 from databuild_dagster.model.selections import (
     ALL,
     DIMENSIONS,
@@ -77,6 +77,25 @@ def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[
         with suppress(ValueError):
             return _refs(name, plain, [str] * len(plain))
     return _refs_by_dagster(dataset, name, instance)
+
+
+def partitions_named(what: str, dataset: str, texts: Iterable[str]) -> tuple[Ref, ...]:
+    """Keys, ranges and refs of a dataset, also several with commas between them. Raises `InvalidRequest` for another dataset's."""
+    names = [name for text in texts for name in text.split(",") if name]
+    refs = tuple(parse_ref(name) if "@" in name else make_ref(dataset, name) for name in names)
+    for ref in refs:
+        if asset_of(ref) != dataset:
+            raise InvalidRequest(what=what, value=ref, why=f"it is no partition of {dataset}")
+    return refs
+
+
+def keys_named(dataset: DatasetSpec, names: Iterable[Ref], instance: OpenInstance) -> list[str]:
+    """The partition keys of refs and ranges (rule 2.5). Raises as `refs_named`."""
+    return [
+        partition_key_of(ref) or ""
+        for name in names
+        for ref in (refs_named(dataset, name, instance) if may_be_selection(name) else [name])
+    ]
 
 
 def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:

@@ -170,7 +170,7 @@ class DistributedOperationManager:
     ) -> Start:
         """A start without its number. Raises what `start` raises, but for other operations on the dataset."""
         operation, converted, raw, object_id = self._converted(type_id, dataset, arg)
-        chosen = compatibility.check_partitions(dataset, type_id, self._live(dataset), partitions)
+        chosen = self.chosen(type_id, dataset, partitions)
         refs = [PartitionRef(dataset, key or None) for key in chosen]
         operation.check_start(converted, dataset, refs, self.resources)
         instances = dict(zip(refs, chosen.values(), strict=True))
@@ -180,6 +180,17 @@ class DistributedOperationManager:
         record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), by or self.actor)
         next_id = Entry(keys.next_instance_id(dataset, type_id), None, 0)
         return Start(OperationId(dataset, type_id, object_id, 0), record, chosen, next_id)
+
+    def chosen(self, type_id: str, dataset: str, partitions: Iterable[str] | None = None) -> dict[str, str | None]:
+        """The partitions of a start by key, with their instances: the live ones, or those given. Raises `InvalidOperation`."""
+        return compatibility.check_partitions(dataset, type_id, self._live(dataset), partitions)
+
+    def check_compatible(self, type_id: str, dataset: str, arg: Any) -> None:
+        """Raises what `start` raises for the type, the argument's shape and other operations on the dataset."""
+        operation, *_, object_id = self._converted(type_id, dataset, arg)
+        rules = {name: _rule(known) for name, known in self.types.items()}
+        if why := compatibility.why_incompatible(_rule(operation), object_id, self.running(dataset), rules):
+            raise errors.IncompatibleOperation(type_name=type_id, dataset=dataset, why=why)
 
     def numbered(self, start: Start, running: Sequence[OperationId], counters: dict[str, Entry]) -> Start:
         """The start with the next number of its type, beside running operations. `counters` are as they will be then.
@@ -225,12 +236,14 @@ class DistributedOperationManager:
 
     # Canceling
 
-    def cancel(self, id: OperationId, reason: str = "") -> bool:
+    def cancel(self, id: OperationId, reason: str = "", *, command_id: str | None = None) -> bool:
         """Stop an operation, also of an unknown type; False if it had ended. Executors stop when they see it (rule 9.7).
 
         Raises `NotFound`.
         """
-        for _ in range(MAX_RACES):
+        if command_id is not None and self.meta.answer_of(command_id):
+            return True
+        for race in range(MAX_RACES):
             run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries
             if state.value is None:
                 if self.meta.get(id.history).value is None:
@@ -238,7 +251,10 @@ class DistributedOperationManager:
                 return False
             seen = self.read(id)
             ended = seen.ended(OperationCause.CANCELED, self.engine.now(), reason=reason)
-            if self.meta.invoke_all(invokes.finish(id, run_ops, ended, seen.unended())).values[-1]:
+            # An id has one answer: the attempt after a lost race has another one.
+            attempt = command_id if command_id is None or not race else f"{command_id}/{race}"
+            finish = invokes.finish(id, run_ops, ended, seen.unended())
+            if self.meta.invoke_all(finish, command_id=attempt).values[-1]:
                 return True
         raise errors.OperationRace(type_name=id.type, dataset=id.dataset)
 

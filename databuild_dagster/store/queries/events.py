@@ -43,6 +43,11 @@ class EventQueries(Asking):
         with self._store.reading() as connection:
             return log.events_after(connection, after_seq, most)
 
+    def events_of_command(self, command_id: str) -> list[Event]:
+        """The events of a command, in order; none if it was not handled."""
+        with self._store.reading() as connection:
+            return log.events_of_command(connection, command_id)
+
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         """The events of some types in a range of the log; the others are not decoded."""
         with self._store.reading() as connection:

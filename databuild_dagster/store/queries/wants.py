@@ -43,6 +43,8 @@ class WantView(NamedTuple):
     data_timestamp: float | None
     #: Once one input has failed, the others are not built for it (rule 6.14).
     fail_fast: bool
+    #: The actor of the event that recorded it.
+    actor: str
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,10 @@ def _state_at(seq: int | None) -> str:
         AND h.seq <= {min(seq, MAX_SEQ)} ORDER BY h.seq DESC, h.place DESC LIMIT 1)"""
 
 
+#: The actor of the event that recorded a want.
+_ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
+
+
 @lru_cache(maxsize=64)
 def _want(seq: int | None) -> Selection[WantView]:
     """The columns of a want when `seq` was the last event; None for now."""
@@ -168,6 +174,7 @@ def _want(seq: int | None) -> Selection[WantView]:
         refs=_REFS_OF_WANT,
         state=_state_at(seq),
         sla_missed_at="w.sla_missed_at" if seq is None else missed,
+        actor=_ACTOR,
     )
 
 
@@ -181,7 +188,7 @@ _ASKER = Selection(
     "w",
     refs=_REFS_OF_WANT,
     at="w.created_at",
-    actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})",
+    actor=_ACTOR,
 )
 _LAST_WANT = Selection(LastWant, "w")
 

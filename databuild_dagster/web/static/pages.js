@@ -17,7 +17,8 @@
   // Following the log
 
   function follow() {
-    if (stream || document.hidden) return;
+    // A confirmation stays as the person has read it.
+    if (stream || document.hidden || document.querySelector("form[data-still]")) return;
     stream = new EventSource(`${root}/api/v1/stream?after=${lastSeq}`);
     stream.addEventListener("log", (event) => {
       lastSeq = Math.max(lastSeq, Number(event.lastEventId));

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from dagster._cli import dev as dagster_dev
+from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster_webserver import app as dagster_app
 from dagster_webserver import cli as dagster_cli
 from starlette.responses import PlainTextResponse
@@ -18,29 +19,30 @@ from starlette.testclient import TestClient
 from databuild_dagster.bindings.adapter import dagster_web
 
 
-def make_routes(instance: Any, path_prefix: str) -> list[Route]:
+def make_routes(instance: Any, path_prefix: str, is_read_only: bool) -> list[Route]:
     async def answer(_: Any) -> PlainTextResponse:
-        return PlainTextResponse(f"{instance} below {path_prefix!r}")
+        return PlainTextResponse(f"{instance} below {path_prefix!r}, read-only: {is_read_only}")
 
     return [Route(f"{path_prefix}/databuild", answer)]
 
 
+@pytest.mark.parametrize("is_read_only", [False, True])
 @pytest.mark.parametrize("prefix", ["", "/behind/a/proxy"])
-def test_our_routes_come_before_the_one_that_takes_every_path(prefix: str) -> None:
-    context = SimpleNamespace(instance="an instance")
+def test_our_routes_come_before_the_one_that_takes_every_path(prefix: str, is_read_only: bool) -> None:
+    context = SimpleNamespace(instance="an instance", read_only=is_read_only)
     server = dagster_web.webserver_with(make_routes)(context, prefix)
 
     client = TestClient(server.create_asgi_app())
 
-    assert client.get(f"{prefix}/databuild").text == f"an instance below {prefix!r}"
+    assert client.get(f"{prefix}/databuild").text == f"an instance below {prefix!r}, read-only: {is_read_only}"
     assert "dagster_version" in client.get(f"{prefix}/server_info").json()
 
 
 def test_pages_that_cannot_be_made_leave_dagsters_own(caplog: pytest.LogCaptureFixture) -> None:
-    def broken(instance: Any, path_prefix: str) -> list[Route]:
+    def broken(instance: Any, path_prefix: str, is_read_only: bool) -> list[Route]:
         raise ImportError("No module named 'jinja2'")
 
-    server = dagster_web.webserver_with(broken)(SimpleNamespace(instance="an instance"), "")
+    server = dagster_web.webserver_with(broken)(SimpleNamespace(instance="an instance", read_only=False), "")
 
     client = TestClient(server.create_asgi_app())
 
@@ -53,6 +55,7 @@ def test_dagsters_command_makes_the_class_by_the_name_that_is_replaced() -> None
     assert "create_app_from_workspace_process_context" in inspect.getsource(
         dagster_cli.host_dagster_ui_with_workspace_process_context
     )
+    assert isinstance(WorkspaceProcessContext.read_only, property)
     options = {name for option in dagster_cli.cli.params for name in option.opts}
     assert {"--path-prefix", "--read-only", "--host", "--port"} <= options
 

@@ -1,0 +1,90 @@
+"""Taints, reverts and their dry run as JSON has them (rules 15, 7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypedDict
+
+from databuild_dagster.data.read_plan import check_data_of
+from databuild_dagster.engine.engine import Engine, Preview
+from databuild_dagster.model.commands import RevertCanonical, TaintPartitions
+from databuild_dagster.model.errors import CannotRevert
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.queries import Queries
+
+
+class TaintedShape(TypedDict):
+    """A taint that was recorded: the refs whose readers see it, and what it leaves as it is."""
+
+    taint_id: str
+    refs: list[Ref]
+    #: Live refs that were built from the tainted data.
+    stale_behind: int
+    #: Wants that have failed of the refs.
+    ended_wants: int
+
+
+class WouldTaintShape(TypedDict):
+    """The dry run of a taint."""
+
+    would_taint: int
+    by_dataset: dict[str, int]
+    refs: list[Ref]
+    wants_reopened: list[str]
+
+
+class UntaintedShape(TypedDict):
+    """A taint that was taken back."""
+
+    taint_id: str
+
+
+class RevertedShape(TypedDict):
+    """The instance that readers of a ref see again."""
+
+    ref: Ref
+    uuid: str
+
+
+def taint_partitions(
+    engine: Engine, command: TaintPartitions, *, actor: str, command_id: str | None = None
+) -> TaintedShape:
+    """Record a taint. Raises what the engine raises."""
+    ended = engine.queries.failed_wants_of(command.refs)
+    behind = 0 if command.downstream else engine.queries.n_live_built_from(command.refs, command.uuids)
+    outcome = engine.handle(command, actor=actor, command_id=command_id)
+    assert outcome.taint_id is not None
+    return {
+        "taint_id": outcome.taint_id,
+        "refs": list(engine.queries.tainted_by(outcome.taint_id)),
+        "stale_behind": behind,
+        "ended_wants": ended,
+    }
+
+
+def would_taint(preview: Preview) -> WouldTaintShape:
+    """The dry run in the shape of `taint --dry-run`."""
+    refs = list(preview.tainted)
+    reopened = (change for change in preview.changes if change.kind == "wants" and change.before == "Successful")
+    return {
+        "would_taint": len(refs),
+        "by_dataset": dict(sorted(Counter(asset_of(ref) for ref in refs).items())),
+        "refs": refs,
+        "wants_reopened": [change.entity for change in reopened],
+    }
+
+
+def revert_command(queries: Queries, ref: Ref, name: str, *, force: bool, reason: str) -> RevertCanonical:
+    """The command that makes an instance, named by its uuid or the end of it, the one that readers see.
+
+    Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
+    """
+    uuid = queries.full_id(IdKind.INSTANCE, name)
+    instance = queries.instance(uuid)
+    assert instance is not None, "the lookup found it"
+    if instance.ref != ref:
+        raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
+    if instance.live_at is not None:  # What was never live is refused for that.
+        check_data_of(instance, queries.dataset(asset_of(ref)))
+    return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)

@@ -1,0 +1,110 @@
+"""What an action is refused for before the engine sees it; each error has the status of its answer."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import ClassVar
+
+from databuild_dagster.model.errors import Refused
+
+
+class ActionRefused(Refused):
+    """The action was refused."""
+
+    status: ClassVar[HTTPStatus] = HTTPStatus.FORBIDDEN
+
+
+class OnlyRead(ActionRefused):
+    """{place!r} cannot be changed by {method}: it is only read."""
+
+    status = HTTPStatus.METHOD_NOT_ALLOWED
+    hint = "Use GET; /databuild/api/v1/openapi.json describes the actions, which change the build state."
+
+
+class OnlyPosted(ActionRefused):
+    """{place!r} is an action: POST calls it, and {method} changes nothing."""
+
+    status = HTTPStatus.METHOD_NOT_ALLOWED
+    hint = "Use POST; /databuild/api/v1/openapi.json describes its fields."
+
+
+class ReadOnlyServer(ActionRefused):
+    """This web server was started with --read-only, so it changes nothing."""
+
+    hint = "Use the command line, or a web server without --read-only."
+
+
+class WrongMediaType(ActionRefused):
+    """The body of an action is a form or JSON, and this one is {given!r}."""
+
+    status = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    hint = "Send it as application/x-www-form-urlencoded or application/json."
+
+
+class BodyTooLarge(ActionRefused):
+    """The body of this action is too large: at most {most:,} bytes are read."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    hint = "Name fewer refs; a range such as sales@2024-01-01..2024-01-31 names many."
+
+
+class BadBody(ActionRefused):
+    """The body of this action cannot be read: {why}."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class TooManyRefs(ActionRefused):
+    """{n:,} partitions are more than a page or the API takes at once: at most {most:,}."""
+
+    status = HTTPStatus.BAD_REQUEST
+    hint = "Name fewer partitions; the command line has no such limit."
+
+
+class OtherOrigin(ActionRefused):
+    """The request comes from another site: {why}."""
+
+    hint = "Act on a page of this server. A proxy in between must pass the header Host on as the browser sends it."
+
+
+class StalePage(ActionRefused):
+    """The page has no valid token of this web server, so nothing was done."""
+
+    hint = "Load the page again, and allow cookies for it; a token ends with the web server that made it."
+
+
+class NoCredentials(ActionRefused):
+    """An action needs the form of a page, or the header `Authorization: Bearer TOKEN`."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class NoTokenConfigured(ActionRefused):
+    """This web server has no token for callers that are no pages."""
+
+    hint = "Start it with DATABUILD_API_TOKEN or DATABUILD_API_TOKEN_FILE, or act on a page."
+
+
+class WrongToken(ActionRefused):
+    """The token of the request is not the one of this web server."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class NoName(ActionRefused):
+    """A command needs the name of the person or program that gives it."""
+
+    status = HTTPStatus.BAD_REQUEST
+    hint = "Type your name; a program gives it as the field actor."
+
+
+class BadName(ActionRefused):
+    """{name!r} is no name for the event log: {why}."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class NoUserOfProxy(ActionRefused):
+    """The proxy in front of this web server names no user in the header {header}, so nothing was done."""
+
+    hint = "Log in at the proxy, and have it set the header for every request."

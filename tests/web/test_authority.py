@@ -1,0 +1,114 @@
+"""The name under which the log knows an action: of the proxy's login, or typed and marked as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.testclient import TestClient
+
+from databuild_dagster.web.settings import Settings
+
+from .browser import API, HTML, ORIGIN, confirmation, form_of
+from .conftest import PagesWorld, mounted
+
+USER = "X-Forwarded-User"
+DAY = "orders@2023-01-01"
+
+
+@pytest.fixture
+def behind_a_proxy(own_world: PagesWorld) -> Iterator[TestClient]:
+    with mounted(own_world, Settings(user_header=USER)) as client:
+        yield client
+
+
+def test_the_user_of_the_proxy_is_the_actor_and_no_name_is_asked_for(
+    behind_a_proxy: TestClient, own_world: PagesWorld
+) -> None:
+    page = behind_a_proxy.get(f"/confirm/want?refs={DAY}", headers={**HTML, USER: "anna"})
+    form = dict(form_of(page.text))
+
+    done = behind_a_proxy.post(
+        f"{API}/actions/want",
+        data={**form, "actor": "Berta"},
+        headers={**HTML, **ORIGIN, USER: "anna"},
+        follow_redirects=False,
+    )
+
+    assert (page.status_code, done.status_code) == (200, 303)
+    assert "actor" not in form
+    assert "<strong>web:anna</strong>" in page.text
+    assert own_world.open_wants(DAY)[0].actor == "web:anna"
+
+
+@pytest.mark.parametrize("users", [[], [""], ["anna", "berta"], ["anna (unverified)"]])
+def test_a_request_without_one_user_of_the_proxy_is_refused(
+    behind_a_proxy: TestClient, own_world: PagesWorld, users: list[str]
+) -> None:
+    form = dict(form_of(behind_a_proxy.get(f"/confirm/want?refs={DAY}", headers={**HTML, USER: "anna"}).text))
+    before = own_world.seq
+    headers = [*ORIGIN.items(), *((USER, user) for user in users)]
+
+    refused = behind_a_proxy.post(f"{API}/actions/want", data={**form, "actor": "Berta"}, headers=headers)  # type: ignore[arg-type]
+
+    assert (refused.status_code, own_world.seq) == (403 if len(users) != 1 or not users[0] else 400, before)
+    assert refused.json()["error"]["type"] in ("NoUserOfProxy", "BadName")
+
+
+def test_a_header_of_a_proxy_that_is_not_configured_is_ignored(own_world: PagesWorld) -> None:
+    client = mounted(own_world)
+    form = dict(form_of(confirmation(client, "want", refs=DAY).text))
+
+    client.post(f"{API}/actions/want", data={**form, "actor": "Berta"}, headers={**ORIGIN, USER: "anna"})
+
+    assert own_world.open_wants(DAY)[0].actor == "web:Berta (unverified)"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "inside:3000", "x-forwarded-host": "pages.example", "origin": "https://pages.example"}, 200),
+        ({"host": "pages.example:8443", "origin": "https://pages.example:8443"}, 200),
+        ({"host": "inside:3000", "origin": "https://pages.example"}, 403),
+        ({"host": "pages.example:8443", "origin": "https://pages.example"}, 403),
+        ({"host": "inside:3000", "origin": "https://inside:3000@evil.example"}, 403),
+        ({"host": "inside:3000", "origin": "http://[evil"}, 403),
+    ],
+)
+def test_a_form_is_of_the_host_that_the_proxy_passes_on(
+    own_world: PagesWorld, headers: dict[str, str], status: int
+) -> None:
+    client = mounted(own_world)
+    page = confirmation(client, "want", refs=DAY)
+    form = {**dict(form_of(page.text)), "actor": "Anna"}
+    cookie = f"databuild_session={page.cookies['databuild_session']}"
+
+    answer = client.post(f"{API}/actions/want", data=form, headers={**headers, "cookie": cookie})
+
+    assert answer.status_code == status, answer.text
+
+
+def test_a_token_of_another_server_process_is_asked_for_again(own_world: PagesWorld) -> None:
+    """As after a restart: the page is shown again, with what was typed and a new token."""
+    before, after = mounted(own_world), mounted(own_world)
+    page = confirmation(before, "want", refs=DAY)
+    form = {**dict(form_of(page.text)), "actor": "Anna", "comment": "for the report"}
+    after.cookies.update(page.cookies)
+
+    refused = after.post(f"{API}/actions/want", data=form, headers={**HTML, **ORIGIN})
+    again = dict(form_of(refused.text))
+    done = after.post(f"{API}/actions/want", data=again, headers={**HTML, **ORIGIN}, follow_redirects=False)
+
+    assert (refused.status_code, done.status_code) == (403, 303)
+    assert (again["comment"], again["actor"]) == ("for the report", "Anna")
+    assert own_world.open_wants(DAY)[0].actor == "web:Anna (unverified)"
+
+
+def test_cookies_are_of_the_pages_and_of_no_script(own_world: PagesWorld) -> None:
+    client = mounted(own_world, prefix="/behind/a/proxy", host="https://testserver")
+
+    page = client.get(f"/confirm/want?refs={DAY}")
+
+    (cookie,) = page.headers.get_list("set-cookie")
+    parts = {part.strip() for part in cookie.split(";")}
+    assert {"HttpOnly", "Secure", "SameSite=strict", "Path=/behind/a/proxy/databuild"} <= parts
