@@ -58,7 +58,7 @@ def stock(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 
 
-@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "{MARKUP}"]))
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "acted on", "{MARKUP}"]))
 def odd(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({{"{MARKUP}": [1]}})
 
@@ -245,7 +245,7 @@ def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dags
 
 
 def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dagster: Dagster) -> None:
-    new = "orders@2024-01-05"
+    new = "odd@acted on"
     visited.open("/wants")
     visited.page.get_by_role("link", name="Record a want").click()
     visited.page.get_by_label("Refs").fill(new)
@@ -254,7 +254,7 @@ def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dag
     visited.confirms("Want", "wanted", your_name="Anna", comment=MARKUP)
     dagster.wait_until(lambda: dagster.are_live(new), "the wanted partition is live")
 
-    visited.open(f"/partition?ref={new}")
+    visited.open(f"/partition?ref={quote(new)}")
     visited.asks("Pause")
     assert visited.page.get_by_label("Your name").input_value() == "Anna"
     visited.confirms("Pause", "paused", reason="a look at its rows")
@@ -272,7 +272,7 @@ def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dag
     visited.confirms("Resume", "resumed")
     dagster.wait_until(lambda: dagster.queries.canonical([new])[new].uuid != first, "it is built again")
     dagster.wait_until(lambda: dagster.are_live(new), "the second build is live")
-    visited.open(f"/partition?ref={new}")
+    visited.open(f"/partition?ref={quote(new)}")
     visited.page.get_by_role("link", name="Revert to instance").click()
     visited.confirms("Revert", "reverted")
     actors = {event.actor for event in dagster.queries.events(0, 10_000) if event.actor.startswith("web:")}
