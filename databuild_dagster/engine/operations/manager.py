@@ -31,6 +31,8 @@ A = TypeVar("A")
 
 #: Attempts at a change that other processes may race.
 MAX_RACES = 20
+#: The statement of the end of an operation that yields whether it was applied.
+LAST_STATEMENT = -1
 
 
 class DistributedOperation(Generic[A]):
@@ -241,7 +243,7 @@ class DistributedOperationManager:
 
         Raises `NotFound`.
         """
-        if command_id is not None and self.meta.answer_of(command_id):
+        if command_id is not None and self.meta.answer_of(command_id, LAST_STATEMENT):
             return True
         for race in range(MAX_RACES):
             run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries

@@ -83,12 +83,12 @@ class MetaStorage(MetaQueries):
             raise InvalidRequest(what="command_id", value=command_id, why="another kind of command had it")
         return Answers(event.fact.answers, event.seq, outcome.repeated)
 
-    def answer_of(self, command_id: str) -> Value:
-        """The value of an invoke of one statement with this command id; None if there was none."""
+    def answer_of(self, command_id: str, place: int = 0) -> Value:
+        """The value of the first statement of an invoke with this command id, or of another one; None if there was none."""
         with self.engine.store.reading() as connection:
             events = log.events_of_command(connection, command_id)
         fact = events[0].fact if events else None
-        return fact.answers[0] if isinstance(fact, e.MetaInvoked) and fact.answers else None
+        return fact.answers[place] if isinstance(fact, e.MetaInvoked) and fact.answers else None
 
     def put(self, key: str, value: bytes) -> int:
         """Set a key; returns the new revision."""

@@ -759,6 +759,17 @@ def test_a_canceled_operation_stops_its_jobs_and_leaves_nothing(operations):
         operations.manager.cancel(id._replace(instance=99))
 
 
+def test_a_cancel_that_is_sent_twice_with_one_id_answers_the_same(operations):
+    first, second = (operations.manager.start("write", dataset, {}) for dataset in ("days", "whole"))
+    seq = operations.world.seq
+
+    canceled = [operations.manager.cancel(first, command_id="once") for _ in range(2)]
+
+    assert canceled == [True, True]
+    assert operations.world.seq == seq + 1
+    assert [operations.manager.cancel(second, command_id=name) for name in ("other", "later")] == [True, False]
+
+
 def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations, monkeypatch):
     """Rule 9.6: no longer running, so it stops."""
     id = operations.manager.start("write", "days", {})
