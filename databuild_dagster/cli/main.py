@@ -55,6 +55,14 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
             },
         ),
         "plan": Leaf("plan:plan", "Show what `databuild build REFS` would do, and why."),
+        "what-if": Branch(
+            "Show what follows from a change, and change nothing.",
+            {
+                "taint": Leaf("what_if:taint", "Show what follows if the data of REFS is tainted."),
+                "code": Leaf("what_if:code", "Show what new code of ASSET builds again."),
+                "missing": Leaf("what_if:missing", "Show what waits if REFS never arrive."),
+            },
+        ),
     },
     "Find out": {
         "explain": Leaf("explain:explain", "Explain why REFS are or are not being built now."),

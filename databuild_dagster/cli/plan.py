@@ -15,11 +15,10 @@ from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, common, definitions, selection
 from databuild_dagster.cli.output import count, emit, shown
 from databuild_dagster.cli.state import the_instance, the_queries, the_warehouse
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.preview import Action, AnnotatedPlan, annotate
-from databuild_dagster.model.plan import plan as job_graph
+from databuild_dagster.engine.why.preview import Action, AnnotatedPlan
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.plans import plan_of, plan_shape
 
 if TYPE_CHECKING:
     from databuild_dagster.data.planned_reads import PlannedRead
@@ -44,7 +43,7 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
     annotated = with_definitions(lambda: annotated_plan(selection.refs(queries)), where)
     reads = _reads(annotated)
     if as_json:
-        emit({**as_dict(annotated), "reads": [_as_json(read_set) for read_set in reads]})
+        emit({**plan_shape(annotated), "reads": [_as_json(read_set) for read_set in reads]})
     else:
         _print(annotated, reads)
 
@@ -52,12 +51,9 @@ def plan(selection: Selection, where: Where, as_json: bool) -> None:
 def annotated_plan(refs: Sequence[Ref]) -> AnnotatedPlan:
     """Raises what a want for these refs is refused with, `CyclicInputs` and `PlanTooLarge`."""
     from databuild_dagster.bindings.registry.instance import engine_for
-    from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 
     instance = the_instance()
-    engine: Engine = engine_for(instance)
-    datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
-    return annotate(engine, job_graph(refs, datasets, engine.catalog), ForeignAssets(instance))
+    return plan_of(engine_for(instance), refs, instance)
 
 
 def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
@@ -70,27 +66,6 @@ def _reads(annotated: AnnotatedPlan) -> list[PlannedRead]:
 def _as_json(read_set: PlannedRead) -> dict[str, object]:
     own = picked(read_set, "job", "input", "where", "partitions", "of_partitions")
     return own | {"files": read_set.read.files, "of": read_set.read.of}
-
-
-def as_dict(annotated: AnnotatedPlan) -> dict[str, object]:
-    """Rules 15: an entry for each ref, whose `after` are its inputs."""
-    seconds = annotated.expected_seconds
-    return {
-        "jobs": [
-            {
-                "job": job.job,
-                "ref": ref,
-                "action": annotated.verdicts[ref].action.value,
-                "reason": annotated.verdicts[ref].reason,
-                "after": list(annotated.graph.inputs[ref]),
-            }
-            for job in annotated.graph.jobs
-            for ref in job.produces
-        ],
-        "launches": len(annotated.launches),
-        "expected_seconds": None if seconds is None else round(seconds, 3),
-        "without_history": list(annotated.without_history),
-    }
 
 
 def _print(annotated: AnnotatedPlan, reads: Sequence[PlannedRead]) -> None:

@@ -59,7 +59,13 @@ class JobGraph:
         return self.datasets.get(asset_of(ref))
 
 
-def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog) -> JobGraph:
+def plan(
+    refs: Sequence[Ref],
+    datasets: Mapping[str, DatasetSpec],
+    catalog: Catalog,
+    *,
+    most_refs: int = MAX_PLANNED_REFS,
+) -> JobGraph:
     """The whole job graph of a request (rule 8.6). `datasets` are those registered, by asset.
 
     Raises the errors of `CreateWants` for refs that cannot be wanted; `CyclicInputs`; `PlanTooLarge`.
@@ -69,7 +75,7 @@ def plan(refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Cata
     no_duplicates(refs)
     for ref in refs:
         check_wantable(ref, datasets.get, datasets.keys, catalog.why_not)
-    inputs, unbuildable = _inputs(refs, datasets, catalog)
+    inputs, unbuildable = _inputs(refs, datasets, catalog, most_refs)
     levels = _levels(inputs)
     return JobGraph(
         wanted=tuple(refs),
@@ -99,7 +105,7 @@ def launch_sets(catalog: Catalog, spec: DatasetSpec, refs: Iterable[Ref]) -> lis
 
 
 def _inputs(
-    refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog
+    refs: Sequence[Ref], datasets: Mapping[str, DatasetSpec], catalog: Catalog, most_refs: int
 ) -> tuple[dict[Ref, tuple[Ref, ...]], dict[Ref, str]]:
     """The inputs of each ref, followed to refs without any; and the refs that nothing can build."""
     inputs: dict[Ref, tuple[Ref, ...]] = {}
@@ -116,8 +122,8 @@ def _inputs(
                 raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_INPUTS, what="inputs")
             following.update((needed, None) for needed in inputs[ref] if needed not in found)
         found.update(following)
-        if len(found) > MAX_PLANNED_REFS:
-            raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_REFS, what="refs")
+        if len(found) > most_refs:
+            raise PlanTooLarge(wanted=len(refs), most=most_refs, what="refs")
         for ref in following:
             try:
                 check_wantable(ref, datasets.get, datasets.keys, catalog.why_not)

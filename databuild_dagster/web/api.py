@@ -35,9 +35,11 @@ from databuild_dagster.shapes.partitions import (
     pause_shape,
     paused_refs,
 )
+from databuild_dagster.shapes.plans import PlanShape, WhatIfShape
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.web import plans
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
 from databuild_dagster.web.state import State
 
@@ -423,6 +425,14 @@ ROUTES: Final = (
         want,
         RequestShape,
         (text("name", "The id of a want or request, or its end.", required=True),),
+    ),
+    ApiRoute("/plan", "What a build of some partitions would do.", plans.plan, PlanShape, (plans.REFS,)),
+    ApiRoute(
+        "/what-if",
+        "What follows if partitions are tainted or never arrive, or if the code of an asset changes.",
+        plans.what_if,
+        WhatIfShape,
+        (plans.WHAT, plans.REFS, plans.DOWNSTREAM),
     ),
 )
 BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}

@@ -11,6 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.fields import error_as_json
+from databuild_dagster.web import plan_page
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.drawing import drawn
 from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
@@ -195,4 +196,5 @@ PAGES: Final = (
     ),
     Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
     Page("/want", "want.html", _want, tuple(parameters_of("want"))),
+    Page("/plan", "plan.html", plan_page.show, plan_page.PARAMETERS),
 )

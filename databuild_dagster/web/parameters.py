@@ -182,7 +182,7 @@ def flag(name: str, description: str) -> Parameter:
     return Parameter(name, description, read, {"type": "boolean", "default": False}, default=False)
 
 
-def choice(name: str, description: str, values: Sequence[str]) -> Parameter:
+def choice(name: str, description: str, values: Sequence[str], *, required: bool = False) -> Parameter:
     """One of a few texts, in any case of letters."""
 
     def read(name: str, value: str) -> str:
@@ -191,7 +191,7 @@ def choice(name: str, description: str, values: Sequence[str]) -> Parameter:
             raise InvalidRequest(what=name, value=_shown(value), why=f"it must be one of {', '.join(values)}")
         return found
 
-    return Parameter(name, description, read, {"type": "string", "enum": list(values)})
+    return Parameter(name, description, read, {"type": "string", "enum": list(values)}, required=required)
 
 
 def _text(name: str, value: str) -> str:

@@ -56,7 +56,7 @@ def test_every_command_that_takes_refs_takes_selections() -> None:
 
     assert taking.keys() - ONE_REF.keys() == with_only
     assert with_only == {
-        "build", "want create", "plan", "explain", "show", "history", "read", "receipt", "taint", "retry",
+        "build", "want create", "plan", "what-if taint", "what-if missing", "explain", "show", "history", "read", "receipt", "taint", "retry",
     }  # fmt: skip
 
 

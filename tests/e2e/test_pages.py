@@ -174,6 +174,10 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/partition?ref={quote(MARKED)}&as_of=5",
         "/wants?ended=1&derivative=true",
         f"/want?name={want['id']}",
+        "/plan",
+        f"/plan?ref={BEHIND}",
+        f"/plan?ref={LIVE}&what=taint&downstream=true",
+        f"/plan?ref={quote(MARKED)}&what=taint",
     ]
     found = visit(browser, dagster, look)
 

@@ -29,6 +29,8 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/command": [{"id": "nothing"}],
     "/explain": [{"name": "orders@2023-01-05"}],
     "/history": [{"ref": "orders@2023-01-02"}],
+    "/plan": [{"ref": "revenue@2023-01-01"}],
+    "/what-if": [{"what": "taint", "ref": "orders@2023-01-01"}, {"what": "missing", "ref": "orders@2023-01-31"}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
 }
 PLAIN = [route for route in ROUTES if not route.is_stream]

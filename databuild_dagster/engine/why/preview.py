@@ -59,6 +59,8 @@ class PlannedLaunch(NamedTuple):
     refs: tuple[Ref, ...]
     #: From the job's history; None when it has none.
     expected_seconds: float | None
+    #: The launches on the longest chain that must come before.
+    wave: int = 0
 
 
 @dataclass(frozen=True)
@@ -297,14 +299,14 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
         ready[wave, spec.location, spec.job].append(ref)
     histories: dict[str, list[LaunchSpan]] = {}
     launches = []
-    for (_, location, job), refs in sorted(ready.items()):
+    for (wave, location, job), refs in sorted(ready.items()):
         spec = graph.datasets[asset_of(refs[0])]
         if job not in histories:
             histories[job] = _history(engine.queries, refs[0])
         for by_key in launch_sets(engine.catalog, spec, refs):
             built = tuple(ref for outputs in by_key.values() for ref in outputs)
             seconds = expected_seconds(histories[job], len(by_key))
-            launches.append(PlannedLaunch(job, location, tuple(by_key), built, seconds))
+            launches.append(PlannedLaunch(job, location, tuple(by_key), built, seconds, wave))
     return tuple(launches)
 
 

@@ -190,6 +190,12 @@ class PlanningQueries(PauseQueries):
         found = _DUE.by(self._all(sql, *asked))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)
 
+    def next_retry(self, now: float) -> float | None:
+        """The end of the next backoff of a ref that an open want names; None if no such ref backs off."""
+        sql = f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at > ? AND wanted_until > retry_at"
+        ((at,),) = self._all(sql, now)
+        return None if at is None else float(at)
+
     def marked_due(self, refs: Iterable[Ref]) -> set[Ref]:
         """The refs that an open want names and that can be built, perhaps later."""
         sql = f"SELECT ref FROM {PREFIX}refs WHERE due = 1 AND ref IN (SELECT value FROM json_each(?))"

@@ -51,6 +51,8 @@
   function refresh() {
     waiting = null;
     refreshedAt = Date.now();
+    // An answer that costs a second stays as it was asked.
+    if (document.querySelector("[data-asked]")) return;
     htmx.ajax("GET", location.href, { target: "#content", select: "#content", swap: "morph:outerHTML" });
   }
 

@@ -1,0 +1,164 @@
+"""A copy in memory of the rows that some refs reach: a store of its own, in which a command changes nothing outside.
+
+The rules and the tick run on it as on the whole store. So the excerpt has each row that they read when one of the *reached*
+refs changes: refs that wait for it, or that it waits for; refs of the same open want and of the same open job run. Of refs
+*around* them, which are read and cannot change, it has the state only. It has the last event of the log, so that new
+events get the numbers that they would get.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any, Final
+
+from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.coordination import DelegationOutcome
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.model.view import Openness
+from databuild_dagster.store.backends.base import Connection, Keys
+from databuild_dagster.store.format import BITS, one_of
+from databuild_dagster.store.format import PREFIX as P
+from databuild_dagster.store.queries.asking import grouped
+from databuild_dagster.store.store import Store
+
+_IN: Final = "IN (SELECT value FROM json_each(?))"
+#: Wants that count, or that a taint may open again (rule 5.3).
+_WANTS_THAT_HOLD: Final = f"""(
+    h.open = {int(Openness.OPEN)} OR (h.open = {int(Openness.SUCCESSFUL)} AND w.keeping IS NULL AND w.expires_at > ?))"""
+#: The last want of a lot, by whose end its arc wants it again (rule 10.5).
+_LAST_OF_LOT: Final = f"""(
+    h.open = {int(Openness.ENDED)} AND w.source = '{ARC}' AND w.state = '{WantState.UPSTREAM_FAILED}' AND h.want_id =
+    (SELECT max(l.want_id) FROM {P}holds l WHERE l.ref_id = h.ref_id AND l.open = {int(Openness.ENDED)}))"""
+_WAITING: Final = one_of((InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED))
+
+#: The refs next to some refs, by their ids: those that wait for them, that they miss or missed in their last call, of the
+#: same want, and of the same open job run.
+_WAITERS: Final = f"SELECT i.ref_id FROM {P}missing m JOIN {P}instances i ON i.id = m.instance_id WHERE m.active = 1 AND m.ref_id {_IN}"
+_MISSED: Final = f"""
+SELECT m.ref_id FROM {P}refs r JOIN {P}missing m ON m.instance_id = r.canonical_id WHERE r.state IN {_WAITING} AND r.id {_IN}
+UNION SELECT m.ref_id FROM {P}refs r JOIN {P}missing m ON m.instance_id = r.learned_id WHERE r.id {_IN}"""
+_WANTED_WITH: Final = f"""
+SELECT x.ref_id FROM (SELECT DISTINCT h.want_id FROM {P}holds h JOIN {P}wants w ON w.id = h.want_id
+    WHERE w.n_refs > 1 AND {_WANTS_THAT_HOLD} AND h.ref_id {_IN}) y JOIN {P}want_refs x ON x.want_id = y.want_id"""
+_BUILT_WITH: Final = f"""
+SELECT o.ref_id FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id JOIN {P}job_runs j ON j.id = i.job_run_id
+JOIN {P}instances o ON o.id > j.id AND o.id < ((j.id >> {BITS}) + 1) << {BITS} AND o.job_run_id = j.id
+WHERE r.state = '{InstanceState.BUILDING}' AND r.id {_IN}"""
+#: The instances with the rows of some refs, and those built from them, directly or through others (rule 7.3).
+_BEHIND: Final = f"""
+WITH RECURSIVE roots(id) AS (
+    SELECT coalesce(i.same_as_id, i.id) FROM {P}refs r JOIN {P}instances i ON i.id = r.canonical_id WHERE r.ref {_IN}
+), behind(id) AS (
+    SELECT id FROM roots UNION SELECT i.id FROM roots JOIN {P}instances i ON i.same_as_id = roots.id
+    UNION SELECT n.instance_id FROM behind JOIN {P}instance_inputs n ON n.input_id = behind.id
+) SELECT i.id, r.ref FROM behind JOIN {P}instances i ON i.id = behind.id JOIN {P}refs r ON r.id = i.ref_id LIMIT ?"""
+
+
+class Surroundings:
+    """The rows around refs, in one snapshot of a store."""
+
+    def __init__(self, connection: Connection, now: float) -> None:
+        self._connection = connection
+        self._now = now
+
+    def behind(self, refs: Iterable[Ref], most: int) -> dict[int, Ref]:
+        """The live instances of these refs, and those built from them; at most so many."""
+        return dict(self._connection.execute(_BEHIND, (Keys(refs), most)))
+
+    def states(self, refs: Iterable[Ref]) -> dict[Ref, str | None]:
+        """The state of each ref that has a row."""
+        return dict(self._connection.execute(f"SELECT ref, state FROM {P}refs WHERE ref {_IN}", (Keys(refs),)))
+
+    def next_to(self, refs: Iterable[Ref]) -> set[Ref]:
+        """The refs that react when one of these changes, and those that one of these waits for."""
+        ids = Keys(self._column(f"SELECT id FROM {P}refs WHERE ref {_IN}", Keys(refs)))
+        found = {
+            *self._column(_WAITERS, ids),
+            *self._column(_MISSED, ids, ids),
+            *self._column(_WANTED_WITH, self._now, ids),
+            *self._column(_BUILT_WITH, ids),
+        }
+        return set(self._column(f"SELECT ref FROM {P}refs WHERE id {_IN}", Keys(found)))
+
+    def read_by(self, refs: Iterable[Ref]) -> dict[Ref, tuple[Ref, ...]]:
+        """The refs that the canonical instance of each was built from; a ref without any is left out."""
+        sql = f"""SELECT r.ref, x.ref FROM {P}refs r JOIN {P}instance_inputs n ON n.instance_id = r.canonical_id
+            JOIN {P}refs x ON x.id = n.ref_id WHERE r.ref {_IN} ORDER BY x.ref"""
+        return grouped(self._connection.execute(sql, (Keys(refs),)))
+
+    def _column(self, sql: str, *parameters: Any) -> list[Any]:
+        return [value for (value,) in self._connection.execute(sql, parameters)]
+
+    def copy(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> Store:
+        """A store in memory with the rows of these refs; `behind` are instances that a taint may reach. The caller closes it."""
+        excerpt = Store("sqlite://", shared=False)
+        with excerpt.writing() as work:
+            _Copying(self._connection, work.connection, self._now).copy(reached, around, behind)
+        return excerpt
+
+
+class _Copying:
+    """Copies rows from one database into another."""
+
+    def __init__(self, source: Connection, target: Connection, now: float) -> None:
+        self._source, self._target = source, target
+        self._now = now
+
+    def copy(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> None:
+        # The trigger admits the next number only, and the first event here is the last one of the log.
+        self._target.execute(f"DROP TRIGGER {P}events_only_next")
+        self._rows("events", f"seq = (SELECT max(seq) FROM {P}events)")
+        for table, which in (("datasets", "1 = 1"), ("arcs", "1 = 1"), ("pauses", "ended_seq IS NULL")):
+            self._rows(table, which)
+        self._rows("set_aside", "reason IS NOT NULL")
+        reached_ids = self._copy_builds(reached, around, behind)
+        self._copy_wants(reached_ids)
+        self._rows("delegations", f"outcome = '{DelegationOutcome.WAITING}' AND ref_id {_IN}", reached_ids)
+
+    def _copy_builds(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> Keys:
+        """Refs, their instances, and what these were made by; returns the ids of the reached refs."""
+        all_refs = self._rows("refs", f"ref {_IN}", Keys({*reached, *around, *self._refs_of(behind)}))
+        known = set(reached)
+        mine = [row for row in all_refs if row["ref"] in known]
+        canonical = Keys(row["canonical_id"] for row in mine if row["canonical_id"] is not None)
+        read = self._column(f"SELECT input_id FROM {P}instance_inputs WHERE instance_id {_IN}", canonical)
+        named = (row[name] for row in all_refs for name in ("canonical_id", "last_id", "learned_id"))
+        ids = Keys({*(row_id for row_id in named if row_id is not None), *behind, *read})
+        instances = self._rows("instances", f"id {_IN}", ids)
+        runs = self._rows("job_runs", f"id {_IN}", Keys({row["job_run_id"] for row in instances}))
+        self._rows("launches", f"id {_IN}", Keys({row["launch_id"] for row in runs}))
+        waiting = Keys({row[name] for row in mine for name in ("canonical_id", "learned_id") if row[name] is not None})
+        self._rows("missing", f"instance_id {_IN}", waiting)
+        # The plus keeps SQLite from trying each pair of ids.
+        self._rows("instance_inputs", f"instance_id {_IN} AND +input_id {_IN}", ids, ids)
+        carried = self._rows("taint_instances", f"canceled_at IS NULL AND instance_id {_IN}", ids)
+        self._rows("taints", f"id {_IN}", Keys({row["taint_id"] for row in carried}))
+        return Keys(row["id"] for row in mine)
+
+    def _copy_wants(self, ref_ids: Keys) -> None:
+        sql = f"""SELECT DISTINCT h.want_id FROM {P}holds h JOIN {P}wants w ON w.id = h.want_id
+            WHERE ({_WANTS_THAT_HOLD} OR {_LAST_OF_LOT}) AND h.ref_id {_IN}"""
+        wants = Keys(self._column(sql, self._now, ref_ids))
+        self._rows("wants", f"id {_IN}", wants)
+        self._rows("want_refs", f"want_id {_IN}", wants)
+        self._rows("holds", f"ref_id {_IN} AND +want_id {_IN}", ref_ids, wants)
+        self._rows("kept_for", f"want_id {_IN}", wants)
+
+    def _refs_of(self, instance_ids: Iterable[int]) -> list[Ref]:
+        sql = f"SELECT r.ref FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id WHERE i.id {_IN}"
+        return self._column(sql, Keys(instance_ids))
+
+    def _column(self, sql: str, *parameters: Any) -> list[Any]:
+        return [value for (value,) in self._source.execute(sql, parameters)]
+
+    def _rows(self, name: str, which: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Copy the rows of a table for which a condition holds, and return them."""
+        from databuild_dagster.store.schema import metadata
+
+        columns = metadata.tables[P + name].columns.keys()
+        named = ", ".join(columns)
+        rows = self._source.execute(f"SELECT {named} FROM {P}{name} WHERE {which}", parameters).fetchall()
+        values = ", ".join("?" * len(columns))
+        self._target.executemany(f"INSERT INTO {P}{name} ({named}) VALUES ({values})", map(tuple, rows))
+        return [dict(zip(columns, row, strict=True)) for row in rows]

@@ -1,0 +1,67 @@
+"""The stages of a plan, and the counts of a what-if (rules 8.6, 8.10)."""
+
+from __future__ import annotations
+
+from databuild_dagster.engine.what_if.questions import if_tainted
+from databuild_dagster.engine.why.preview import annotate
+from databuild_dagster.model.plan import plan
+from databuild_dagster.shapes.plans import PlanShape, plan_shape, what_if_shape
+from tests.support.catalog import dataset
+from tests.support.world import World
+
+DAYS = ("1", "2", "3")
+
+
+def shop() -> World:
+    """A day of `raw` takes 10 s, and a day of `daily` 20 s."""
+    world = World([dataset("raw", keys=DAYS, most=1), dataset("daily", "raw", keys=DAYS, most=1)])
+    for ref, seconds in (("raw@1", 10), ("daily@1", 20)):
+        world.start(ref)
+        world.clock.turn(seconds)
+        world.succeed(ref, inputs=["raw@1"] if ref == "daily@1" else [])
+    return world
+
+
+def planned(world: World, *refs: str) -> PlanShape:
+    datasets = {spec.asset: spec for spec in world.queries.datasets().values()}
+    return plan_shape(annotate(world.engine, plan(refs, datasets, world.catalog)))
+
+
+def test_the_stages_of_a_plan_begin_when_the_longest_chain_before_has_ended() -> None:
+    found = planned(shop(), "daily@2", "daily@3")
+
+    assert found["stages"] == [
+        {
+            "job": job,
+            "n_refs": 2,
+            "refs": [f"{job}@2", f"{job}@3"],
+            "launches": 2,
+            "begins_after": begins,
+            "seconds": seconds,
+            "joined": False,
+        }
+        for job, begins, seconds in (("raw", 0.0, 10.0), ("daily", 10.0, 20.0))
+    ]
+    assert (found["launches"], found["seconds"], found["expected_seconds"]) == (4, 30.0, 60.0)
+
+
+def test_a_plan_of_live_refs_takes_no_time() -> None:
+    found = planned(shop(), "daily@1")
+
+    assert (found["stages"], found["seconds"]) == ([], 0.0)
+
+
+def test_a_what_if_counts_its_effects_and_has_the_states() -> None:
+    found = what_if_shape(if_tainted(shop().engine, ["raw@1"]))
+
+    assert found["counts"] == {"build": 1, "stale": 1}
+    assert found["changes"][0] == {
+        "ref": "raw@1",
+        "job": "raw",
+        "effect": "build",
+        "reason": "tainted, as supposed, and an open want asks for it",
+        "before": "Live",
+        "after": "Live",
+    }
+    assert (found["what"], found["refs"], found["reached"]) == ("taint", ["raw@1"], 2)
+    assert (found["launches"], found["seconds"], found["expected_seconds"]) == (1, 10.0, 10.0)
