@@ -269,6 +269,7 @@ class MemoryQueries:
             sla_missed_at=row.sla_missed_at,
             data_timestamp=row.data_timestamp,
             fail_fast=bool(row.fail_fast),
+            n_refs=row.n_refs,
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:
