@@ -58,9 +58,9 @@ def stock(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 
 
-@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "{MARKUP}"]))
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "{MARKUP}"]), sample=True)
 def odd(context: BuildContext) -> pd.DataFrame:
-    return pd.DataFrame({{"{MARKUP}": [1]}})
+    return pd.DataFrame({{"{MARKUP}": ["{MARKUP}"]}})
 
 
 defs = build_definitions([orders, revenue, stock, odd])
@@ -151,6 +151,7 @@ def visited(browser: Chromium, dagster: Dagster) -> Iterator[Visit]:
 
 def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
     (want, *_) = dagster.databuild("want", "list", "--all", "--ref", BEHIND)
+    live = dagster.queries.canonical([LIVE])[LIVE].uuid
     paths = [
         "/",
         "/assets",
@@ -158,7 +159,11 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/calendar?dataset=odd&ref={quote(MARKED)}",
         f"/partition?ref={LIVE}",
         f"/partition?ref={BEHIND}",
-        f"/lineage?instance={dagster.queries.canonical([LIVE])[LIVE].uuid}",
+        f"/lineage?instance={live}",
+        f"/lineage?instance={live}&as_of={dagster.queries.head().seq - 1}",
+        f"/diff?a={live}&b={dagster.queries.canonical([TAINTED])[TAINTED].uuid}",
+        f"/receipt?instance={live}",
+        f"/sample?ref={quote(MARKED)}",
         f"/partition?ref={TAINTED}",
         f"/partition?ref={quote(MARKED)}&as_of=5",
         "/wants?ended=1&derivative=true",
