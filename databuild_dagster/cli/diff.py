@@ -17,7 +17,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.differences import DiffShape, SideShape, diff_of, instances_to_compare
 from databuild_dagster.store.queries.ids import IdKind, short_id
 
-#: Facts of the two instances that differ in every case but one are not worth a line.
+#: The facts that are worth a line where they differ; times and ids always do.
 _FACTS = ("state", "rows", "bytes", "n_files", "n_inputs", "job", "actor")
 
 
@@ -39,7 +39,8 @@ def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None
         emit(found)
         return
     a, b = found["a"], found["b"]
-    click.echo(f"{_titled(a)} and {_titled(b)}")
+    click.echo(f"before  {_titled(a)}")
+    click.echo(f"after   {_titled(b)}")
     rows = list(_rows(found))
     table(("what", "before", "after"), rows, empty="They have the same inputs, code, configuration, rows and columns.")
     n_more = sum(found["inputs"][change] for change in ("added", "removed", "changed")) - len(
@@ -53,13 +54,12 @@ def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None
 
 
 def _titled(side: SideShape) -> str:
-    return f"{side['ref']} {short_id(side['uuid'])} of {side['at']}"
+    return f"{side['ref']}, instance {short_id(side['uuid'])} of {side['at']}"
 
 
 def _rows(found: DiffShape) -> Iterator[tuple[str, Any, Any]]:
     """One line for each difference."""
-    a: dict[str, Any] = {**found["a"], "taints": few_of([taint["reason"] for taint in found["a"]["taints"]])}
-    b: dict[str, Any] = {**found["b"], "taints": few_of([taint["reason"] for taint in found["b"]["taints"]])}
+    a, b = ({**side, "taints": _taints(side)} for side in (found["a"], found["b"]))
     for name in (*_FACTS, "taints"):
         if a[name] != b[name]:
             yield name.removeprefix("n_"), a[name], b[name]
@@ -69,6 +69,10 @@ def _rows(found: DiffShape) -> Iterator[tuple[str, Any, Any]]:
         yield f"column {column['name']}", column["a"], column["b"]
     for change in found["inputs"]["changes"]:
         yield f"input {change['ref']}", change["a"], change["b"]
+
+
+def _taints(side: SideShape) -> str | None:
+    return few_of([taint["reason"] for taint in side["taints"]]) or None
 
 
 def _text(value: Any) -> Any:

@@ -14,6 +14,7 @@ import pytest
 from databuild_dagster.warehouse import disk, samples
 from databuild_dagster.warehouse.errors import NotParquet
 from databuild_dagster.warehouse.samples import Sample, sample_of_file
+from tests.support.object_store import S3Server
 
 
 def written(path: Path, table: pa.Table, **options: Any) -> str:
@@ -137,3 +138,14 @@ def test_values_that_python_has_no_type_for_are_text(tmp_path: Path) -> None:
     ((value,),) = sample(path).rows
 
     assert isinstance(value, str)
+
+
+def test_a_file_in_a_bucket_is_read_by_ranges(tmp_path: Path, s3: S3Server, bucket: str) -> None:
+    path = written(tmp_path / "x.parquet", pa.table({"n": list(range(1_000))}))
+    s3.client().upload_file(path, bucket, "a/x.parquet")
+
+    found = sample_of_file(f"s3://{bucket}/a/x.parquet", os.path.getsize(path))
+
+    assert found == sample(path)
+    with pytest.raises(FileNotFoundError):
+        sample_of_file(f"s3://{bucket}/a/y.parquet", os.path.getsize(path))
