@@ -45,7 +45,8 @@ def shop(sales: PublishedWorld) -> Iterator[TestClient]:
 def test_a_want_of_many_refs_is_listed_with_the_first_of_them(client: TestClient, world: PagesWorld) -> None:
     want = world.want(*MANY)
 
-    (listed,) = client.get(f"{API}/wants", params={"ref": MANY[-1]}).json()["wants"]
+    wants = client.get(f"{API}/wants", params={"ref": MANY[-1]}).json()["wants"]
+    listed = next(one for one in wants if one["id"] == want)
     (shown,) = client.get(f"{API}/want", params={"name": want}).json()["wants"]
 
     assert (listed["refs"], listed["n_refs"], listed["is_cut"]) == (MANY[:MAX_REFS], len(MANY), True)
@@ -163,6 +164,15 @@ def test_rows_are_shown_by_a_click_alone_and_escaped(shop: TestClient, sales: Pu
     assert MARKUP in html.unescape(rows.text)
     assert ATTRIBUTE in html.unescape(rows.text)
     assert str(sales.home) not in rows.text
+
+
+def test_an_event_does_not_read_rows_or_manifests_again(shop: TestClient, sales: PublishedWorld) -> None:
+    uuid = sales.build("2024-01-01", {"n": [1]})
+    paths = (f"/sample?ref={DAY}", f"/receipt?instance={uuid}", f"/partition?ref={DAY}")
+
+    roots = [Tags(shop.get(path).text).found[0] for path in paths]
+
+    assert [(tag, "data-still" in attrs) for tag, attrs in roots] == [("html", True), ("html", True), ("html", False)]
 
 
 def test_rows_that_the_author_has_not_allowed_are_refused(client: TestClient, world: PagesWorld) -> None:
