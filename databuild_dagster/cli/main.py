@@ -71,6 +71,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "history": Leaf("history:history", "List every instance of REFS, newest last."),
         "read": Leaf("read:read", "Print the rows of REFS."),
         "receipt": Leaf("receipt:receipt", "Show what the instances of REFS were made of."),
+        "diff": Leaf("diff:diff", "Compare two instances of REF: inputs, code, rows, columns."),
     },
     "Correct": {
         "taint": Leaf("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),

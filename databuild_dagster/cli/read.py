@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime
-import decimal
-import math
 from typing import Any
 
 import click
@@ -17,6 +13,7 @@ from databuild_dagster.cli.state import the_queries
 from databuild_dagster.data.read_plan import Readable, readable_ref
 from databuild_dagster.data.repairs import damage_named
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.cells import plain
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import matching_rows, parsed_filter
@@ -54,7 +51,7 @@ def _print(ref: Ref, one: Readable, where: str | None, limit: int | None, *, as_
     found = read_table(one.warehouse, [one.manifest], limit=limit) if where is None else _matching(one, where, limit)
     rows = found.to_pylist()
     if as_json:
-        emit(_plain(rows))
+        emit(plain(rows))
         return
     empty = "No row was asked for." if limit == 0 else f"{ref} has no rows."
     table(found.column_names, [[_shown(cell) for cell in row.values()] for row in rows], empty=empty, shorten_ids=False)
@@ -69,25 +66,5 @@ def _matching(one: Readable, where: str, limit: int | None) -> Any:
     return rows if limit is None else rows.slice(0, limit)
 
 
-def _plain(value: Any) -> Any:
-    """As JSON has it, however deep: it knows neither NaN nor infinities, times nor bytes."""
-    match value:
-        case datetime.datetime() | datetime.date() | datetime.time():
-            return value.isoformat()
-        case float() if math.isnan(value):
-            return None
-        case float() if math.isinf(value):
-            return "Infinity" if value > 0 else "-Infinity"
-        case bytes():
-            return base64.b64encode(value).decode()
-        case decimal.Decimal():
-            return str(value)
-        case list() | tuple():
-            return [_plain(item) for item in value]
-        case dict():
-            return {name: _plain(item) for name, item in value.items()}
-    return value
-
-
 def _shown(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else _plain(value)
+    return f"{value:.6g}" if isinstance(value, float) else plain(value)

@@ -134,6 +134,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     version: str | msgspec.UnsetType = msgspec.UNSET
     #: The open table that it is published as; absent without one.
     table: TableSpec | msgspec.UnsetType = msgspec.UNSET
+    #: The pages may show a few of its rows; absent where its author has not allowed it.
+    sample: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

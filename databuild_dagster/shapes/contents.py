@@ -24,6 +24,8 @@ from databuild_dagster.warehouse.manifest import read_manifest
 NO_FILES = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, StorageTrouble, StorageLibraryMissing)
 #: Files that are listed.
 MAX_FILES = 200
+#: The reason why the files of a live instance are not known.
+REMOVED_NOTE = "Its data was removed."
 
 
 class FileShape(TypedDict):
@@ -65,13 +67,12 @@ def contents_of(queries: Queries, uuid: str) -> ContentsShape:
             uuid, "It has no manifest: it was never live, or its data is in a place that is not databuild's."
         )
     if instance.manifest_state == REMOVED:
-        return _unknown(uuid, "Its data was removed.")
+        return _unknown(uuid, REMOVED_NOTE)
     asset = asset_of(instance.ref)
     try:
         manifest = read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, uuid)
     except NO_FILES as error:
-        # The message has the path.
-        return _unknown(uuid, f"Its files are not known here ({type(error).__name__}); `databuild show` says why.")
+        return _unknown(uuid, unreadable_note(error))
     return {
         "uuid": uuid,
         "format": manifest.format,
@@ -88,6 +89,11 @@ def contents_of(queries: Queries, uuid: str) -> ContentsShape:
         ],
         "note": None,
     }
+
+
+def unreadable_note(error: Exception) -> str:
+    """Why files are not known, without the path that the message of the error has."""
+    return f"Its files are not known here ({type(error).__name__}); `databuild show` says why."
 
 
 def _unknown(uuid: str, note: str) -> ContentsShape:

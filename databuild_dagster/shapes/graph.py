@@ -1,19 +1,24 @@
-"""The graph of instances around one: what it was made of, and what was made of it (rule 4.6)."""
+"""The graph of instances around one: what it was made of, and what was made of it, now or at an earlier event (rule 4.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypedDict
+from typing import Final, Protocol, TypedDict
 
-from databuild_dagster.model.errors import NotFound
-from databuild_dagster.shapes.lineage import NeighbourShape, neighbour_shapes
-from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.shapes.lineage import Neighbour, NeighbourShape, neighbour_shapes
 from databuild_dagster.store.queries.queries import Queries
 
 #: Instances of one graph.
 MAX_NODES: Final = 1_000
 #: Edges of one step. A partition can be built from a hundred thousand others.
 MAX_EDGES: Final = 5_000
+
+
+class NotMadeYet(Refused):
+    """Instance {uuid} of {ref} did not exist as of seq {seq}: event {made_seq} made it."""
+
+    hint = "Give a seq from {made_seq} on, or another instance."
 
 
 class NodeShape(NeighbourShape):
@@ -34,6 +39,8 @@ class GraphShape(TypedDict):
 
     uuid: str
     ref: str
+    #: The event that made it.
+    made_seq: int
     levels: int
     nodes: list[NodeShape]
     edges: list[EdgeShape]
@@ -43,19 +50,33 @@ class GraphShape(TypedDict):
     n_reached: int
 
 
-def graph_around(queries: Queries, uuid: str, levels: int) -> GraphShape:
-    """The graph with so many levels on both sides. Raises `NotFound`."""
-    found = queries.instances_named([uuid])
-    if not found:
+class _Look(Protocol):
+    """The instances and their edges at one event."""
+
+    def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]: ...
+    def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]: ...
+    def uses(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]: ...
+    def n_reached(self, middle: Neighbour) -> int: ...
+
+
+def graph_around(queries: Queries, uuid: str, levels: int, seq: int | None = None) -> GraphShape:
+    """The graph with so many levels on both sides, now or when `seq` was the last event. Raises `NotFound`, `NotMadeYet`."""
+    made = queries.instances_named([uuid])
+    if not made:
         raise NotFound(kind="instance", name=uuid)
-    (middle,) = found
+    made_seq = made[0].seq
+    if seq is not None and seq < made_seq:
+        raise NotMadeYet(uuid=uuid, ref=made[0].ref, seq=seq, made_seq=made_seq)
+    look: _Look = _Now(queries) if seq is None else _Then(queries, seq)
+    (middle,) = look.instances([uuid])
     graph = _Graph(middle)
-    _add_inputs(queries, graph, levels)
-    _add_outputs(queries, graph, levels)
+    _add_inputs(look, graph, levels)
+    _add_outputs(look, graph, levels)
     shapes = neighbour_shapes([instance for instance, _ in graph.nodes.values()])
     return {
         "uuid": uuid,
         "ref": middle.ref,
+        "made_seq": made_seq,
         "levels": levels,
         "nodes": [{**shape, "level": graph.nodes[shape["uuid"]][1]} for shape in shapes],
         "edges": [
@@ -64,14 +85,49 @@ def graph_around(queries: Queries, uuid: str, levels: int) -> GraphShape:
             if first in graph.nodes and second in graph.nodes
         ],
         "is_cut": graph.is_cut,
-        "n_reached": queries.n_live_built_from([middle.ref] if middle.canonical else [], [uuid]),
+        "n_reached": look.n_reached(middle),
     }
 
 
+class _Now:
+    def __init__(self, queries: Queries) -> None:
+        self._queries = queries
+
+    def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]:
+        return self._queries.instances_named(uuids)
+
+    def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
+        return self._queries.inputs_of(uuids, MAX_EDGES + 1)
+
+    def uses(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
+        return self._queries.uses_of(uuids, MAX_EDGES + 1)
+
+    def n_reached(self, middle: Neighbour) -> int:
+        return self._queries.n_live_built_from([middle.ref] if middle.canonical else [], [middle.uuid])
+
+
+class _Then:
+    def __init__(self, queries: Queries, seq: int) -> None:
+        self._queries = queries
+        self._seq = seq
+
+    def instances(self, uuids: Iterable[str]) -> Sequence[Neighbour]:
+        return self._queries.instances_at(uuids, self._seq)
+
+    def inputs(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
+        return self._queries.inputs_at(uuids, MAX_EDGES + 1, self._seq)
+
+    def uses(self, uuids: Iterable[str]) -> Sequence[tuple[str, str]]:
+        return self._queries.uses_at(uuids, MAX_EDGES + 1, self._seq)
+
+    def n_reached(self, middle: Neighbour) -> int:
+        return self._queries.n_live_built_from_at(middle.uuid, self._seq)
+
+
 class _Graph:
-    def __init__(self, middle: Instance) -> None:
+    def __init__(self, middle: Neighbour) -> None:
         #: By uuid, with the level.
-        self.nodes: dict[str, tuple[Instance, int]] = {middle.uuid: (middle, 0)}
+        self.nodes: dict[str, tuple[Neighbour, int]] = {middle.uuid: (middle, 0)}
         self.edges: dict[tuple[str, str], None] = {}
         self.is_cut = False
 
@@ -90,18 +146,18 @@ class _Graph:
         self.is_cut = self.is_cut or len(new) > room
         return new[:room]
 
-    def add(self, instances: Sequence[Instance], level: int) -> None:
+    def add(self, instances: Sequence[Neighbour], level: int) -> None:
         for instance in instances:
             self.nodes.setdefault(instance.uuid, (instance, level))
 
 
-def _add_inputs(queries: Queries, graph: _Graph, levels: int) -> None:
+def _add_inputs(look: _Look, graph: _Graph, levels: int) -> None:
     for level in range(0, -levels, -1):
-        edges = graph.connect(queries.inputs_of(graph.uuids_at(level), MAX_EDGES + 1))
-        graph.add(queries.instances_named(graph.room_for(uuid for uuid, _ in edges)), level - 1)
+        edges = graph.connect(look.inputs(graph.uuids_at(level)))
+        graph.add(look.instances(graph.room_for(uuid for uuid, _ in edges)), level - 1)
 
 
-def _add_outputs(queries: Queries, graph: _Graph, levels: int) -> None:
+def _add_outputs(look: _Look, graph: _Graph, levels: int) -> None:
     for level in range(levels):
-        edges = graph.connect(queries.uses_of(graph.uuids_at(level), MAX_EDGES + 1))
-        graph.add(queries.instances_named(graph.room_for(uuid for _, uuid in edges)), level + 1)
+        edges = graph.connect(look.uses(graph.uuids_at(level)))
+        graph.add(look.instances(graph.room_for(uuid for _, uuid in edges)), level + 1)

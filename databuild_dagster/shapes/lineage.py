@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypedDict
+from typing import Final, Protocol, TypedDict
 
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
 
 #: Instances on each side.
 MAX_NEIGHBOURS: Final = 500
 
 
+class Neighbour(Protocol):
+    """An instance, now or when an earlier event was the last one."""
+
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def ref(self) -> Ref: ...
+    @property
+    def state(self) -> InstanceState: ...
+    @property
+    def canonical(self) -> bool: ...
+    @property
+    def live_at(self) -> float | None: ...
+
+
 class NeighbourShape(TypedDict):
-    """An instance beside another one; `canonical` if readers of its ref see it now."""
+    """An instance beside another one; `canonical` if readers of its ref see it."""
 
     uuid: str
     ref: Ref
@@ -52,7 +67,7 @@ def lineage_of(queries: Queries, uuid: str) -> LineageShape:
     }
 
 
-def neighbour_shapes(instances: Sequence[Instance]) -> list[NeighbourShape]:
+def neighbour_shapes(instances: Sequence[Neighbour]) -> list[NeighbourShape]:
     """Instances in their order."""
     return [
         {

@@ -5,43 +5,53 @@ The functions answer in the shapes of `--json` (rules 15). The pages call them t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, TypedDict
+from collections.abc import Sequence
+from typing import Final, TypedDict
 
-from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
-from databuild_dagster.shapes.building import BuildShape, open_builds
+from databuild_dagster.shapes.bounded import (
+    MAX_REFS,
+    BoundedBuild,
+    BoundedCanonical,
+    BoundedInstance,
+    BoundedReport,
+    BoundedWant,
+    bounded_build,
+    bounded_canonical,
+    bounded_instance,
+    bounded_report,
+    bounded_want,
+)
+from databuild_dagster.shapes.building import open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, contents_of
 from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, recent_failures
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.graph import GraphShape, graph_around
-from databuild_dagster.shapes.history import InstanceShape, history_of
+from databuild_dagster.shapes.history import history_of
 from databuild_dagster.shapes.lineage import LineageShape, lineage_of
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import (
-    CanonicalShape,
     PauseShape,
     canonical_shape,
     pause_shape,
     paused_refs,
 )
 from databuild_dagster.shapes.plans import PlanShape, WhatIfShape
-from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.shapes.samples import allows_sample
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import plans
+from databuild_dagster.web.insight import INSIGHT_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
-from databuild_dagster.web.state import State
+from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
+from databuild_dagster.web.state import State, moment_at
 
 VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
@@ -50,13 +60,6 @@ MAX_DATASETS: Final = 50
 NEWEST: Final = 31
 #: Events of one command.
 MAX_EVENTS_OF_COMMAND: Final = 100
-
-
-class HeadShape(TypedDict):
-    """The end of the log; `seq` is 0 for an empty log."""
-
-    seq: int
-    at: str | None
 
 
 class DatasetShape(TypedDict):
@@ -84,18 +87,14 @@ class WantsShape(TypedDict):
     """Wants, newest first; `n` is the number of all that the filters admit."""
 
     n: int
-    wants: list[WantShape]
-
-
-class ReportedWant(WantShape, WantReportShape):
-    """A want with what it waits for."""
+    wants: list[BoundedWant]
 
 
 class RequestShape(TypedDict):
     """The wants of a want id or request id; the first ten with what they wait for."""
 
     n: int
-    wants: list[ReportedWant]
+    wants: list[BoundedReport]
 
 
 class PartitionShape(TypedDict):
@@ -106,23 +105,12 @@ class PartitionShape(TypedDict):
     mark: str
     #: The event and the time that the answer is about; null for now.
     as_of: HeadShape | None
-    canonical: CanonicalShape | None
+    canonical: BoundedCanonical | None
+    #: Whether its author lets a few rows be shown.
+    shows_rows: bool
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
-
-
-@dataclass(frozen=True)
-class ApiRoute:
-    """One url below /databuild/api/v1, which is only read."""
-
-    path: str
-    summary: str
-    function: Callable[..., Any]
-    #: The type of the answer.
-    answer: Any
-    parameters: tuple[Parameter, ...] = ()
-    is_stream: bool = False
 
 
 def head(state: State) -> HeadShape:
@@ -137,9 +125,9 @@ def orchestrators(state: State) -> list[OrchestratorShape]:
     return [found.shape() for found in orchestrators_of(engine, engine.queries.datasets().values())]
 
 
-def builds(state: State, limit: int) -> list[BuildShape]:
+def builds(state: State, limit: int) -> list[BoundedBuild]:
     """The open job runs, newest first."""
-    return open_builds(state.engine.queries, limit)
+    return [bounded_build(build) for build in open_builds(state.engine.queries, limit)]
 
 
 def failures(state: State) -> FailuresShape:
@@ -209,7 +197,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     engine = state.engine
     queries = engine.queries
     check_partition(queries, engine.catalog, ref)
-    then = _moment(state, as_of)
+    then = moment_at(state, as_of)
     found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
     is_now = then.seq is None
     pause = paused_refs(queries, [ref], then).get(ref)
@@ -218,20 +206,11 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
         "state": None if found.state is None else found.state.value,
         "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
         "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
-        "canonical": None if found.state is None else _shown(canonical_shape(queries, found, is_now=is_now)),
+        "canonical": None if found.state is None else bounded_canonical(canonical_shape(queries, found, is_now=is_now)),
+        "shows_rows": allows_sample(queries, asset_of(ref)),
         "paused": pause_shape(pause),
         "paused_by": None if pause is None else pause.resumed_by,
     }
-
-
-def _shown(canonical: CanonicalShape) -> CanonicalShape:
-    """Without the place of data from outside, which is a path."""
-    return {**canonical, "origin": canonical["origin"] and "outside"}
-
-
-def _moment(state: State, as_of: int | None) -> Moment:
-    engine = state.engine
-    return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
 
 
 def explain(state: State, name: str) -> ExplanationShape:
@@ -239,23 +218,17 @@ def explain(state: State, name: str) -> ExplanationShape:
     return explanation_shape(explanation_of(state.engine, name))
 
 
-def history(state: State, ref: Ref, limit: int) -> list[InstanceShape]:
+def history(state: State, ref: Ref, limit: int) -> list[BoundedInstance]:
     """The newest instances of a ref, oldest first."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return [found.shape() for found in history_of(engine.queries, ref, limit)]
+    return [bounded_instance(found.shape()) for found in history_of(engine.queries, ref, limit)]
 
 
 def lineage(state: State, instance: str) -> LineageShape:
     """The inputs and the consumers of an instance."""
     queries = state.engine.queries
     return lineage_of(queries, queries.full_id(IdKind.INSTANCE, instance))
-
-
-def graph(state: State, instance: str, levels: int) -> GraphShape:
-    """The graph of instances around one."""
-    queries = state.engine.queries
-    return graph_around(queries, queries.full_id(IdKind.INSTANCE, instance), levels)
 
 
 def contents(state: State, instance: str) -> ContentsShape:
@@ -284,16 +257,15 @@ def wants(
         states=() if in_state is None else (WantState(in_state),),
         source=source,
     )
-    found = find_wants(engine.queries, engine.catalog, which, limit)
+    found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
     n = len(found) if len(found) < limit else engine.queries.n_wants(which)
-    return {"n": n, "wants": [want_shape(want) for want in found]}
+    return {"n": n, "wants": [bounded_want(want) for want in found]}
 
 
 def want(state: State, name: str) -> RequestShape:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
-    reported: list[ReportedWant] = [{**want_shape(report.want), **want_report_shape(report)} for report in reports]
-    return {"n": len(found), "wants": reported}
+    return {"n": len(found), "wants": [bounded_report(report) for report in reports]}
 
 
 _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RECORDS)
@@ -301,7 +273,7 @@ _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RE
 ROUTES: Final = (
     ApiRoute("/head", "The end of the event log.", head, HeadShape),
     ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[OrchestratorShape]),
-    ApiRoute("/builds", "The open job runs, newest first.", builds, list[BuildShape], (_LIMIT,)),
+    ApiRoute("/builds", "The open job runs, newest first.", builds, list[BoundedBuild], (_LIMIT,)),
     ApiRoute("/failures", "The newest failures that are not repaired.", failures, FailuresShape),
     ApiRoute(
         "/events",
@@ -363,7 +335,7 @@ ROUTES: Final = (
         PartitionShape,
         (
             ref("ref", "The partition.", required=True),
-            number("as_of", "The seq of the last event that counts. By default all count.", None, 1, MAX_SEQ),
+            AS_OF,
         ),
     ),
     ApiRoute(
@@ -377,7 +349,7 @@ ROUTES: Final = (
         "/history",
         "The newest instances of a ref, oldest first.",
         history,
-        list[InstanceShape],
+        list[BoundedInstance],
         (ref("ref", "The partition.", required=True), _LIMIT),
     ),
     ApiRoute(
@@ -386,16 +358,6 @@ ROUTES: Final = (
         lineage,
         LineageShape,
         (text("instance", "The uuid, or its end.", required=True),),
-    ),
-    ApiRoute(
-        "/graph",
-        "The graph of instances around one.",
-        graph,
-        GraphShape,
-        (
-            text("instance", "The uuid, or its end.", required=True),
-            number("levels", "The steps on both sides.", 2, 1, 5),
-        ),
     ),
     ApiRoute(
         "/contents",
@@ -434,6 +396,7 @@ ROUTES: Final = (
         WhatIfShape,
         (plans.WHAT, plans.REFS, plans.DOWNSTREAM),
     ),
+    *INSIGHT_ROUTES,
 )
 BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}
 

@@ -11,10 +11,11 @@ from databuild_dagster.version import __version__
 from databuild_dagster.web.acting import CONTROLS
 from databuild_dagster.web.action import Action
 from databuild_dagster.web.actions import ACTIONS
-from databuild_dagster.web.api import ROUTES, VERSION, ApiRoute
+from databuild_dagster.web.api import ROUTES, VERSION
 from databuild_dagster.web.authority import SESSION_COOKIE
 from databuild_dagster.web.bodies import FORM, JSON
 from databuild_dagster.web.rehearsal import RehearsalShape
+from databuild_dagster.web.routes import ApiRoute
 
 PATH: Final = "/openapi.json"
 _REF: Final = "#/components/schemas/{name}"

@@ -9,13 +9,15 @@ from typing import Any, Final, Protocol
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.building import BuildShape
+from databuild_dagster.shapes.bounded import BoundedBuild
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web import plan_page
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.drawing import drawn
+from databuild_dagster.web.insight_pages import diff_page, pair_to_compare, receipt_page, sample_page
 from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
+from databuild_dagster.web.routes import INSTANCE
 from databuild_dagster.web.state import State
 
 #: Wants on the first page, and open job runs, of which those of one launch share a line.
@@ -102,9 +104,9 @@ def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _by_launch(builds: Sequence[BuildShape]) -> list[list[BuildShape]]:
+def _by_launch(builds: Sequence[BoundedBuild]) -> list[list[BoundedBuild]]:
     """Job runs of one job that began together in one Dagster run."""
-    launches: dict[tuple[object, ...], list[BuildShape]] = {}
+    launches: dict[tuple[object, ...], list[BoundedBuild]] = {}
     for build in builds:
         run = build["job_run"]
         key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])
@@ -141,6 +143,8 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
+        "receipt": _or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if uuid else None,
+        "pair": pair_to_compare(history, canonical["uuid"] if canonical else None),
         "why": None,
         "why_error": None,
     }
@@ -175,8 +179,14 @@ def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    open_states = [state.value for state in OPEN_WANTS]
-    return {"name": values["name"], "found": ask("want", **values), "open_states": open_states}
+    name = values["name"]
+    return {
+        "values": values,
+        "name": name,
+        "found": ask("want", name=name),
+        "listed": ask("want_refs", **values),
+        "open_states": [state.value for state in OPEN_WANTS],
+    }
 
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")
@@ -195,6 +205,9 @@ PAGES: Final = (
         (*(known for known in parameters_of("wants") if known.name not in _NOT_OF_THE_LIST), _ENDED),
     ),
     Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
-    Page("/want", "want.html", _want, tuple(parameters_of("want"))),
+    Page("/diff", "diff.html", diff_page, tuple(parameters_of("diff"))),
+    Page("/receipt", "receipt.html", receipt_page, (INSTANCE,)),
+    Page("/sample", "sample.html", sample_page, tuple(parameters_of("sample"))),
+    Page("/want", "want.html", _want, tuple(parameters_of("want_refs"))),
     Page("/plan", "plan.html", plan_page.show, plan_page.PARAMETERS),
 )

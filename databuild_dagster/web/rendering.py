@@ -148,7 +148,7 @@ def make_environment(urls: Urls) -> Environment:
         key=partition_key_of,
         event_words=lambda kind: _EVENT_WORDS.get(kind, kind),
         css=lambda mark: mark.replace(" ", "-"),
-        json=lambda value: json.dumps(value),
+        json=json_text,
     )
     return environment
 
@@ -196,6 +196,11 @@ def size(n_bytes: int | None) -> str:
             return f"{value:,.0f} {unit}" if unit == "bytes" else f"{value:,.1f} {unit}"
         value /= 1000
     return f"{value:,.1f} TB"
+
+
+def json_text(value: object) -> str:
+    """A value of a configuration; escaped as any other text."""
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def with_commas(value: int | None) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from threading import Lock
@@ -15,6 +16,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationResources
 from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.model.errors import DatabuildError
@@ -122,6 +124,12 @@ class State:
     def close(self) -> None:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def moment_at(state: State, as_of: int | None) -> Moment:
+    """The moment of a seq; None is now. Raises `InvalidAsOf`, `BeforeAnything`."""
+    engine = state.engine
+    return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
 
 
 class _Kept:

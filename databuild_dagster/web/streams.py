@@ -96,7 +96,7 @@ class LogStreams:
     def end(self) -> None:
         """End every stream soon; from any thread, and from a signal handler."""
         self._is_ending = True
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             asyncio.run_coroutine_threadsafe(self._wake(), self._loop)
 
     async def _wake(self) -> None:

@@ -60,6 +60,7 @@ def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
         ["history"],
         ["read"],
         ["receipt"],
+        ["diff"],
         ["explain"],
         ["manifest", "show"],
         ["ledger", "list", "--ref"],

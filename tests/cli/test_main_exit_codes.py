@@ -36,6 +36,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "history": (DAY,),
     "read": (DAY,),
     "receipt": (DAY,),
+    "diff": (DAY,),
     "taint": (DAY, "--reason", "x"),
     "untaint": ("x",),
     "revert": (DAY, "--to", "x"),

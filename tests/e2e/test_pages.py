@@ -29,6 +29,8 @@ MAX_PAGE_SECONDS = 60
 #: The key of a partition, the error of its build and the reason of a taint. As markup, each would open a dialog.
 MARKUP = "<img src=x onerror=alert(1)>"
 MARKED = f"odd@{MARKUP}"
+#: Pages that no event fetches again.
+STILL = ("/receipt", "/sample")
 FAILED, BEHIND, LIVE, TAINTED = "orders@2024-01-02", "revenue@2024-01-01", "orders@2024-01-01", "stock@2024-01-01"
 
 DEFINITIONS = f"""
@@ -58,9 +60,9 @@ def stock(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 
 
-@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "acted on", "{MARKUP}"]))
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "acted on", "{MARKUP}"]), sample=True)
 def odd(context: BuildContext) -> pd.DataFrame:
-    return pd.DataFrame({{"{MARKUP}": [1]}})
+    return pd.DataFrame({{"{MARKUP}": ["{MARKUP}"]}})
 
 
 defs = build_definitions([orders, revenue, stock, odd])
@@ -89,7 +91,7 @@ class Visit:
 
     def open(self, path: str) -> None:
         self.page.goto(self.root + path)
-        self.page.get_by_text("following", exact=True).wait_for()
+        self.page.get_by_text("static" if path.startswith(STILL) else "following", exact=True).wait_for()
 
     def asks(self, button: str) -> None:
         """Press a button of the page, and read its confirmation."""
@@ -162,6 +164,7 @@ def visited(browser: Chromium, dagster: Dagster) -> Iterator[Visit]:
 
 def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
     (want, *_) = dagster.databuild("want", "list", "--all", "--ref", BEHIND)
+    live = dagster.queries.canonical([LIVE])[LIVE].uuid
     paths = [
         "/",
         "/assets",
@@ -169,7 +172,11 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/calendar?dataset=odd&ref={quote(MARKED)}",
         f"/partition?ref={LIVE}",
         f"/partition?ref={BEHIND}",
-        f"/lineage?instance={dagster.queries.canonical([LIVE])[LIVE].uuid}",
+        f"/lineage?instance={live}",
+        f"/lineage?instance={live}&as_of={dagster.queries.head().seq - 1}",
+        f"/diff?a={live}&b={dagster.queries.canonical([TAINTED])[TAINTED].uuid}",
+        f"/receipt?instance={live}",
+        f"/sample?ref={quote(MARKED)}",
         f"/partition?ref={TAINTED}",
         f"/partition?ref={quote(MARKED)}&as_of=5",
         "/wants?ended=1&derivative=true",

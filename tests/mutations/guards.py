@@ -1234,4 +1234,28 @@ GUARDS = (
         "        summary = {STORE_ID: table.properties[STORE_ID], SEQ: '0', **summary}\n",
         (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
     ),
+    Guard(
+        "rows are shown without the permission of the author",
+        "5.7",
+        "shapes/samples.py",
+        "    if not allows_sample(queries, asset):\n",
+        "    if False:\n",
+        ("tests/shapes/test_samples.py::test_no_row_is_shown_where_the_author_has_not_allowed_it",),
+    ),
+    Guard(
+        "a sample of rows reads a large file as a whole",
+        "15",
+        "warehouse/samples.py",
+        "        if wanted > min(self._left, self._left_of_column) or ",
+        "        if ",
+        ("tests/warehouse/test_samples.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
+    ),
+    Guard(
+        "the graph of an earlier event has inputs that were recorded later",
+        "3.2",
+        "store/queries/lineage_at.py",
+        """(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}\"\"\"\n""",
+        """(:uuids)) AND x.instance_id < :end\"\"\"\n""",
+        ("tests/shapes/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),
+    ),
 )

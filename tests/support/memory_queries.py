@@ -270,6 +270,7 @@ class MemoryQueries:
             data_timestamp=row.data_timestamp,
             fail_fast=bool(row.fail_fast),
             actor=self._log[(row.id >> ROW_BITS) - 1].actor,
+            n_refs=row.n_refs,
         )
 
     def overdue_wants(self, now: float, most: int) -> tuple[list[str], list[str]]:

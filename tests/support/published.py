@@ -75,7 +75,7 @@ class PublishedWorld(World):
         """An instance with a file for each part; without any it is empty. Returns its uuid."""
         ref = self.ref(key)
         job_run = self.job_run(ref)
-        return self.succeed(ref, manifest=self._write(ref, job_run, parts))
+        return self.succeed(ref, manifest=written_fact(self.warehouse, ref, job_run, *parts))
 
     def adopt(self, key: str, path: Path, rows: Rows) -> str:
         """An instance of a file that is elsewhere."""
@@ -84,7 +84,7 @@ class PublishedWorld(World):
         pq.write_table(_table(rows), path)
         job_run = self.ids()
         entry = FileEntry(str(path), path.stat().st_size, pq.read_metadata(path).num_rows, "sha256:00")
-        manifest = self._manifest(ref, job_run, (entry,), pq.read_schema(path), UriType.IDENTIFIER)
+        manifest = _manifest(ref, job_run, (entry,), pq.read_schema(path), UriType.IDENTIFIER)
         uri = write_manifest(self.warehouse, manifest)
         arrival = Arrival(job_run_id=job_run, ref=ref, origin=str(path), manifest=manifest_fact(manifest, uri))
         self.handle(c.ArriveLots(arrivals=(arrival,)))
@@ -102,40 +102,45 @@ class PublishedWorld(World):
         assert done.failed == []
         return [going.uuid for going in done.going]
 
-    def _write(self, ref: str, job_run: str, parts: Sequence[Rows]) -> ManifestFact:
-        entries, schema = self._stored(ref, job_run, parts) if parts else ((), TableSchema(()))
-        manifest = self._manifest(ref, job_run, entries, schema)
-        return manifest_fact(manifest, write_manifest(self.warehouse, manifest))
 
-    def _stored(self, ref: str, job_run: str, parts: Sequence[Rows]) -> tuple[tuple[FileEntry, ...], TableSchema]:
-        staging = self.warehouse.new_staging_dir(job_run)
-        os.makedirs(staging)
-        for number, rows in enumerate(parts):
-            pq.write_table(_table(rows), f"{staging}/part-{number}.parquet")
-        entries, schema = describe_files(staging, columns_of=columns_of)
-        folder = self.warehouse.instance_dir(asset_of(ref), derive_partition_uuid(job_run, ref))
-        return publish_files(staging, folder, entries), schema
+def written_fact(warehouse: Warehouse, ref: str, job_run: str, *parts: Rows) -> ManifestFact:
+    """The data of an instance with a file for each part; without any it is empty."""
+    entries, schema = _stored(warehouse, ref, job_run, parts) if parts else ((), TableSchema(()))
+    manifest = _manifest(ref, job_run, entries, schema)
+    return manifest_fact(manifest, write_manifest(warehouse, manifest))
 
-    def _manifest(
-        self,
-        ref: str,
-        job_run: str,
-        files: tuple[FileEntry, ...],
-        schema: TableSchema | pa.Schema,
-        uri_type: UriType = UriType.PATH,
-    ) -> Manifest:
-        return Manifest(
-            dataset=asset_of(ref),
-            ref=ref,
-            instance_uuid=derive_partition_uuid(job_run, ref),
-            job_run=job_run,
-            attempt=1,
-            state=ManifestState.COMPLETE if files else ManifestState.EMPTY,
-            uri_type=uri_type,
-            files=files,
-            created_at=datetime(2024, 1, 5, tzinfo=UTC),
-            schema=schema if isinstance(schema, TableSchema) else columns_of(schema),
-        )
+
+def _stored(
+    warehouse: Warehouse, ref: str, job_run: str, parts: Sequence[Rows]
+) -> tuple[tuple[FileEntry, ...], TableSchema]:
+    staging = warehouse.new_staging_dir(job_run)
+    os.makedirs(staging)
+    for number, rows in enumerate(parts):
+        pq.write_table(_table(rows), f"{staging}/part-{number}.parquet")
+    entries, schema = describe_files(staging, columns_of=columns_of)
+    folder = warehouse.instance_dir(asset_of(ref), derive_partition_uuid(job_run, ref))
+    return publish_files(staging, folder, entries), schema
+
+
+def _manifest(
+    ref: str,
+    job_run: str,
+    files: tuple[FileEntry, ...],
+    schema: TableSchema | pa.Schema,
+    uri_type: UriType = UriType.PATH,
+) -> Manifest:
+    return Manifest(
+        dataset=asset_of(ref),
+        ref=ref,
+        instance_uuid=derive_partition_uuid(job_run, ref),
+        job_run=job_run,
+        attempt=1,
+        state=ManifestState.COMPLETE if files else ManifestState.EMPTY,
+        uri_type=uri_type,
+        files=files,
+        created_at=datetime(2024, 1, 5, tzinfo=UTC),
+        schema=schema if isinstance(schema, TableSchema) else columns_of(schema),
+    )
 
 
 def _table(rows: Rows) -> pa.Table:

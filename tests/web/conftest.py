@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import dagster as dg
 import pandas as pd
@@ -15,10 +16,12 @@ from databuild_dagster import BuildContext, build_definitions, databuild_asset
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.registering import register
+from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.web.application import make_application
 from databuild_dagster.web.settings import DEFAULTS, Settings
 from databuild_dagster.web.state import State
 from tests.support.catalog import HERE
+from tests.support.published import written_fact
 from tests.support.world import EMPTY, World
 
 #: Texts that are markup, or end an attribute or a script.
@@ -60,7 +63,12 @@ def whole() -> pd.DataFrame:
     return pd.DataFrame()
 
 
-defs = build_definitions([orders, revenue, ticks, named, whole])
+@databuild_asset(sample=True)
+def shown() -> pd.DataFrame:
+    return pd.DataFrame()
+
+
+defs = build_definitions([orders, revenue, ticks, named, whole, shown])
 
 
 class PagesWorld(World):
@@ -74,13 +82,21 @@ class PagesWorld(World):
         self.queries = self.engine.queries
         register(self.engine, HERE, datasets_of(defs.get_repository_def().asset_graph, HERE))
 
+    def build(self, warehouse: Warehouse, ref: str, rows: dict[str, list[Any]]) -> str:
+        """An instance with a real file; its uuid."""
+        return self.succeed(ref, manifest=written_fact(warehouse, ref, self.job_run(ref), rows))
+
     def state_behind_pages(self) -> State:
         return State(lambda: self.engine, self.instance)
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[PagesWorld]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesWorld]:
     world = PagesWorld()
+    warehouse = Warehouse(str(tmp_path_factory.mktemp("warehouse")))
+    world.build(warehouse, "shown", {"n": [1], MARKUP: [ATTRIBUTE]})
+    world.taint("shown", reason=MARKUP)
+    world.build(warehouse, "shown", {"n": [1, 2], ATTRIBUTE: [MARKUP, None]})
     world.live("orders@2023-01-01", "orders@2023-01-02", "orders@2023-01-03", "whole")
     world.succeed("orders@2023-01-04", manifest=EMPTY)
     world.fail("orders@2023-01-05", error=MARKUP)

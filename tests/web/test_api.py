@@ -9,7 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes import graph
-from databuild_dagster.web.api import ROUTES, ApiRoute
+from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.routes import ApiRoute
 
 from .conftest import PagesWorld
 
@@ -24,7 +25,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/partition": [
         {"ref": "orders@2023-01-02"},
         {"ref": "orders@2023-01-31"},
-        {"ref": "orders@2023-01-01", "as_of": 6},
+        {"ref": "shown", "as_of": 6},
     ],
     "/command": [{"id": "nothing"}],
     "/explain": [{"name": "orders@2023-01-05"}],
@@ -37,11 +38,26 @@ PLAIN = [route for route in ROUTES if not route.is_stream]
 
 
 def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
+    shown = world.queries.history("shown")
     needs = any(parameter.required for parameter in route.parameters)
     by_id: dict[str, list[dict[str, Any]]] = {
         "/lineage": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("orders@2023-01-01")}],
-        "/graph": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("whole"), "levels": 1}],
-        "/contents": [{"instance": world.uuid("orders@2023-01-01")}],
+        "/graph": [
+            {"instance": world.uuid("revenue@2023-01-01")},
+            {"instance": world.uuid("whole"), "levels": 1},
+            {"instance": world.uuid("orders@2023-01-02"), "as_of": world.seq - 1},
+        ],
+        "/contents": [{"instance": world.uuid("orders@2023-01-01")}, {"instance": world.uuid("shown")}],
+        "/diff": [
+            {"a": shown[0].uuid, "b": shown[1].uuid},
+            {"a": world.uuid("revenue@2023-01-01"), "b": world.uuid("orders@2023-01-05")},
+        ],
+        "/receipt": [
+            {"instance": world.uuid("revenue@2023-01-01")},
+            {"instance": world.uuid("shown"), "limit": 1},
+        ],
+        "/sample": [{"ref": "shown"}],
+        "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

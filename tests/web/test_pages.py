@@ -35,6 +35,7 @@ URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#content$")
 
 def paths(world: PagesWorld) -> list[str]:
     want = world.open_wants("orders@2023-01-07")[0]
+    first, second = world.queries.history("shown")
     return [
         "/",
         "/assets",
@@ -52,7 +53,14 @@ def paths(world: PagesWorld) -> list[str]:
         "/partition?ref=revenue@2023-01-01",
         f"/lineage?instance={world.uuid('revenue@2023-01-01')}",
         f"/lineage?instance={world.uuid('named@' + ATTRIBUTE)}&levels=5",
+        f"/lineage?instance={first.uuid}&as_of={first.seq}",
         f"/partition?ref={quote('named@' + ATTRIBUTE)}",
+        "/partition?ref=shown",
+        f"/diff?a={first.uuid}&b={second.uuid}",
+        f"/diff?a={world.uuid('revenue@2023-01-01')}&b={world.uuid('orders@2023-01-05')}",
+        f"/receipt?instance={world.uuid('revenue@2023-01-01')}",
+        f"/receipt?instance={second.uuid}",
+        "/sample?ref=shown",
         "/wants",
         "/wants?ended=1&derivative=true",
         f"/wants?source={quote(MARKUP)}",

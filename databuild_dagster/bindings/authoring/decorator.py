@@ -40,6 +40,7 @@ from databuild_dagster.bindings.declare.inputs import Source, filters_of, subscr
 from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
 from databuild_dagster.bindings.declare.publish import Iceberg, Publish, publish_metadata
+from databuild_dagster.bindings.declare.samples import sample_by_out, sample_metadata
 
 _Options = ParamSpec("_Options")
 _Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
@@ -96,6 +97,7 @@ def databuild_asset(
     follow_late: bool = False,
     skip_empty: bool = False,
     publish: Publish = None,
+    sample: bool = False,
     **refused: Unpack[Refused],
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
@@ -120,6 +122,8 @@ def databuild_asset(
 
     `publish`, `Iceberg(…)` or `Delta(…)`, keeps a table of the live partitions for other engines; False makes none where
     `build_definitions` has a default.
+
+    With `sample`, the pages may show a few rows of a partition to people who ask for them.
 
     The arguments of Dagster's `@asset` mean what they mean there; those of a step are for all partitions that it builds.
 
@@ -146,7 +150,11 @@ def databuild_asset(
             owners=owners,
             tags=tags,
             kinds=kinds,
-            metadata={**(metadata or {}), **publish_metadata(asset_name, publish)},
+            metadata={
+                **(metadata or {}),
+                **publish_metadata(asset_name, publish),
+                **sample_metadata(asset_name, sample),
+            },
             code_version=code_version,
             automation_condition=automation_condition,
             partitions_def=partitions_def,
@@ -198,6 +206,7 @@ def databuild_multi_asset(
     follow_late: bool = False,
     skip_empty: bool = False,
     publish: Publish | Mapping[str, Publish] = None,
+    sample: bool | Mapping[str, bool] = False,
     **refused: Unpack[RefusedOfMulti],
 ) -> _Decorate:
     """Declare several assets that one function builds together (rule 6.2).
@@ -205,7 +214,7 @@ def databuild_multi_asset(
     `outs` names the outputs. Each spec may have its own group, description, owners, code version and so on, and deps
     that must be live for that output alone. The function returns a dict with a frame or `EMPTY` for each output. The
     result for an output that is not wanted, or is live, is discarded, and the output keeps its instance.
-    `blocking_checks` are by output, and so is `publish` as a dict. All other options are as for `databuild_asset`. Raises
+    `blocking_checks` are by output, and so are `publish` and `sample` as dicts. All other options are as for `databuild_asset`. Raises
     `InvalidAsset`.
     """
     #: The names of the scope the asset is written in, for annotations that are strings.
@@ -226,9 +235,10 @@ def databuild_multi_asset(
         read = {dep.asset_key for dep in shared}
         _refuse_second_mappings(own_name, outs, read)
         tables = _publish_by_out(own_name, outs, publish)
+        samples = sample_by_out(own_name, outs, sample)
         specs = [
             spec.replace_attributes(
-                metadata={**spec.metadata, **publish_metadata(out, tables[out])},
+                metadata={**spec.metadata, **publish_metadata(out, tables[out]), **samples[out]},
                 deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
                 skippable=True,
                 description=spec.description or function.__doc__,

@@ -18,6 +18,7 @@ from dagster import AssetKey, AssetSpec, MetadataValue, PartitionsDefinition, Ti
 from databuild_dagster.bindings.adapter.keys import IO_MANAGER
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import Publish, publish_metadata
+from databuild_dagster.bindings.declare.samples import sample_metadata
 from databuild_dagster.data.landing import BadLandingPattern, LandingPattern
 
 #: The metadata that makes an asset a boundary.
@@ -75,6 +76,7 @@ def databuild_boundary(
     allow_schema_change: bool = False,
     interval_seconds: int = DEFAULT_INTERVAL_SECONDS,
     publish: Publish = None,
+    sample: bool = False,
     metadata: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> AssetSpec:
@@ -85,14 +87,19 @@ def databuild_boundary(
     `grace_seconds` after the end of its interval. A later file is late data: a new instance of the lot. `include` and
     `exclude` are globs of names, or of paths below the folder. `empty=True` makes an interval without files an empty lot.
     A file on a disk counts when it has not changed for `settle_seconds`. Without `files`, lots arrive only by
-    `databuild lot arrive`. `publish=Iceberg(…)` keeps a table of the lots. All other arguments are passed to the `AssetSpec`.
+    `databuild lot arrive`. `publish=Iceberg(…)` keeps a table of the lots. `sample=True` lets the pages
+    show a few rows. All other arguments are passed to the `AssetSpec`.
     Raises `InvalidAsset`, `BadLandingPattern`.
     """
     name = AssetKey.from_coercible(key).to_user_string()
     globs = _globs(include), _globs(exclude)
     boundary = Boundary(files, by, *globs, empty, grace_seconds, settle_seconds, allow_schema_change, interval_seconds)
     _check(name, boundary, partitions_def)
-    own: dict[str, Any] = {BOUNDARY: MetadataValue.json(asdict(boundary)), **publish_metadata(name, publish)}
+    own: dict[str, Any] = {
+        BOUNDARY: MetadataValue.json(asdict(boundary)),
+        **publish_metadata(name, publish),
+        **sample_metadata(name, sample),
+    }
     if files is not None:
         own["databuild/files"] = MetadataValue.text(files)
     asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **spec)

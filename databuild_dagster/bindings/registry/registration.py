@@ -27,6 +27,7 @@ from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS
 from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import table_of
+from databuild_dagster.bindings.declare.samples import is_sample_allowed
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import (
@@ -147,6 +148,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
         version=node.tags.get(VERSION_TAG, UNSET),
         table=table_of(node.metadata) or UNSET,
+        sample=is_sample_allowed(node.metadata) or UNSET,
     )
 
 

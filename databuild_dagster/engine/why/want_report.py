@@ -28,12 +28,14 @@ class WantReport(NamedTuple):
     derivative_wants: tuple[WantView, ...]
 
 
-def find_wants(queries: Queries, catalog: Catalog, which: WantFilter, most: int) -> list[WantView]:
-    """The newest wants of a filter, the newest first.
+def find_wants(
+    queries: Queries, catalog: Catalog, which: WantFilter, most: int, most_refs: int | None = None
+) -> list[WantView]:
+    """The newest wants of a filter, the newest first, each with all of its refs or the first `most_refs`.
 
     Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a source: a misspelled name has no wants either.
     """
-    found = queries.wants(which, most=most)
+    found = queries.wants(which, most=most, most_refs=most_refs)
     if found:
         return found
     if which.ref is not None:

@@ -55,14 +55,32 @@ FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREF
 WHERE """
 
 
-#: An instance at a seq: its state then is its last row of history up to it. Its success records its data, so an instance that
-#: had not been live by then (`d` is NULL) had none.
+def state_at(id: str) -> str:
+    """The expression of an instance's state at `:seq`: its last row of history up to it."""
+    return f"""(SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = {id} AND h.kind = 'instances' AND h.seq <= :seq
+        ORDER BY h.seq DESC, h.place DESC LIMIT 1)"""
+
+
+def was_live_at(id: str) -> str:
+    """The condition that an instance had been live by `:seq`. Its success records its data and its inputs."""
+    return f"""EXISTS (SELECT 1 FROM {PREFIX}history h
+        WHERE h.entity_id = {id} AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = '{InstanceState.LIVE}')"""
+
+
+#: The step of the recursion `chain(ref_id, id, …)` from the newest instance of a ref back to the first one before `:end`.
+TO_THE_ONE_BEFORE = "chain.id >= :end AND p.previous_id IS NOT NULL"
+#: The canonical instance at `:seq` of a row of `chain` whose id is before `:end`: that one, unless a revert chose another since.
+#: An instance is canonical from its creation on (rule 4.2), and its id begins with the seq of its creation.
+CHOSEN_AT = f"""coalesce(
+        (SELECT v.instance_id FROM {PREFIX}reverts v
+         WHERE v.ref_id = chain.ref_id AND v.seq <= :seq AND v.seq > (chain.id >> {BITS}) ORDER BY v.seq DESC LIMIT 1),
+        chain.id)"""
+#: An instance at a seq. One that had not been live by then (`d` is NULL) had no data.
 _THEN = Selection(
     Canonical,
     "d",
     ref="r.ref",
-    state=f"""(SELECT h.to_state FROM {PREFIX}history h WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq
-        ORDER BY h.seq DESC, h.place DESC LIMIT 1)""",
+    state=state_at("i.id"),
     uuid="i.uuid",
     job_run="j.job_run_id",
     retry_at="NULL",
@@ -74,26 +92,17 @@ _THEN = Selection(
     bytes="d.n_bytes",
     known_origin="NULL",
 )
-#: The canonical instances at a seq: from the newest instance of each ref back to the first one that existed by then, unless a
-#: revert chose another since. An instance is canonical from its creation on (rule
-#: 4.2), and its id begins with the seq of its creation.
+#: The canonical instances at a seq.
 _CANONICAL_AT = f"""
 WITH RECURSIVE chain(ref_id, id) AS (
     SELECT r.id, r.last_id FROM {PREFIX}refs r WHERE r.last_id IS NOT NULL AND {{refs}}
     UNION ALL
-    SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
-    WHERE chain.id >= :end AND p.previous_id IS NOT NULL
+    SELECT chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id WHERE {TO_THE_ONE_BEFORE}
 )
 SELECT {_THEN.columns}
-FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id
-     JOIN {PREFIX}instances i ON i.id = coalesce(
-        (SELECT v.instance_id FROM {PREFIX}reverts v
-         WHERE v.ref_id = chain.ref_id AND v.seq <= :seq AND v.seq > (chain.id >> {BITS}) ORDER BY v.seq DESC LIMIT 1),
-        chain.id)
+FROM chain JOIN {PREFIX}refs r ON r.id = chain.ref_id JOIN {PREFIX}instances i ON i.id = {CHOSEN_AT}
      JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
-     LEFT JOIN {PREFIX}instances d ON d.id = i.id AND EXISTS (
-        SELECT 1 FROM {PREFIX}history h
-        WHERE h.entity_id = i.id AND h.kind = 'instances' AND h.seq <= :seq AND h.to_state = '{InstanceState.LIVE}')
+     LEFT JOIN {PREFIX}instances d ON d.id = i.id AND {was_live_at("i.id")}
 WHERE chain.id < :end ORDER BY r.ref"""
 
 

@@ -134,6 +134,13 @@ class InstanceQueries(Asking):
             WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
+    def n_inputs_of(self, uuids: Iterable[str]) -> dict[str, int]:
+        """The number of inputs of each instance; those without any are left out."""
+        sql = f"""
+            SELECT i.uuid, count(*) FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) GROUP BY i.uuid"""
+        return dict(self._all(sql, Keys(uuids)))
+
     def history(self, ref: Ref, most: int = MAX_SEQ) -> list[Instance]:
         """Every instance of a ref, or the newest ones, the oldest first (rule 4.2)."""
         sql = f"""

@@ -45,6 +45,15 @@ class WantView(NamedTuple):
     fail_fast: bool
     #: The actor of the event that recorded it.
     actor: str
+    #: The number of its refs, of which `refs` may be the first.
+    n_refs: int
+
+
+class RefOfWant(NamedTuple):
+    """A ref with the want that names it."""
+
+    ref: Ref
+    want_id: str
 
 
 @dataclass(frozen=True)
@@ -143,6 +152,9 @@ def _unless_never(at: float) -> float | None:
 
 _REFS_OF_WANT = f"""(SELECT json_group_array(n.ref) FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id)"""
+_FIRST_REFS_OF_WANT = f"""(SELECT json_group_array(few.ref) FROM (
+        SELECT n.ref FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
+        WHERE y.want_id = w.id ORDER BY y.ref_id LIMIT {{most}}) few)"""
 _NAMES = f"""w.id IN (SELECT h.want_id FROM {PREFIX}holds h JOIN {PREFIX}refs r ON r.id = h.ref_id WHERE {{which}})"""
 
 
@@ -163,15 +175,15 @@ _ACTOR = f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})"
 
 
 @lru_cache(maxsize=64)
-def _want(seq: int | None) -> Selection[WantView]:
-    """The columns of a want when `seq` was the last event; None for now."""
+def _want(seq: int | None, most_refs: int | None = None) -> Selection[WantView]:
+    """The columns of a want when `seq` was the last event, with the first of its refs; None for now, and for all refs."""
     missed = f"""CASE WHEN w.sla_missed_at <= (SELECT e.at FROM {PREFIX}events e WHERE e.seq = {seq}) THEN w.sla_missed_at END"""
     return Selection(
         WantView,
         "w",
         {"expires_at": _unless_never, "deadline": _unless_never},
         id="w.want_id",
-        refs=_REFS_OF_WANT,
+        refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(most=most_refs),
         state=_state_at(seq),
         sla_missed_at="w.sla_missed_at" if seq is None else missed,
         actor=_ACTOR,
@@ -196,10 +208,10 @@ _LAST_WANT = Selection(LastWant, "w")
 class WantQueries(IdQueries):
     """Wants, open and ended."""
 
-    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100) -> list[WantView]:
-        """The newest wants of a filter, the newest first."""
+    def wants(self, which: WantFilter = EVERY_WANT, *, most: int = 100, most_refs: int | None = None) -> list[WantView]:
+        """The newest wants of a filter, the newest first, each with all of its refs or the first `most_refs`."""
         condition, parameters = which.condition()
-        want = _want(which.seq)
+        want = _want(which.seq, most_refs)
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
 
@@ -226,6 +238,15 @@ class WantQueries(IdQueries):
     def known_wants(self, name: str) -> list[WantView]:
         """The wants of a want id or request id, in full or by its end. Raises as `full_id`."""
         return self.wants_named(self.full_id(IdKind.WANT, name))
+
+    def refs_of_wants(self, name: str, most: int, offset: int = 0) -> tuple[int, list[RefOfWant]]:
+        """The number of refs of a want or request by its whole id, and a page of them in the order of the wants."""
+        of_name = "WHERE w.want_id = ? OR w.request_id = ?"
+        ((n,),) = self._all(f"SELECT coalesce(sum(w.n_refs), 0) FROM {PREFIX}wants w {of_name}", name, name)
+        sql = f"""
+            SELECT r.ref, w.want_id FROM {PREFIX}wants w JOIN {PREFIX}want_refs y ON y.want_id = w.id
+            JOIN {PREFIX}refs r ON r.id = y.ref_id {of_name} ORDER BY w.id, y.ref_id LIMIT ? OFFSET ?"""
+        return int(n), [RefOfWant(*row) for row in self._all(sql, name, name, most, offset)]
 
     def wants_of_ref(self, ref: Ref) -> list[WantView]:
         """Every want that ever named a ref (rule 5.6)."""

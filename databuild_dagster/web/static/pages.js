@@ -8,6 +8,8 @@
   const root = document.documentElement.dataset.root;
   const UNITS = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
   let stream = null;
+  // A page that reads data, or that no event changes, is fetched by a click alone.
+  const isStill = "still" in document.documentElement.dataset;
   let lastSeq = Number(document.documentElement.dataset.seq);
   let waiting = null;
   let refreshedAt = Date.now();
@@ -18,7 +20,7 @@
 
   function follow() {
     // A confirmation stays as the person has read it.
-    if (stream || document.hidden || document.querySelector("form[data-still]")) return;
+    if (isStill || stream || document.hidden || document.querySelector("form[data-still]")) return;
     stream = new EventSource(`${root}/api/v1/stream?after=${lastSeq}`);
     stream.addEventListener("log", (event) => {
       lastSeq = Math.max(lastSeq, Number(event.lastEventId));

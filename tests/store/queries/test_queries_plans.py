@@ -92,6 +92,16 @@ ASKED = [
     ("what was built from an instance", lambda world: world.queries.built_from(world.uuid("d"), 5)),
     ("the inputs of instances", lambda world: world.queries.inputs_of([world.uuid("d")], 5)),
     ("the uses of instances", lambda world: world.queries.uses_of([world.uuid("d")], 5)),
+    ("instances at an earlier event", lambda world: world.queries.instances_at([world.uuid("d")], world.seq)),
+    ("the inputs of then", lambda world: world.queries.inputs_at([world.uuid("d")], 5, world.seq)),
+    ("the uses of then", lambda world: world.queries.uses_at([world.uuid("d")], 5, world.seq)),
+    ("what a taint had reached", lambda world: world.queries.n_live_built_from_at(world.uuid("d"), world.seq)),
+    ("in which inputs two differ", lambda world: world.queries.input_differences(world.uuid("a"), world.uuid("d"), 5)),
+    ("in how many", lambda world: world.queries.n_input_differences(world.uuid("a"), world.uuid("d"))),
+    ("the data of instances", lambda world: world.queries.data_facts([world.uuid("d")])),
+    ("how many inputs", lambda world: world.queries.n_inputs_of([world.uuid("d")])),
+    ("the refs of a want in pages", lambda world: world.queries.refs_of_wants(world.open_wants("a")[0].id, 5, 1)),
+    ("wants with their first refs", lambda world: world.queries.wants(WantFilter(ref="a"), most_refs=2)),
     ("the open builds of a page", lambda world: open_builds(world.queries, 5)),
     ("the failures of a page", lambda world: recent_failures(world.queries)),
     ("the open wants of a page", lambda world: world.queries.wants(WantFilter(open_only=True, derivative=False))),
@@ -126,13 +136,17 @@ def walks(connection, statements):
         for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {text}")
     ]
     # The head of the log is a row.
-    # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number; and the
+    # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number; the few refs of
+    # a want, and the inputs of either instance, by which the two are differing, are found by keys; and the
     # open wants have an index of their own, as have the open pauses and what was not removed to its end.
     few = (
         "json_each",
         "databuild_datasets",
         "SCAN chain",
         "SCAN newest",
+        "SCAN few",
+        "SCAN either",
+        "SCAN differing",
         "SCAN head",
         "databuild_wants_expiring",
         "databuild_instances_unfinished",

@@ -1,0 +1,35 @@
+"""`sample=True`: the pages may show a few rows of an asset.
+
+The author's permission is in the metadata of the asset, and from there in its registration, so that the web server loads no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+
+#: The metadata of an asset whose rows may be shown. The rows that `sample_rows` records have another name.
+SAMPLE: Final = "databuild/shows_rows"
+
+
+def sample_metadata(asset: str, sample: object) -> dict[str, Any]:
+    """The metadata of an asset with this option. Raises `InvalidAsset`."""
+    if not isinstance(sample, bool):
+        raise InvalidAsset(f"sample of asset {asset!r} is {sample!r}; write True or False.")
+    return {SAMPLE: True} if sample else {}
+
+
+def sample_by_out(name: str, outs: Mapping[str, Any], sample: bool | Mapping[str, bool]) -> dict[str, dict[str, Any]]:
+    """The metadata of each output of a multi-asset. Raises `InvalidAsset`."""
+    given = sample if isinstance(sample, Mapping) else dict.fromkeys(outs, sample)
+    if unknown := [out for out in given if out not in outs]:
+        raise InvalidAsset(f"sample of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+    return {out: sample_metadata(out, given.get(out, False)) for out in outs}
+
+
+def is_sample_allowed(metadata: Mapping[str, Any]) -> bool:
+    """Whether an asset with this metadata allows it."""
+    found = metadata.get(SAMPLE)
+    return getattr(found, "value", found) is True

@@ -1,0 +1,79 @@
+"""`databuild diff REF`: what differs between two instances, by default the canonical one and the one before it (rule 4.6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from databuild_dagster.cli.options import REF, tabular
+from databuild_dagster.cli.output import emit, table
+from databuild_dagster.cli.partitions import canonical_of
+from databuild_dagster.cli.state import the_queries
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import few_of
+from databuild_dagster.shapes.differences import DiffShape, SideShape, diff_of, instances_to_compare
+from databuild_dagster.store.queries.ids import IdKind, short_id
+
+#: The facts that are worth a line where they differ; times and ids always do.
+_FACTS = ("state", "rows", "bytes", "n_files", "n_inputs", "job", "actor")
+
+
+@click.command()
+@click.argument("ref", type=REF)
+@click.option("--from", "first", metavar="UUID", help="The earlier instance, also of another partition.")
+@click.option("--to", "second", metavar="UUID", help="The later instance instead of the canonical one.")
+@tabular
+def diff(ref: Ref, first: str | None, second: str | None, as_json: bool) -> None:
+    """Compare two instances of REF: inputs, code, rows, columns.
+
+    By default the canonical instance is compared with the one before it that was live.
+    """
+    queries = the_queries()
+    canonical_of(queries, ref)
+    first, second = (text and queries.full_id(IdKind.INSTANCE, text) for text in (first, second))
+    found = diff_of(queries, *instances_to_compare(queries, ref, first, second))
+    if as_json:
+        emit(found)
+        return
+    a, b = found["a"], found["b"]
+    click.echo(f"before  {_titled(a)}")
+    click.echo(f"after   {_titled(b)}")
+    rows = list(_rows(found))
+    table(("what", "before", "after"), rows, empty="They have the same inputs, code, configuration, rows and columns.")
+    n_more = sum(found["inputs"][change] for change in ("added", "removed", "changed")) - len(
+        found["inputs"]["changes"]
+    )
+    if n_more > 0:
+        click.echo(f"and {n_more:,} more inputs differ.")
+    for side in (a, b):
+        if side["note"]:
+            click.echo(f"The columns of {short_id(side['uuid'])} are not known: {side['note']}", err=True)
+
+
+def _titled(side: SideShape) -> str:
+    return f"{side['ref']}, instance {short_id(side['uuid'])} of {side['at']}"
+
+
+def _rows(found: DiffShape) -> Iterator[tuple[str, Any, Any]]:
+    """One line for each difference."""
+    a, b = ({**side, "taints": _taints(side)} for side in (found["a"], found["b"]))
+    for name in (*_FACTS, "taints"):
+        if a[name] != b[name]:
+            yield name.removeprefix("n_"), a[name], b[name]
+    for setting in found["settings"]:
+        yield f"{setting['kind']} {setting['name']}", _text(setting["a"]), _text(setting["b"])
+    for column in found["columns"]:
+        yield f"column {column['name']}", column["a"], column["b"]
+    for change in found["inputs"]["changes"]:
+        yield f"input {change['ref']}", change["a"], change["b"]
+
+
+def _taints(side: SideShape) -> str | None:
+    return few_of([taint["reason"] for taint in side["taints"]]) or None
+
+
+def _text(value: Any) -> Any:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,131 @@
+"""Records with the first of their refs, for answers whose size has a bound: a want may name ten thousand (rules 15).
+
+The fields that are shortened keep their names. Beside them are the whole numbers, and whether anything is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from databuild_dagster.engine.why.want_report import WantReport
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.building import BuildShape
+from databuild_dagster.shapes.history import AskerShape, InstanceShape
+from databuild_dagster.shapes.job_runs import JobRunShape
+from databuild_dagster.shapes.partitions import CanonicalShape
+from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.store.queries.wants import WantView
+
+#: Refs, or inputs, of one record.
+MAX_REFS: Final = 100
+#: Wants behind an instance, and refs of each.
+MAX_ASKERS: Final = 20
+MAX_REFS_OF_ASKER: Final = 10
+
+
+class BoundedWant(WantShape):
+    """A want with the first `MAX_REFS` of its `n_refs` refs."""
+
+    n_refs: int
+    is_cut: bool
+
+
+class BoundedReport(BoundedWant, WantReportShape):
+    """A want with what it waits for: the first `MAX_REFS` of `n_waits_for`."""
+
+    n_waits_for: int
+
+
+class BoundedJobRun(JobRunShape):
+    """A job run with the first `MAX_REFS` of its refs and instances."""
+
+    n_refs: int
+    is_cut: bool
+
+
+class BoundedBuild(BuildShape):
+    """An open job run with the first of its refs."""
+
+    job_run: BoundedJobRun  # type: ignore[misc]  # Narrower, and only read.
+
+
+class BoundedAsker(AskerShape):
+    """A want behind an instance, with the first `MAX_REFS_OF_ASKER` of its refs."""
+
+    n_refs: int
+
+
+class BoundedInstance(InstanceShape):
+    """A build with the first of its inputs, and of the wants behind it."""
+
+    asked_by: list[BoundedAsker]  # type: ignore[misc]  # Narrower, and only read.
+    n_inputs: int
+    n_asked_by: int
+
+
+class BoundedCanonical(CanonicalShape):
+    """A canonical instance with the first `MAX_REFS` of its inputs and of the refs that it waits for."""
+
+    n_inputs: int
+    n_waits_for: int
+
+
+def bounded_want(want: WantView) -> BoundedWant:
+    """A want in the shape of `want list`."""
+    refs = want.refs[:MAX_REFS]
+    return {**want_shape(want), "refs": refs, "n_refs": want.n_refs, "is_cut": len(refs) < want.n_refs}
+
+
+def bounded_report(report: WantReport) -> BoundedReport:
+    """A want in the shape of `want show`."""
+    found = want_report_shape(report)
+    return {
+        **bounded_want(report.want),
+        **found,
+        "waits_for": found["waits_for"][:MAX_REFS],
+        "n_waits_for": len(found["waits_for"]),
+        "derivative_wants": [{**want, "refs": want["refs"][:MAX_REFS]} for want in found["derivative_wants"]],
+    }
+
+
+def bounded_build(build: BuildShape) -> BoundedBuild:
+    """An open job run."""
+    run = build["job_run"]
+    refs: Sequence[Ref] = run["refs"]
+    cut: BoundedJobRun = {
+        **run,
+        "refs": refs[:MAX_REFS],
+        "instances": run["instances"][:MAX_REFS],
+        "n_refs": len(refs),
+        "is_cut": len(refs) > MAX_REFS,
+    }
+    return {**build, "job_run": cut}
+
+
+def bounded_instance(instance: InstanceShape) -> BoundedInstance:
+    """An instance in the shape of `history`."""
+    inputs, askers = instance["inputs"], instance["asked_by"]
+    return {
+        **instance,
+        "inputs": inputs[:MAX_REFS],
+        "n_inputs": len(inputs),
+        "asked_by": [
+            {**asker, "refs": asker["refs"][:MAX_REFS_OF_ASKER], "n_refs": len(asker["refs"])}
+            for asker in askers[:MAX_ASKERS]
+        ],
+        "n_asked_by": len(askers),
+    }
+
+
+def bounded_canonical(canonical: CanonicalShape) -> BoundedCanonical:
+    """A canonical instance, without the place of data from outside, which is a path."""
+    inputs, waits_for = canonical["inputs"], canonical["waits_for"]
+    return {
+        **canonical,
+        "origin": canonical["origin"] and "outside",
+        "inputs": inputs[:MAX_REFS],
+        "n_inputs": len(inputs),
+        "waits_for": waits_for[:MAX_REFS],
+        "n_waits_for": len(waits_for),
+    }

@@ -1,0 +1,240 @@
+"""The receipt of an instance: every instance it was built from, with code and environment (rules 15, 4.6).
+
+It is complete enough to build the instance again and compare. The command line prints it whole, with the places of files. The
+pages show the nearest instances, and name files below the folder of their instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final, NamedTuple, TypedDict
+
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.events import MadeWith
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.shapes.contents import NO_FILES, REMOVED_NOTE, unreadable_note
+from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.instances import Instance
+from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, kept_manifests, read_manifest
+from databuild_dagster.warehouse.threads import in_threads
+
+#: Instances of a receipt on the pages, inputs of each that are named, and files.
+MAX_ENTRIES: Final = 500
+MAX_INPUTS: Final = 100
+MAX_FILES: Final = 20
+#: Edges of one step back.
+MAX_EDGES: Final = 5_000
+
+
+class NoReceipt(Refused):
+    """{ref} has no instance{which} that was ever live, so there is nothing to account for."""
+
+    hint = "`databuild history {ref}` lists what it has."
+
+
+class ReceiptFile(TypedDict):
+    """A file with its checksum."""
+
+    uri: str
+    bytes: int
+    rows: int
+    checksum: str
+
+
+class ReceiptEntry(TypedDict):
+    """One instance behind a receipt. Without a launch of ours, or with one of an older version, code and environment are null."""
+
+    uuid: str
+    ref: Ref
+    state: str
+    code_version: str | None
+    job_run: str
+    code: str | None
+    config: dict[str, Any] | None
+    tags: dict[str, str] | None
+    versions: dict[str, str] | None
+    job: str | None
+    dagster_run_id: str | None
+    live_since: str | None
+    inputs: Sequence[str]
+    origin: str | None
+    rows: int | None
+    schema: list[list[str]] | None
+    files: list[ReceiptFile]
+    manifest: str | None
+
+
+class ReceiptShape(TypedDict):
+    """The instances behind an instance, the oldest first, itself the last."""
+
+    ref: Ref
+    uuid: str
+    instances: list[ReceiptEntry]
+
+
+class ShownEntry(ReceiptEntry):
+    """An entry with the first of its inputs and files; `note` says why files are not known."""
+
+    n_inputs: int
+    n_files: int
+    note: str | None
+
+
+class ShownReceipt(TypedDict):
+    """The nearest instances behind an instance, itself first. If `is_cut`, there are more."""
+
+    ref: Ref
+    uuid: str
+    is_cut: bool
+    instances: list[ShownEntry]
+
+
+def receipt_of(queries: Queries, ref: Ref, uuid: str | None) -> ReceiptShape:
+    """The whole receipt of an instance of a ref. Raises `NoReceipt`, `ManifestMissing`, `ManifestDamaged`."""
+    lineage = queries.lineage(uuid) if uuid is not None else []
+    found = next((instance for instance in lineage if instance.uuid == uuid), None)
+    if uuid is None or found is None or found.ref != ref or found.live_at is None:
+        raise NoReceipt(ref=ref, which="" if uuid is None else f" {uuid}")
+    records = _records(queries, lineage)
+    return {
+        "ref": ref,
+        "uuid": uuid,
+        "instances": [_entry(instance, records, _manifest_of(instance)) for instance in lineage],
+    }
+
+
+def shown_receipt(queries: Queries, uuid: str, most: int = MAX_ENTRIES) -> ShownReceipt:
+    """The receipt of an instance, of at most so many instances and without the places of files. Raises `NoReceipt`."""
+    near = _near(queries, uuid, most)
+    instances = sorted(queries.instances_named(near.inputs), key=lambda instance: near.steps[instance.uuid])
+    if not instances or instances[0].live_at is None:
+        ref = instances[0].ref if instances else uuid
+        raise NoReceipt(ref=ref, which=f" {uuid}" if instances else "")
+    records = _records(queries, instances)
+    manifests = _shown_manifests(instances)
+    n_inputs = queries.n_inputs_of(near.inputs)
+    return {
+        "ref": instances[0].ref,
+        "uuid": uuid,
+        "is_cut": near.is_cut,
+        "instances": [
+            _shown_entry(
+                instance._replace(inputs=tuple(near.inputs[instance.uuid][:MAX_INPUTS])),
+                records,
+                manifests[instance.uuid],
+                n_inputs.get(instance.uuid, 0),
+            )
+            for instance in instances
+        ],
+    }
+
+
+class _Records(NamedTuple):
+    """What the log knows of the builds of instances."""
+
+    job_runs: Mapping[str, JobRunView]
+    #: By uuid.
+    made_with: Mapping[str, MadeWith]
+
+
+def _records(queries: Queries, instances: Sequence[Instance]) -> _Records:
+    job_runs = queries.job_runs_named(instance.job_run for instance in instances)
+    return _Records(job_runs, queries.made_with(instance.uuid for instance in instances))
+
+
+def _entry(instance: Instance, records: _Records, manifest: Manifest | None) -> ReceiptEntry:
+    job_run, made_with = records.job_runs.get(instance.job_run), records.made_with.get(instance.uuid)
+    entry: dict[str, Any] = {
+        **picked(instance, "uuid", "ref", "state", "code_version", "job_run"),
+        **{name: getattr(made_with, name, None) for name in ("code", "config", "tags", "versions")},
+        "job": job_run.job if job_run else None,
+        "dagster_run_id": job_run.dagster_run_id if job_run else None,
+        "live_since": when(instance.live_at),
+        "inputs": list(instance.inputs),
+        "origin": None if instance.manifest_uri else "outside",
+        "rows": manifest.rows if manifest else None,
+        "schema": [[column.name, column.type] for column in manifest.schema.columns] if manifest else None,
+        "files": [picked(file, "uri", "bytes", "rows", "checksum") for file in manifest.files] if manifest else [],
+        "manifest": instance.manifest_uri,
+    }
+    return entry  # type: ignore[return-value]
+
+
+def _manifest_of(instance: Instance) -> Manifest | None:
+    if instance.manifest_uri is None:
+        return None
+    asset = asset_of(instance.ref)
+    return read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, instance.uuid)
+
+
+class _Near(NamedTuple):
+    """Instances, each with its inputs as far as they were read, and with the number of steps to it."""
+
+    inputs: dict[str, list[str]]
+    steps: dict[str, int]
+    is_cut: bool
+
+
+def _near(queries: Queries, uuid: str, most: int) -> _Near:
+    """An instance and what it was built from, level by level."""
+    inputs: dict[str, list[str]] = {uuid: []}
+    steps = {uuid: 0}
+    is_cut = False
+    level = [uuid]
+    while level:
+        edges = sorted(queries.inputs_of(level, MAX_EDGES + 1))
+        is_cut = is_cut or len(edges) > MAX_EDGES
+        level = []
+        for used, user in edges[:MAX_EDGES]:
+            inputs[user].append(used)
+            if used in inputs:
+                continue
+            if len(inputs) >= most:
+                is_cut = True
+                continue
+            inputs[used] = []
+            steps[used] = steps[user] + 1
+            level.append(used)
+    return _Near(inputs, steps, is_cut)
+
+
+class _Read(NamedTuple):
+    manifest: Manifest | None
+    note: str | None
+
+
+def _shown_manifests(instances: Iterable[Instance]) -> dict[str, _Read]:
+    """Several at a time, because a bucket takes its time for each."""
+    found = list(instances)
+    return dict(zip((instance.uuid for instance in found), in_threads(_read, found), strict=True))
+
+
+def _read(instance: Instance) -> _Read:
+    if instance.manifest_uri is None:
+        return _Read(None, None)
+    if instance.manifest_state == REMOVED:
+        return _Read(None, REMOVED_NOTE)
+    asset = asset_of(instance.ref)
+    try:
+        (manifest,) = kept_manifests(Warehouse.of_manifest(instance.manifest_uri, asset), asset, [instance.uuid])
+    except NO_FILES as error:
+        return _Read(None, unreadable_note(error))
+    return _Read(manifest, None)
+
+
+def _shown_entry(instance: Instance, records: _Records, read: _Read, n_inputs: int) -> ShownEntry:
+    entry = _entry(instance, records, read.manifest)
+    files = entry["files"]
+    return {
+        **entry,
+        "files": [{**file, "uri": PurePosixPath(file["uri"]).name} for file in files[:MAX_FILES]],
+        "manifest": None,
+        "n_inputs": n_inputs,
+        "n_files": len(files),
+        "note": read.note,
+    }
