@@ -39,7 +39,7 @@ class GraphShape(TypedDict):
     edges: list[EdgeShape]
     #: Whether more instances belong to it.
     is_cut: bool
-    #: The live partitions that have data of it, which a taint of it with --downstream would reach.
+    #: The live partitions that have data of it, which a taint of it with --downstream would reach; 10,001 for more than 10,000.
     n_reached: int
 
 
@@ -64,7 +64,7 @@ def graph_around(queries: Queries, uuid: str, levels: int) -> GraphShape:
             if first in graph.nodes and second in graph.nodes
         ],
         "is_cut": graph.is_cut,
-        "n_reached": queries.n_live_built_from([middle.ref] if middle.canonical else [], [uuid]),
+        "n_reached": queries.live_built_from([middle.ref] if middle.canonical else [], [uuid]),
     }
 
 

@@ -6,7 +6,7 @@ The functions answer in the shapes of `--json` (rules 15). The pages call them t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
@@ -21,7 +21,7 @@ from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar
 from databuild_dagster.shapes.contents import ContentsShape, contents_of
 from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
-from databuild_dagster.shapes.failures import FailuresShape, recent_failures
+from databuild_dagster.shapes.failures import FailuresShape, newest_failures
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.graph import GraphShape, graph_around
 from databuild_dagster.shapes.history import InstanceShape, history_of
@@ -36,6 +36,7 @@ from databuild_dagster.shapes.partitions import (
     paused_refs,
 )
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
@@ -45,6 +46,8 @@ VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
 #: Datasets of one answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
+#: Wants that are looked at for a filter that ended ones may pass.
+MAX_LOOKED_AT: Final = 50_000
 NEWEST: Final = 31
 
 
@@ -63,7 +66,7 @@ class DatasetShape(TypedDict):
     job: str
     location: str
     inputs: list[str]
-    #: Counted a few seconds ago at most; partitions that nothing has built are not among them.
+    #: Counted some seconds ago, two minutes at most; partitions that nothing has built are not among them.
     states: dict[str, int]
     newest: list[CellShape]
 
@@ -77,9 +80,11 @@ class DatasetsShape(TypedDict):
 
 
 class WantsShape(TypedDict):
-    """Wants, newest first; `n` is the number of all that the filters admit."""
+    """Wants, newest first; `n` is the number of all that the filters admit, 10,001 for more than 10,000."""
 
     n: int
+    #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
+    of_newest: int | None
     wants: list[WantShape]
 
 
@@ -137,9 +142,8 @@ def builds(state: State, limit: int) -> list[BuildShape]:
 
 
 def failures(state: State) -> FailuresShape:
-    """The newest failures that are not repaired."""
-    queries = state.engine.queries
-    return state.kept("failures", lambda: recent_failures(queries))
+    """The newest failures that are not repaired, and the number of all."""
+    return newest_failures(state.engine.queries)
 
 
 def events(state: State, before: int | None, limit: int) -> list[EventShape]:
@@ -270,9 +274,12 @@ def wants(
         states=() if in_state is None else (WantState(in_state),),
         source=source,
     )
+    if not open and ref is None:
+        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT))
     found = find_wants(engine.queries, engine.catalog, which, limit)
-    n = len(found) if len(found) < limit else engine.queries.n_wants(which)
-    return {"n": n, "wants": [want_shape(want) for want in found]}
+    n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
+    of_newest = None if which.after_id is None else MAX_LOOKED_AT
+    return {"n": n, "of_newest": of_newest, "wants": [want_shape(want) for want in found]}
 
 
 def want(state: State, name: str) -> RequestShape:
