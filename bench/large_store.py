@@ -195,22 +195,24 @@ def copy_rows(source: Store, target: psycopg.Connection[Any], into: str) -> None
     """Copy the log and its tables as SQLite prints them. The log's triggers, which look at each row, rest meanwhile."""
     began = time.perf_counter()
     target.execute("SET session_replication_role = replica")
-    for table in schema.metadata.tables.values():
-        if table.name == META:
-            continue
-        connection: Any = source.database.connection()
-        rows = connection.execute(f"SELECT {_as_line(table)} FROM {table.name}")
-        columns = ", ".join(column.name for column in table.columns)
-        statement = f"COPY {into}.{table.name} ({columns}) FROM STDIN (FORMAT csv)"
-        n_rows = 0
-        with target.cursor().copy(statement) as copy:
-            while lines := rows.fetchmany(ROWS_AT_ONCE):
-                copy.write("".join(line for (line,) in lines))
-                n_rows += len(lines)
-        _print(f"{table.name}: {n_rows:,} rows")
+    # One snapshot, so that tables and log are of one moment.
+    with source.reading() as connection:
+        for table in schema.metadata.tables.values():
+            if table.name != META:
+                _print(f"{table.name}: {_copy_table(connection, target, into, table):,} rows")
     target.execute("SET session_replication_role = DEFAULT")
     target.execute("VACUUM ANALYZE")
     _print(f"copied in {time.perf_counter() - began:.0f} s")
+
+
+def _copy_table(source: Any, target: psycopg.Connection[Any], into: str, table: sa.Table) -> int:
+    rows, n_rows = source.execute(f"SELECT {_as_line(table)} FROM {table.name}"), 0
+    columns = ", ".join(column.name for column in table.columns)
+    with target.cursor().copy(f"COPY {into}.{table.name} ({columns}) FROM STDIN (FORMAT csv)") as copy:
+        while lines := rows.fetchmany(ROWS_AT_ONCE):
+            copy.write("".join(line for (line,) in lines))
+            n_rows += len(lines)
+    return n_rows
 
 
 def _as_line(table: sa.Table) -> str:

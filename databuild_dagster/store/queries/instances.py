@@ -94,7 +94,7 @@ _KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is
 #: Instances that are sorted by ref, of all that were built from one.
 MAX_SORTED = 2_000
 #: Instances that are walked to count those that are live.
-MAX_WALKED = 2 * MAX_COUNTED
+MAX_WALKED = MAX_COUNTED + MAX_COUNTED // 4
 #: Characters of a manifest's path below the folder of its dataset.
 _IN_DATASET = len("/data/instance=/manifest.json") + 36
 

@@ -221,6 +221,8 @@ class WantQueries(IdQueries):
 
     def check_source(self, source: str) -> None:
         """Raises `NotFound`, with near names, for a source that no want has and that this package does not record."""
+        if source in _SOURCES:
+            return
         recorded = [name for (name,) in self._all(f"SELECT DISTINCT source FROM {PREFIX}wants")]
         names = list(dict.fromkeys([*_SOURCES, *recorded]))
         if source not in names:
