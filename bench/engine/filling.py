@@ -132,8 +132,13 @@ def built(engine: Engine, refs: list[Ref], inputs: Inputs = nothing, *, want: bo
 
 def fill(engine: Engine, partitions: int) -> None:
     """Bring that many partitions to life."""
-    pairs, mids, leaves = sizes(partitions)
-    for keys in _chunks(pairs):
+    fill_pairs(engine, range(sizes(partitions).pairs))
+    fill_cascade(engine, partitions)
+
+
+def fill_pairs(engine: Engine, of: range) -> None:
+    """The pairs of some keys."""
+    for keys in _chunks(of):
         made = built(engine, [Ref(f"a@{name_of(key)}") for key in keys])
         again = [ref for ref in made if int(ref[2:]) % 20 == 0]
         engine.handle(TaintPartitions(refs=tuple(again), reason="built twice"))
@@ -143,6 +148,11 @@ def fill(engine: Engine, partitions: int) -> None:
             [Ref(f"b@{name_of(key)}") for key in keys],
             lambda ref, made=made: {Ref(f"a{ref[1:]}"): made[Ref(f"a{ref[1:]}")]},  # type: ignore[misc]
         )
+
+
+def fill_cascade(engine: Engine, partitions: int) -> None:
+    """What stands behind the root in a store of so many partitions."""
+    _, mids, leaves = sizes(partitions)
     ((root, root_uuid),) = built(engine, [Ref(f"root@{name_of(0)}")]).items()
     middle = built(engine, [Ref(f"mid@{name_of(key)}") for key in range(mids)], lambda _: {root: root_uuid})
 
@@ -150,7 +160,7 @@ def fill(engine: Engine, partitions: int) -> None:
         mid = Ref(f"mid@{name_of(int(ref[5:]) % mids)}")
         return {mid: middle[mid]}
 
-    for keys in _chunks(leaves):
+    for keys in _chunks(range(leaves)):
         built(engine, [Ref(f"leaf@{name_of(key)}") for key in keys], of_leaf)
 
 
@@ -160,6 +170,6 @@ def fill_singly(engine: Engine, refs: int) -> None:
         built(engine, [Ref(f"a@{name_of(key)}")])
 
 
-def _chunks(n: int) -> Iterator[range]:
-    for first in range(0, n, BULK):
-        yield range(first, min(first + BULK, n))
+def _chunks(keys: range) -> Iterator[range]:
+    for first in range(0, len(keys), BULK):
+        yield keys[first : first + BULK]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple, TypedDict
 
-from databuild_dagster.bindings.registry.selections import OpenInstance, existing_refs
+from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
+from databuild_dagster.model.refs import Ref, make_ref
+from databuild_dagster.shapes.calendar_keys import keys_of, remembered
 from databuild_dagster.shapes.marks import MISSING, mark_of_many, mark_of_state, marks_of
 from databuild_dagster.store.queries.queries import Queries
 
@@ -23,10 +23,6 @@ MAX_CELLS: Final = 1_500
 #: Columns of partitions whose keys are no dates, and of parts of a day.
 COLUMNS: Final = 30
 MAX_COLUMNS: Final = 48
-#: Partition keys of so many datasets are remembered, and so many parts of them, until this span of time ends.
-MAX_REMEMBERED: Final = 100
-MAX_PARTS: Final = 20
-REMEMBER_SECONDS: Final = 60
 
 _DAY = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
@@ -90,7 +86,9 @@ def calendar_of(
     offset: int = 0,
 ) -> CalendarShape:
     """The calendar of the partitions whose keys begin with `within`."""
-    keys, level, expected = _part(dataset, instance, _moment(now), within)
+    keys, level, expected = remembered(
+        dataset, instance, now, f"within {within}", lambda: _part(keys_of(dataset, instance, now), within)
+    )
     if level is None:
         cells = _cells(queries, dataset.asset, keys[offset : offset + MAX_CELLS])
     else:
@@ -115,7 +113,7 @@ def newest_cells(
     queries: Queries, datasets: Iterable[DatasetSpec], instance: OpenInstance, now: float, most: int
 ) -> dict[str, list[CellShape]]:
     """The last partitions of each dataset in the order of its definition."""
-    keys = {spec.asset: _keys_of(spec, instance, _moment(now))[-most:] for spec in datasets}
+    keys = {spec.asset: keys_of(spec, instance, now)[-most:] for spec in datasets}
     marks = marks_of(queries, [make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset])
     return {asset: [_cell(asset, key, marks) for key in of_asset] for asset, of_asset in keys.items()}
 
@@ -129,32 +127,11 @@ class _Part(NamedTuple):
     expected: Mapping[str, int]
 
 
-def _moment(now: float) -> int:
-    """The span of time in which partition keys are remembered."""
-    moment = int(now // REMEMBER_SECONDS)
-    _forget_others(moment)
-    return moment
-
-
-@lru_cache(maxsize=1)
-def _forget_others(moment: int) -> None:
-    """Once for each moment: a million keys take 100 MB, and a page is open all day."""
-    _part.cache_clear()
-    _keys_of.cache_clear()
-
-
-@lru_cache(maxsize=MAX_PARTS)
-def _part(dataset: DatasetSpec, instance: OpenInstance, moment: int, within: str) -> _Part:
-    keys = _keys_of(dataset, instance, moment)
+def _part(keys: tuple[str | None, ...], within: str) -> _Part:
     inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
     level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
     expected = {} if level is None else Counter((key or "")[:level] for key in inside)
     return _Part(inside, level, expected)
-
-
-@lru_cache(maxsize=MAX_REMEMBERED)
-def _keys_of(dataset: DatasetSpec, instance: OpenInstance, moment: int) -> tuple[str | None, ...]:
-    return tuple(partition_key_of(ref) for ref in existing_refs(dataset, instance))
 
 
 def _cells(queries: Queries, asset: str, keys: Sequence[str | None]) -> list[CellShape]:

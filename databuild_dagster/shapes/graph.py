@@ -46,7 +46,7 @@ class GraphShape(TypedDict):
     edges: list[EdgeShape]
     #: Whether more instances belong to it.
     is_cut: bool
-    #: The live partitions that have data of it, which a taint of it with --downstream would reach.
+    #: The live partitions that have data of it, which a taint of it with --downstream would reach; 10,001 for more than 10,000.
     n_reached: int
 
 
@@ -103,7 +103,7 @@ class _Now:
         return self._queries.uses_of(uuids, MAX_EDGES + 1)
 
     def n_reached(self, middle: Neighbour) -> int:
-        return self._queries.n_live_built_from([middle.ref] if middle.canonical else [], [middle.uuid])
+        return self._queries.live_built_from([middle.ref] if middle.canonical else [], [middle.uuid])
 
 
 class _Then:

@@ -41,12 +41,16 @@ class NeighbourShape(TypedDict):
 
 
 class LineageShape(TypedDict):
-    """The inputs and consumers of an instance; of more than `MAX_NEIGHBOURS`, the first ones by ref."""
+    """The inputs and consumers of an instance.
+
+    Of more than `MAX_NEIGHBOURS`, the first ones by ref, and of thousands of consumers the oldest ones.
+    """
 
     uuid: str
     ref: Ref
     n_inputs: int
     inputs: list[NeighbourShape]
+    #: 10,001 for more than 10,000.
     n_consumers: int
     consumers: list[NeighbourShape]
 

@@ -6,6 +6,7 @@ The functions answer in the shapes of `--json` (rules 15). The pages call them t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, TypedDict
 
 from databuild_dagster.engine.why.explain import explain as explanation_of
@@ -31,7 +32,7 @@ from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar
 from databuild_dagster.shapes.contents import ContentsShape, contents_of
 from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
-from databuild_dagster.shapes.failures import FailuresShape, recent_failures
+from databuild_dagster.shapes.failures import FailuresShape, newest_failures
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.history import history_of
 from databuild_dagster.shapes.lineage import LineageShape, lineage_of
@@ -45,6 +46,7 @@ from databuild_dagster.shapes.partitions import (
 )
 from databuild_dagster.shapes.plans import PlanShape, WhatIfShape
 from databuild_dagster.shapes.samples import allows_sample
+from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import plans
@@ -57,6 +59,8 @@ VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
 #: Datasets of one answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
+#: Wants that are looked at for a filter that ended ones may pass.
+MAX_LOOKED_AT: Final = 50_000
 NEWEST: Final = 31
 #: Events of one command.
 MAX_EVENTS_OF_COMMAND: Final = 100
@@ -70,7 +74,7 @@ class DatasetShape(TypedDict):
     job: str
     location: str
     inputs: list[str]
-    #: Counted a few seconds ago at most; partitions that nothing has built are not among them.
+    #: Counted some seconds ago, two minutes at most; partitions that nothing has built are not among them.
     states: dict[str, int]
     newest: list[CellShape]
 
@@ -84,9 +88,11 @@ class DatasetsShape(TypedDict):
 
 
 class WantsShape(TypedDict):
-    """Wants, newest first; `n` is the number of all that the filters admit."""
+    """Wants, newest first; `n` is the number of all that the filters admit, 10,001 for more than 10,000."""
 
     n: int
+    #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
+    of_newest: int | None
     wants: list[BoundedWant]
 
 
@@ -131,9 +137,8 @@ def builds(state: State, limit: int) -> list[BoundedBuild]:
 
 
 def failures(state: State) -> FailuresShape:
-    """The newest failures that are not repaired."""
-    queries = state.engine.queries
-    return state.kept("failures", lambda: recent_failures(queries))
+    """The newest failures that are not repaired, and the number of all."""
+    return newest_failures(state.engine.queries)
 
 
 def events(state: State, before: int | None, limit: int) -> list[EventShape]:
@@ -257,9 +262,12 @@ def wants(
         states=() if in_state is None else (WantState(in_state),),
         source=source,
     )
+    if not open and ref is None:
+        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT))
     found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
-    n = len(found) if len(found) < limit else engine.queries.n_wants(which)
-    return {"n": n, "wants": [bounded_want(want) for want in found]}
+    n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
+    of_newest = None if which.after_id is None else MAX_LOOKED_AT
+    return {"n": n, "of_newest": of_newest, "wants": [bounded_want(want) for want in found]}
 
 
 def want(state: State, name: str) -> RequestShape:

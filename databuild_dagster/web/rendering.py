@@ -20,6 +20,7 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.explanations import CauseShape
 from databuild_dagster.shapes.marks import MARKS
+from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -141,6 +142,7 @@ def make_environment(urls: Urls) -> Environment:
         seconds=span,
         size=size,
         n=with_commas,
+        up_to=up_to,
         short=short_id,
         sentence=sentence,
         capital=lambda text: text[:1].upper() + text[1:],
@@ -205,6 +207,11 @@ def json_text(value: object) -> str:
 
 def with_commas(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
+
+
+def up_to(value: int) -> str:
+    """A count that ends at `MAX_COUNTED`."""
+    return f"{MAX_COUNTED:,}+" if value > MAX_COUNTED else f"{value:,}"
 
 
 def sentence(text: str) -> Markup:

@@ -20,19 +20,23 @@ from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.events import EventShape, event_shapes
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4
 #: Questions at once, with those that wait. While a server of the store is silent, each takes until its timeout.
 MAX_ASKED: Final = 200
-#: A costly answer is kept so many times as long as it took, and at least so long.
+#: A costly answer is kept so many times as long as it took, and at least so long. After that it is computed again beside the
+#: question, which gets the kept one. One that is older than the last of these is not given any more.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
+MAX_AGE_SECONDS: Final = 120.0
 #: Events that are kept.
 MAX_EVENTS: Final = 5_000
 
 T = TypeVar("T")
+_logger = logger(__name__)
 
 
 class TooManyQuestions(DatabuildError):
@@ -50,6 +54,8 @@ class State:
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
         self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
+        #: The kept answers that are being computed again.
+        self._renewed: set[str] = set()
         self._lock = Lock()
         self._operations: tuple[Deployment, OperationResources] | None = None
         #: By seq.
@@ -89,16 +95,42 @@ class State:
             self._n_asked -= 1
 
     def kept(self, name: str, question: Callable[[], T]) -> T:
-        """The answer of a costly question; the last one, while it is young or the log has not moved."""
+        """The answer of a costly question: of now, or of two minutes ago at most if the log has moved since."""
         now, seq = time.monotonic(), self.engine.queries.head().seq
         kept = self._kept.get(name)
-        if kept is None or (kept.seq != seq and now >= kept.until):
-            answer = question()
-            took = time.monotonic() - now
-            kept = _Kept(answer, seq, now + max(KEEP_SECONDS, KEEP_FACTOR * took))
-            self._kept[name] = kept
+        if kept is None or (kept.seq != seq and now >= kept.at + MAX_AGE_SECONDS):
+            return self._answered(name, question)
+        if kept.seq != seq and now >= kept.until:
+            self._renew(name, question)
         answer_kept: T = kept.answer
         return answer_kept
+
+    def _answered(self, name: str, question: Callable[[], T]) -> T:
+        began, seq = time.monotonic(), self.engine.queries.head().seq
+        answer = question()
+        took = time.monotonic() - began
+        # Before it is too old, so that no question has to wait.
+        young = min(max(KEEP_SECONDS, KEEP_FACTOR * took), MAX_AGE_SECONDS / 2)
+        self._kept[name] = _Kept(answer, seq, began, began + young)
+        return answer
+
+    def _renew(self, name: str, question: Callable[[], object]) -> None:
+        """Compute an answer in a thread, unless one does already. After a failure the next question tries again."""
+        with self._lock:
+            if name in self._renewed:
+                return
+            self._renewed.add(name)
+
+        def renew() -> None:
+            try:
+                self._answered(name, question)
+            except Exception:
+                _logger.exception("%s cannot be computed again; the next question tries it.", name)
+            finally:
+                with self._lock:
+                    self._renewed.discard(name)
+
+        self._threads.submit(renew)
 
     def events(self, after: int, most: int) -> list[EventShape]:
         """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
@@ -122,8 +154,8 @@ class State:
                 del self._events[seq]
 
     def close(self) -> None:
-        """Let the threads end."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Let the threads end; those that answer a question do so before."""
+        self._threads.shutdown(cancel_futures=True)
 
 
 def moment_at(state: State, as_of: int | None) -> Moment:
@@ -133,7 +165,8 @@ def moment_at(state: State, as_of: int | None) -> Moment:
 
 
 class _Kept:
-    def __init__(self, answer: Any, seq: int, until: float) -> None:
+    def __init__(self, answer: Any, seq: int, at: float, until: float) -> None:
         self.answer = answer
         self.seq = seq
+        self.at = at
         self.until = until

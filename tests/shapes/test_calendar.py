@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.shapes.calendar import CellShape, _keys_of, _laid_out, _level, _moment
+from databuild_dagster.shapes.calendar import CellShape, _laid_out, _level
 
 
 def cells(*titles: str) -> list[CellShape]:
@@ -65,12 +64,3 @@ def test_the_parts_of_a_day_have_a_row_for_each_hour_if_they_are_many() -> None:
 )
 def test_the_level_of_groups_is_the_finest_that_fits(keys: list[str], n_within: int, level: int | None) -> None:
     assert _level(keys, n_within) == level
-
-
-def test_the_keys_of_a_minute_are_forgotten_in_the_next_one() -> None:
-    dataset = DatasetSpec("whole", "whole", "here")
-
-    for minute in range(3):
-        _keys_of(dataset, lambda: None, _moment(60.0 * minute))
-
-    assert _keys_of.cache_info().currsize == 1

@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes import graph
+from databuild_dagster.web import api
 from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.routes import ApiRoute
 
@@ -157,7 +158,28 @@ def test_lineage_names_instances_in_both_directions(client: TestClient, world: P
 def test_the_failures_are_the_first_causes(client: TestClient) -> None:
     found = client.get(f"{API}/failures").json()
 
-    assert {failure["ref"] for failure in found["failures"]} == {"orders@2023-01-05", "ticks@2022-03-05-00:00"}
+    assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
+    assert found["n"] == 2
+
+
+def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(**parameters: Any) -> tuple[int | None, int, list[list[str]]]:
+        answer = client.get(f"{API}/wants", params=parameters | {"source": "user"}).json()
+        return answer["of_newest"], answer["n"], [want["refs"] for want in answer["wants"]]
+
+    in_full = found()
+    of_named = found(dataset="named")
+    monkeypatch.setattr(api, "MAX_LOOKED_AT", 2)
+    monkeypatch.setattr(api, "MAX_COUNTED", 1)
+
+    assert in_full[0] is None
+    assert found() == (2, 2, in_full[2][:2])
+    assert found(limit=1) == (2, 2, in_full[2][:1])
+    assert found(dataset="named") == (2, 0, [])
+    assert of_named[1] == 2
+    assert found(ref="whole") == (None, 1, [["whole"]])
 
 
 def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: PagesWorld) -> None:

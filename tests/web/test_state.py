@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,7 +16,7 @@ from databuild_dagster.web.state import TooManyQuestions
 from .conftest import PagesWorld
 
 
-def test_a_kept_answer_holds_until_the_log_moves_and_it_is_old(
+def test_a_kept_answer_holds_until_the_log_moves_and_it_is_too_old(
     world: PagesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = world.state_behind_pages()
@@ -29,12 +31,74 @@ def test_a_kept_answer_holds_until_the_log_moves_and_it_is_old(
     young = state.kept("answer", question)
     monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
     monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    monkeypatch.setattr(module, "MAX_AGE_SECONDS", 0.0)
     state.kept("other", question)
     world.want("orders@2023-01-21")
     old = state.kept("other", question)
 
     assert (first, young, old) == (asked[0], asked[0], world.seq)
     assert len(asked) == 3
+
+
+def test_an_old_answer_is_given_while_a_thread_computes_it_again(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    state = world.state_behind_pages()
+    threads: list[int] = []
+    may_answer = threading.Event()
+
+    def question() -> int:
+        threads.append(threading.get_ident())
+        assert len(threads) == 1 or may_answer.wait(30)
+        return world.seq
+
+    first = state.kept("answer", question)
+    world.want("orders@2023-01-22")
+    meanwhile = [state.kept("answer", question) for _ in range(3)]
+    for _ in until(lambda: len(threads) == 2):
+        pass
+    may_answer.set()
+    state.close()
+
+    assert meanwhile == [first] * 3
+    assert (len(threads), len(set(threads))) == (2, 2)
+    assert state.kept("answer", question) == world.seq > first
+
+
+def test_an_answer_that_cannot_be_computed_again_is_tried_by_the_next_question(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    state = world.state_behind_pages()
+    n_asked = 0
+
+    def question() -> int:
+        nonlocal n_asked
+        n_asked += 1
+        if n_asked == 2:
+            raise LookupError("the store is away")
+        return n_asked
+
+    first = state.kept("answer", question)
+    world.want("orders@2023-01-23")
+    old = state.kept("answer", question)
+    renewed = [state.kept("answer", question) for _ in until(lambda: n_asked >= 3)]
+
+    assert (first, old, renewed[0]) == (1, 1, 1)
+    state.close()
+    assert state.kept("answer", question) == 3
+
+
+def until(is_so: Callable[[], bool]) -> Iterator[None]:
+    """Some more tries, until something is so."""
+    deadline, pause = time.monotonic() + 30, threading.Event()
+    while not is_so():
+        assert time.monotonic() < deadline
+        yield
+        pause.wait(0.01)
 
 
 def test_events_are_the_same_whether_kept_or_read(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,12 @@ def _keys(snap: dict[str, Any], now: float) -> list[str] | None:
 
 def _window_keys(snap: dict[str, Any], now: float) -> list[str] | None:
     zone, fmt, cron = snap["timezone"] or "UTC", snap["fmt"], snap["cron_schedule"]
-    if snap["exclusions"] or snap["end_offset"] or cron is None or (zone != "UTC" and _HAS_CLOCK.search(fmt)):
+    if _is_special(snap) or (zone != "UTC" and _HAS_CLOCK.search(fmt)):
         return None
-    end = now if snap["end"] is None else min(now, snap["end"])
-    if zone == "UTC" and (length := _fixed_length(cron)) is not None:
-        seconds, offset = length
-        numbers = range(-int((offset - snap["start"]) // seconds), int((end - offset) // seconds))
+    if (fixed := _fixed_windows(snap, now)) is not None:
+        numbers, seconds, offset = fixed
         return [datetime.fromtimestamp(number * seconds + offset, UTC).strftime(fmt) for number in numbers]
+    end = now if snap["end"] is None else min(now, snap["end"])
     midnights = _MIDNIGHTS.fullmatch(cron)
     if midnights is None or (midnights[1] != "*" and (midnights[2] != "*" or int(midnights[1]) > 28)):
         return None
@@ -83,6 +82,28 @@ def _window_keys(snap: dict[str, Any], now: float) -> list[str] | None:
     ]
     # The last one ends a window and begins none that has passed.
     return [day.strftime(fmt) for day in chosen[:-1]]
+
+
+def _is_special(snap: dict[str, Any]) -> bool:
+    return bool(snap["exclusions"] or snap["end_offset"] or snap["cron_schedule"] is None)
+
+
+def _fixed_windows(snap: dict[str, Any], now: float) -> tuple[range, int, int] | None:
+    """The windows of one length in UTC, counted from 1970, with their seconds and their offset."""
+    if (snap["timezone"] or "UTC") != "UTC" or (length := _fixed_length(snap["cron_schedule"])) is None:
+        return None
+    seconds, offset = length
+    end = now if snap["end"] is None else min(now, snap["end"])
+    return range(-int((offset - snap["start"]) // seconds), int((end - offset) // seconds)), seconds, offset
+
+
+def last_window(partitions: str, now: float) -> int | None:
+    """The number of the last existing window of one length in UTC: with it, the same keys exist. None for other keys."""
+    snap = _decoded(partitions)
+    if snap["__class__"] != "ExternalTimeWindowPartitionsDefinitionData" or _is_special(snap):
+        return None
+    fixed = _fixed_windows(snap, now)
+    return fixed[0][-1] if fixed is not None and fixed[0] else None
 
 
 def _fixed_length(cron: str) -> tuple[int, int] | None:

@@ -12,6 +12,9 @@ from databuild_dagster.store.store import Store
 #: The largest seq whose row ids fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1
 
+#: Counts that people read end here: the next number means "more than so many", and costs no more.
+MAX_COUNTED = 10_000
+
 #: The refs of one dataset, by the index over their texts: the asset itself, or the asset with an `@` and a key.
 OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 

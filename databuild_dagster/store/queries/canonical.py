@@ -13,7 +13,7 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range
+from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.work.missing_rows import missing_row
 
@@ -182,6 +182,20 @@ class CanonicalQueries(Asking):
             {FAILED_BY} SELECT r.ref FROM failed JOIN {PREFIX}refs r ON r.id = failed.id
             WHERE r.state = '{InstanceState.UPSTREAM_FAILED}' ORDER BY r.ref"""
         return [ref for (ref,) in self._all(sql, Keys(refs))]
+
+    def failed_first(self, most: int) -> tuple[int, list[tuple[Ref, str | None]]]:
+        """The number of refs that failed by themselves, at most `MAX_COUNTED` + 1, and the last of them with the reason."""
+        failed = f"FROM {PREFIX}refs r {{}}WHERE r.state = '{InstanceState.FAILED}' "
+        ((n,),) = self._all(f"SELECT count(*) FROM (SELECT 1 {failed.format('')}LIMIT ?) counted", MAX_COUNTED + 1)
+        joined = failed.format(f"JOIN {PREFIX}instances i ON i.id = r.canonical_id ")
+        return int(n), self._all(f"SELECT r.ref, i.reason {joined}ORDER BY r.canonical_id DESC LIMIT ?", most)
+
+    def n_failed_because_of(self, ref: Ref) -> int:
+        """The number of refs that failed because one did, at most `MAX_COUNTED` + 1."""
+        # The ref itself is the first of them.
+        sql = f"{FAILED_BY} SELECT count(*) FROM (SELECT id FROM failed LIMIT ?) counted"
+        ((n,),) = self._all(sql, Keys([ref]), MAX_COUNTED + 2)
+        return max(int(n) - 1, 0)
 
     def failed_first_behind(self, refs: Iterable[Ref]) -> list[tuple[Ref, str | None]]:
         """The refs that failed by themselves, among these and behind those that failed upstream, with the reason, in order."""

@@ -12,7 +12,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
+from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
 from databuild_dagster.store.selection import Selection
 
 
@@ -91,6 +91,10 @@ _STATE_CHANGE = Selection(StateChange, "h", state="h.to_state", at="e.at")
 _KEPT = Selection(Kept, "i", ref="r.ref", has_ended="j.ended_at IS NOT NULL", is_canonical="r.canonical_id = i.id")
 
 
+#: Instances that are sorted by ref, of all that were built from one.
+MAX_SORTED = 2_000
+#: Instances that are walked to count those that are live.
+MAX_WALKED = MAX_COUNTED + MAX_COUNTED // 4
 #: Characters of a manifest's path below the folder of its dataset.
 _IN_DATASET = len("/data/instance=/manifest.json") + 36
 
@@ -110,12 +114,15 @@ class InstanceQueries(Asking):
         return self._instances(_WITHOUT_INPUTS + sql, Keys(uuids))
 
     def built_from(self, uuid: str, most: int) -> tuple[int, list[Instance]]:
-        """The number of instances that were built from an instance, and the first of them by ref, without their inputs."""
-        made = f"""
-            FROM {PREFIX}instance_inputs x WHERE x.input_id = (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = ?)"""
-        ((n,),) = self._all(f"SELECT count(*) {made}", uuid)
-        sql = f"WHERE i.id IN (SELECT x.instance_id {made}) ORDER BY r.ref, i.id LIMIT ?"
-        return int(n), self._instances(_WITHOUT_INPUTS + sql, uuid, most)
+        """The number of instances that were built from an instance, at most `MAX_COUNTED` + 1, and some without their inputs.
+
+        These are the first by ref among the `MAX_SORTED` that were created first.
+        """
+        made = f"""SELECT x.instance_id FROM {PREFIX}instance_inputs x
+            WHERE x.input_id = (SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = ?)"""
+        ((n,),) = self._all(f"SELECT count(*) FROM ({made} LIMIT ?) counted", uuid, MAX_COUNTED + 1)
+        sql = f"WHERE i.id IN (SELECT * FROM ({made} ORDER BY x.instance_id LIMIT ?)) ORDER BY r.ref, i.id LIMIT ?"
+        return int(n), self._instances(_WITHOUT_INPUTS + sql, uuid, MAX_SORTED, most)
 
     def inputs_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
         """Pairs of an input and an instance among these that was built from it."""
@@ -128,10 +135,11 @@ class InstanceQueries(Asking):
 
     def uses_of(self, uuids: Iterable[str], most: int) -> list[tuple[str, str]]:
         """Pairs of an instance among these and one that was built from it."""
+        # In no order, as above.
         sql = f"""
             SELECT u.uuid, i.uuid FROM {PREFIX}instances u JOIN {PREFIX}instance_inputs x ON x.input_id = u.id
             JOIN {PREFIX}instances i ON i.id = x.instance_id
-            WHERE u.uuid IN (SELECT value FROM json_each(?)) ORDER BY x.instance_id, x.input_id LIMIT ?"""
+            WHERE u.uuid IN (SELECT value FROM json_each(?)) LIMIT ?"""
         return [(used, user) for used, user in self._all(sql, Keys(uuids), most)]
 
     def n_inputs_of(self, uuids: Iterable[str]) -> dict[str, int]:
@@ -224,17 +232,34 @@ class InstanceQueries(Asking):
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def n_live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
-        """The number of other live refs with data from these refs' canonical instances, or from these instances."""
+        """The number of other live refs with data from these refs' canonical instances, or from these instances.
+
+        Reads all that was built from them.
+        """
+        return self._walk(refs, uuids, MAX_SEQ)[1]
+
+    def live_built_from(self, refs: Sequence[Ref], uuids: Sequence[str]) -> int:
+        """`n_live_built_from`, which stops counting at `MAX_COUNTED` + 1."""
+        n_walked, n = self._walk(refs, uuids, MAX_WALKED)
+        if n_walked == MAX_WALKED and n <= MAX_COUNTED:
+            # Most of what was built from them is not live any more.
+            n = self.n_live_built_from(refs, uuids)
+        return min(n, MAX_COUNTED + 1)
+
+    def _walk(self, refs: Sequence[Ref], uuids: Sequence[str], most: int) -> tuple[int, int]:
+        """The number of instances that are walked, at most so many, and of the live refs among them."""
+        # A limit on a join would stop no recursion, and PostgreSQL would read whole tables for a join.
         sql = f"""
             WITH RECURSIVE made(id) AS (
                 SELECT canonical_id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND canonical_id IS NOT NULL
                 UNION SELECT id FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))
                 UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
-            ) SELECT count(*) FROM made JOIN {PREFIX}instances i ON i.id = made.id
-            JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
-            WHERE r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?))"""
-        ((n,),) = self._all(sql, Keys(refs), Keys(uuids), Keys(refs))
-        return int(n)
+            ) SELECT count(*), sum((
+                SELECT count(*) FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+                WHERE i.id = walked.id AND r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?))
+            )) FROM (SELECT id FROM made LIMIT ?) walked"""
+        ((n_walked, n),) = self._all(sql, Keys(refs), Keys(uuids), Keys(refs), most)
+        return int(n_walked), int(n or 0)
 
     def lineage(self, uuid: str) -> list[Instance]:
         """An instance and all its inputs, with theirs, the oldest first (rule 4.6)."""

@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.queries.asking import OF_DATASET, Asking, dataset_range
+from databuild_dagster.store.queries.asking import Asking, dataset_range
 from databuild_dagster.store.selection import Selection
 
 
@@ -120,10 +120,13 @@ class JobRunQueries(Asking):
 
     def launch_spans(self, asset: str, *, most_refs: int = 1000, most: int = 20) -> list[LaunchSpan]:
         """The newest launches that built canonical instances of a dataset, among its last refs by name."""
+        # The ref without a key apart: for "one or a range", SQLite would sort all refs of the dataset.
         found = f"""
             SELECT DISTINCT j.launch_id FROM (
-                SELECT r.canonical_id FROM {PREFIX}refs r WHERE {OF_DATASET} AND r.canonical_id IS NOT NULL
-                ORDER BY r.ref DESC LIMIT ?
+                SELECT canonical_id FROM {PREFIX}refs WHERE ref = ?
+                UNION ALL SELECT * FROM (
+                    SELECT canonical_id FROM {PREFIX}refs WHERE ref >= ? AND ref < ? AND canonical_id IS NOT NULL
+                    ORDER BY ref DESC LIMIT ?) newest
             ) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
             WHERE j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL ORDER BY j.launch_id DESC LIMIT ?"""
         launches = [launch_id for (launch_id,) in self._all(found, *dataset_range(asset), most_refs, most)]

@@ -72,6 +72,8 @@ class WantFilter:
     ids: tuple[str, ...] | None = None
     #: The wants as they were when this was the last event (rule 3.2); None for now.
     seq: int | None = None
+    #: Recorded after the want of this row id; None for all.
+    after_id: int | None = None
 
     def condition(self) -> tuple[str, list[Any]]:
         """The WHERE clause and its parameters."""
@@ -91,8 +93,13 @@ class WantFilter:
             terms.append((f"{then} IN {one_of(self.states)}", ()))
         if self.ref is not None:
             terms.append((_NAMES.format(which="r.ref = ?"), (self.ref,)))
+        if self.after_id is not None:
+            terms.append(("w.id > ?", (self.after_id,)))
         if self.asset is not None:
-            terms.append((_NAMES.format(which=OF_DATASET), dataset_range(self.asset)))
+            # A dataset may have a million wants: of few wants, each is looked at.
+            are_few = (self.open_only and self.seq is None) or self.after_id is not None
+            named = _NAMES_ONE if are_few else _NAMES
+            terms.append((named.format(which=OF_DATASET), dataset_range(self.asset)))
         sql = " AND ".join(term for term, _ in terms)
         return (f"WHERE {sql} " if sql else ""), [value for _, values in terms for value in values]
 
@@ -156,6 +163,9 @@ _FIRST_REFS_OF_WANT = f"""(SELECT json_group_array(few.ref) FROM (
         SELECT n.ref FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
         WHERE y.want_id = w.id ORDER BY y.ref_id LIMIT {{most}}) few)"""
 _NAMES = f"""w.id IN (SELECT h.want_id FROM {PREFIX}holds h JOIN {PREFIX}refs r ON r.id = h.ref_id WHERE {{which}})"""
+#: The same, asked for each want. Not EXISTS, of which PostgreSQL makes a join with all refs of the dataset.
+_NAMES_ONE = f"""(SELECT count(*) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id
+        WHERE x.want_id = w.id AND {{which}}) > 0"""
 
 
 #: By the index of open wants: a walk from the newest want on would pass every ended one.
@@ -215,14 +225,23 @@ class WantQueries(IdQueries):
         sql = f"SELECT {want.columns} FROM {PREFIX}wants w {condition}ORDER BY w.id DESC LIMIT ?"
         return want.rows(self._all(sql, *parameters, most))
 
-    def n_wants(self, which: WantFilter) -> int:
-        """The number of wants of a filter."""
+    def n_wants(self, which: WantFilter, most: int = MAX_SEQ) -> int:
+        """The number of wants of a filter; the count stops at `most`."""
         condition, parameters = which.condition()
-        ((n,),) = self._all(f"SELECT count(*) FROM {PREFIX}wants w {condition}", *parameters)
+        ((n,),) = self._all(
+            f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}wants w {condition}LIMIT ?) counted", *parameters, most
+        )
         return int(n)
+
+    def want_before_newest(self, n: int) -> int | None:
+        """The row id of the want before the newest `n` ones; None if there are no more."""
+        rows = self._all(f"SELECT id FROM {PREFIX}wants ORDER BY id DESC LIMIT 1 OFFSET ?", n)
+        return rows[0][0] if rows else None
 
     def check_source(self, source: str) -> None:
         """Raises `NotFound`, with near names, for a source that no want has and that this package does not record."""
+        if source in _SOURCES:
+            return
         recorded = [name for (name,) in self._all(f"SELECT DISTINCT source FROM {PREFIX}wants")]
         names = list(dict.fromkeys([*_SOURCES, *recorded]))
         if source not in names:

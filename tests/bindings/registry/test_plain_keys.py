@@ -10,7 +10,7 @@ from dagster import partition_loading_context
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.bindings.registry.plain_keys import plain_keys
+from databuild_dagster.bindings.registry.plain_keys import last_window, plain_keys
 from databuild_dagster.bindings.registry.registration import partitions_text
 
 FIXED = ["*/5 * * * *", "*/15 * * * *", "0 * * * *", "20 * * * *", "0 0 * * *", "30 6 * * *"]
@@ -74,3 +74,15 @@ def same_as_dagster(partitions: dg.PartitionsDefinition, now: datetime) -> None:
             expected = list(partitions.get_partition_keys())
         found = plain_keys(partitions_text(partitions), moment.timestamp())
         assert found == expected or (found is None and len(expected) <= 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FIXED), few_days, st.none() | few_days, few_days, few_days)
+def test_with_the_same_last_window_the_same_keys_exist(cron, start, end, now, other):
+    text = partitions_text(windows(cron, start, end, "UTC", "%Y-%m-%d-%H:%M"))
+
+    lasts = [last_window(text, moment.timestamp()) for moment in (now, other)]
+
+    keys = [plain_keys(text, moment.timestamp()) for moment in (now, other)]
+    assert lasts == [None if not found else lasts[place] for place, found in enumerate(keys)]
+    assert (lasts[0] == lasts[1]) == (keys[0] == keys[1])

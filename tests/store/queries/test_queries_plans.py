@@ -7,7 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
 from databuild_dagster.shapes.building import open_builds
-from databuild_dagster.shapes.failures import recent_failures
+from databuild_dagster.shapes.failures import newest_failures
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
@@ -103,7 +103,11 @@ ASKED = [
     ("the refs of a want in pages", lambda world: world.queries.refs_of_wants(world.open_wants("a")[0].id, 5, 1)),
     ("wants with their first refs", lambda world: world.queries.wants(WantFilter(ref="a"), most_refs=2)),
     ("the open builds of a page", lambda world: open_builds(world.queries, 5)),
-    ("the failures of a page", lambda world: recent_failures(world.queries)),
+    ("the failures of a page", lambda world: newest_failures(world.queries)),
+    ("how much was built from a ref, for a page", lambda world: world.queries.live_built_from(["a"], [])),
+    ("the newest wants of a dataset", lambda world: world.queries.wants(WantFilter(asset="d", after_id=5))),
+    ("the number of the newest wants", lambda world: world.queries.n_wants(WantFilter(source="user", after_id=5), 5)),
+    ("the open wants of a dataset", lambda world: world.queries.wants(WantFilter(open_only=True, asset="d"))),
     ("the open wants of a page", lambda world: world.queries.wants(WantFilter(open_only=True, derivative=False))),
     ("the last event by a time", lambda world: world.queries.seq_at(world.clock.now)),
 ]
@@ -138,7 +142,7 @@ def walks(connection, statements):
     # The head of the log is a row.
     # The chain of a ref is what a recursion has found by keys; of the newest, an index gives a bounded number; the few refs of
     # a want, and the inputs of either instance, by which the two are differing, are found by keys; and the
-    # open wants have an index of their own, as have the open pauses and what was not removed to its end.
+    # open wants have an index of their own, as have the open pauses, what failed, and what was not removed to its end.
     few = (
         "json_each",
         "databuild_datasets",
@@ -148,6 +152,8 @@ def walks(connection, statements):
         "SCAN either",
         "SCAN differing",
         "SCAN head",
+        "SCAN counted",
+        "databuild_refs_failed",
         "databuild_wants_expiring",
         "databuild_instances_unfinished",
         "databuild_pauses_open",

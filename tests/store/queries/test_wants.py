@@ -101,3 +101,24 @@ def test_a_source_that_does_not_exist_is_refused_with_a_near_name(world):
 
     with pytest.raises(NotFound, match="schedul'.*schedule"):
         world.queries.check_source("schedul")
+
+
+def test_a_count_of_wants_stops_where_it_is_cut(world):
+    for _ in range(3):
+        world.want("a")
+
+    assert [world.queries.n_wants(WantFilter(ref="a"), most) for most in (1, 3, 9)] == [1, 3, 3]
+
+
+def test_the_newest_wants_alone_are_looked_at_for_any_filter(world):
+    world.want("sales@1")
+    world.cancel_want(world.want("sales@2"))
+    world.want("a")
+
+    of_two = world.queries.want_before_newest(2)
+
+    assert world.queries.want_before_newest(3) is None
+    assert refs(world, after_id=of_two) == [("a",), ("sales@2",)]
+    assert refs(world, after_id=of_two, asset="sales") == [("sales@2",)]
+    assert refs(world, open_only=True, asset="sales") == [("sales@1",)]
+    assert refs(world, after_id=of_two, states=(WantState.IDLE,)) == [("a",)]

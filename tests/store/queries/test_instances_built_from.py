@@ -1,0 +1,53 @@
+"""How much was built from an instance: in full for commands, and up to a bound for pages (rule 4.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.store.queries import instances
+from tests.support.world import World
+
+
+@pytest.fixture
+def used(world: World) -> str:
+    """An instance of `a` from which `b`, `c` and, by `b`, `d` were built; `c` twice."""
+    world.live("a")
+    uuid = world.uuid("a")
+    world.succeed("b", inputs=["a"])
+    world.succeed("c", inputs=["a"])
+    world.taint("c", reason="again")
+    world.succeed("c", inputs=["a"])
+    world.succeed("d", inputs=["b"])
+    return uuid
+
+
+def test_the_live_refs_built_from_a_ref_are_counted_in_full_or_up_to_a_bound(
+    world: World, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_full = world.queries.n_live_built_from(["a"], [used])
+    same = world.queries.live_built_from(["a"], [used])
+    monkeypatch.setattr(instances, "MAX_COUNTED", 1)
+
+    assert (in_full, same) == (3, 3)
+    assert world.queries.live_built_from(["a"], [used]) == 2
+
+
+def test_a_walk_that_finds_few_live_refs_goes_on_to_its_end(
+    world: World, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(instances, "MAX_WALKED", 2)
+
+    assert world.queries.live_built_from(["a"], [used]) == 3
+
+
+def test_of_many_consumers_the_first_by_ref_are_those_created_first(
+    world: World, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_of_them = [instance.uuid for instance in world.queries.built_from(used, 10)[1]]
+    monkeypatch.setattr(instances, "MAX_COUNTED", 1)
+    monkeypatch.setattr(instances, "MAX_SORTED", 2)
+
+    n, found = world.queries.built_from(used, 10)
+
+    assert len(all_of_them) == 3
+    assert (n, [instance.uuid for instance in found]) == (2, all_of_them[:2])
