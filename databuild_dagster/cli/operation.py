@@ -13,7 +13,6 @@ from databuild_dagster.cli.operation_progress import (
     detail_of,
     finished,
     follow_to_end,
-    follow_ups_of,
     tell_follow_ups,
     trouble_of,
 )
@@ -24,11 +23,11 @@ from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
-from databuild_dagster.engine.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.operations import operation_shape, trouble_shape
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
@@ -55,7 +54,7 @@ def list_operations(dataset: str | None, every: bool, where: Where, as_json: boo
     manager = _manager(where)
     found = manager.operations(dataset, ended=every)
     empty = "No operation runs. `databuild operation run TYPE DATASET` starts one."
-    listing([_as_json(view) for view in found], COLUMNS, empty=empty, as_json=as_json)
+    listing([operation_shape(view) for view in found], COLUMNS, empty=empty, as_json=as_json)
     for view in () if as_json else found:
         if view.trouble is not None:
             click.echo(f"{view.id} {trouble_of(view.trouble, manager.engine.now())}")
@@ -85,8 +84,8 @@ def show(operation: str, where: Where, as_json: bool) -> None:
                 **as_answer(view),
                 **picked(view, "started_at", "ended_at", "problem"),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
-                "retrying": {partition: picked(trouble, *_RETRY) for partition, trouble in view.troubles.items()},
-                "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
+                "retrying": {partition: trouble_shape(trouble) for partition, trouble in view.troubles.items()},
+                "completion": None if view.trouble is None else trouble_shape(view.trouble),
             }
         )
         return
@@ -160,7 +159,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
     named = [OperationId.parse(text) for text in ids]
     canceled = {id: manager.cancel(id, reason) for id in named}
     if as_json:
-        emit([_as_json(manager.operation(id)) | {"canceled": canceled[id]} for id in named])
+        emit([{**operation_shape(manager.operation(id)), "canceled": canceled[id]} for id in named])
         return
     for id, is_canceled in canceled.items():
         view = manager.operation(id)
@@ -190,19 +189,3 @@ def _manager(where: Where) -> DistributedOperationManager:
 
 #: The step that fails here, for an operation with a problem.
 _WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
-
-
-#: What JSON has of a retry.
-_RETRY = ("error", "attempts", "next_at")
-
-
-def _as_json(view: OperationView) -> dict[str, object]:
-    """Rules 15."""
-    return {
-        "id": str(view.id),
-        **picked(view.id, "type", "dataset"),
-        **picked(view, "state", "done", "total", "problem", "started_at", "ended_at"),
-        "failed": len(view.failed),
-        "completion": None if view.trouble is None else picked(view.trouble, *_RETRY),
-        "follow_ups": follow_ups_of(view),
-    }

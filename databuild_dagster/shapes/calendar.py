@@ -98,7 +98,7 @@ def calendar_of(
     counts: Counter[str] = Counter()
     for cell in cells:
         counts.update(cell["counts"] or {cell["mark"]: 1})
-    columns, rows = _laid_out(cells)
+    columns, rows = laid_out(cells)
     return {
         "dataset": dataset.asset,
         "within": within,
@@ -118,6 +118,11 @@ def newest_cells(
     keys = {spec.asset: _keys_of(spec, instance, _moment(now))[-most:] for spec in datasets}
     marks = marks_of(queries, [make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset])
     return {asset: [_cell(asset, key, marks) for key in of_asset] for asset, of_asset in keys.items()}
+
+
+def existing_keys(dataset: DatasetSpec, instance: OpenInstance, now: float) -> Sequence[str | None]:
+    """The partition keys of a dataset in the order of its definition, up to a minute old."""
+    return _keys_of(dataset, instance, _moment(now))
 
 
 class _Part(NamedTuple):
@@ -147,7 +152,7 @@ def _forget_others(moment: int) -> None:
 def _part(dataset: DatasetSpec, instance: OpenInstance, moment: int, within: str) -> _Part:
     keys = _keys_of(dataset, instance, moment)
     inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
-    level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
+    level = None if len(inside) <= MAX_CELLS else level_of(inside, len(within))
     expected = {} if level is None else Counter((key or "")[:level] for key in inside)
     return _Part(inside, level, expected)
 
@@ -167,7 +172,7 @@ def _cell(asset: str, key: str | None, marks: Mapping[Ref, str]) -> CellShape:
     return {"title": key or asset, "mark": marks[ref], "n": 1, "ref": ref, "counts": {}}
 
 
-def _level(keys: Sequence[str | None], n_within: int) -> int | None:
+def level_of(keys: Sequence[str | None], n_within: int) -> int | None:
     """The characters of the finest groups that fit; None for keys that begin with no dates."""
     if not all(key is not None and _DAY.match(key) for key in keys):
         return None
@@ -195,8 +200,8 @@ def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: i
     ]
 
 
-def _laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
-    """The titles of the columns, and the rows."""
+def laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
+    """The titles of the columns, and the rows, of cells in their order."""
     titles = [cell["title"] for cell in cells]
     places, columns = _dated(titles) if _are_dated(titles) else _in_order(titles)
     if len(set(places)) < len(titles):

@@ -5,10 +5,9 @@ The functions answer in the shapes of `--json` (rules 15). The pages call them t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypedDict
+from typing import Final, TypedDict
 
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
@@ -38,7 +37,9 @@ from databuild_dagster.shapes.partitions import (
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.web.flow_api import FLOW_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
+from databuild_dagster.web.routes import ApiRoute
 from databuild_dagster.web.state import State
 
 VERSION: Final = "v1"
@@ -104,19 +105,6 @@ class PartitionShape(TypedDict):
     as_of: HeadShape | None
     canonical: CanonicalShape | None
     paused: PauseShape | None
-
-
-@dataclass(frozen=True)
-class ApiRoute:
-    """One url below /databuild/api/v1, which is only read."""
-
-    path: str
-    summary: str
-    function: Callable[..., Any]
-    #: The type of the answer.
-    answer: Any
-    parameters: tuple[Parameter, ...] = ()
-    is_stream: bool = False
 
 
 def head(state: State) -> HeadShape:
@@ -405,6 +393,7 @@ ROUTES: Final = (
         RequestShape,
         (text("name", "The id of a want or request, or its end.", required=True),),
     ),
+    *FLOW_ROUTES,
 )
 BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}
 

@@ -23,9 +23,10 @@ from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
-from databuild_dagster.web.api import ROUTES, ApiRoute
-from databuild_dagster.web.pages import PAGES, Page, Pages
+from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.pages import PAGES, Pages
 from databuild_dagster.web.parameters import read_parameters
+from databuild_dagster.web.routes import ApiRoute, Page
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.state import State
 from databuild_dagster.web.streams import LogStreams, TooManyStreams

@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 
 from databuild_dagster.version import __version__
-from databuild_dagster.web.api import ROUTES, VERSION, ApiRoute
+from databuild_dagster.web.api import ROUTES, VERSION
+from databuild_dagster.web.routes import ApiRoute
 
 PATH: Final = "/openapi.json"
 _REF: Final = "#/components/schemas/{name}"

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from databuild_dagster.model.errors import DatabuildError, NotFound
+from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.building import BuildShape
-from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.drawing import drawn
-from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
+from databuild_dagster.web.flow_pages import FLOW_PAGES
+from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
+from databuild_dagster.web.routes import Ask, Page, or_error
 from databuild_dagster.web.state import State
 
 #: Wants on the first page, and open job runs, of which those of one launch share a line.
@@ -25,22 +25,6 @@ MAX_LAST_EVENTS: Final = 30
 MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
 MAX_INSTANCES: Final = 100
-
-
-class Ask(Protocol):
-    """A question to the API by the name of its route."""
-
-    def __call__(self, name: str, /, **values: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page."""
-
-    path: str
-    template: str
-    show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
-    parameters: tuple[Parameter, ...] = ()
 
 
 class Pages:
@@ -69,14 +53,6 @@ class Pages:
         route = BY_NAME[name]
         defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
         return route.function(self._state, **(defaults | values))
-
-
-def _or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None]:
-    """The answer, or the error of a part of a page that can be shown without it."""
-    try:
-        return question(), None
-    except DatabuildError as error:
-        return None, error_as_json(error)
 
 
 def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +89,7 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
     if chosen is not None:
         shown["partition"] = ask("partition", ref=chosen)
-        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=chosen))
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=chosen))
     return shown
 
 
@@ -136,7 +112,7 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "why_error": None,
     }
     if as_of is None:
-        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=name))
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=name))
     return shown
 
 
@@ -155,7 +131,7 @@ def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     is_open = values.pop("ended") is None and values["in_state"] is None
-    found, error = _or_error(lambda: ask("wants", open=is_open, **values))
+    found, error = or_error(lambda: ask("wants", open=is_open, **values))
     return {
         "values": values,
         "is_open": is_open,
@@ -186,4 +162,5 @@ PAGES: Final = (
     ),
     Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
     Page("/want", "want.html", _want, tuple(parameters_of("want"))),
+    *FLOW_PAGES,
 )

@@ -44,6 +44,7 @@ class State:
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
         self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
+        self._made: dict[Any, Any] = {}
         self._lock = Lock()
         #: By seq.
         self._events: dict[int, EventShape] = {}
@@ -71,6 +72,14 @@ class State:
             return await asyncio.get_running_loop().run_in_executor(self._threads, question)
         finally:
             self._n_asked -= 1
+
+    def made_once(self, make: Callable[[Engine], T]) -> T:
+        """An object over the engine that stays, such as one that follows a part of the log."""
+        with self._lock:
+            if make not in self._made:
+                self._made[make] = make(self.engine)
+            made: T = self._made[make]
+            return made
 
     def kept(self, name: str, question: Callable[[], T]) -> T:
         """The answer of a costly question; the last one, while it is young or the log has not moved."""

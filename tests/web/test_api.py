@@ -9,7 +9,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes import graph
-from databuild_dagster.web.api import ROUTES, ApiRoute
+from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.routes import ApiRoute
 
 from .conftest import PagesWorld
 
@@ -28,6 +29,11 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     ],
     "/explain": [{"name": "orders@2023-01-05"}],
     "/history": [{"ref": "orders@2023-01-02"}],
+    "/arcs": [{"search": "MIR"}, {"limit": 1, "offset": 1}],
+    "/arc": [{"name": "mirror"}, {"name": "summary", "limit": 1}],
+    "/gaps": [{"dataset": "mirror"}, {"dataset": "mirror", "chain": "true", "start": "2023-01-05", "limit": 2}],
+    "/operations": [{"dataset": "orders", "limit": 1}, {"before": 5}],
+    "/ledger": [{"builds": "true"}, {"ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
 }
 PLAIN = [route for route in ROUTES if not route.is_stream]
@@ -39,6 +45,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         "/lineage": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("orders@2023-01-01")}],
         "/graph": [{"instance": world.uuid("revenue@2023-01-01")}, {"instance": world.uuid("whole"), "levels": 1}],
         "/contents": [{"instance": world.uuid("orders@2023-01-01")}],
+        "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

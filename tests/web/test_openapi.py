@@ -8,8 +8,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
-from databuild_dagster.web.api import ROUTES, ApiRoute
+from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.openapi import openapi_document
+from databuild_dagster.web.routes import ApiRoute
 
 from .conftest import PagesWorld
 from .test_api import API, PLAIN, calls_of
