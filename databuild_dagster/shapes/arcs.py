@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from databuild_dagster.bindings.reading.arc_lots import ArcLot
 
 #: The newest partitions of an arc and of each of its sources.
-NEWEST: Final = 24
+NEWEST: Final = 18
 MAX_LATE: Final = 50
 
 #: Asset and state to the number of refs.
@@ -84,7 +84,8 @@ class ArcShape(TypedDict):
 class ChainShape(TypedDict):
     """Arcs that are connected, sources first."""
 
-    assets: list[str]
+    #: The assets by the number of arcs before them.
+    levels: list[list[str]]
     arcs: list[ArcShape]
 
 
@@ -160,7 +161,7 @@ class Arcs:
         for chain in chains:
             of_chain = [shapes[spec.asset] for spec in chain if spec.asset in shapes]
             if of_chain:
-                found.append({"assets": _names(chain), "arcs": of_chain})
+                found.append({"levels": _levels(chain), "arcs": of_chain})
         return {"n": len(arcs), "offset": offset, "chains": found}
 
     def arc(self, name: str, limit: int, offset: int) -> ArcDetailShape:
@@ -232,6 +233,16 @@ def _woken(firing: Firing | None) -> WokenShape | None:
 def _names(chain: Iterable[DatasetSpec]) -> list[str]:
     """The assets of a chain: each arc after its sources."""
     return list(dict.fromkeys(name for spec in chain for name in (*sources_of(spec), spec.asset)))
+
+
+def _levels(chain: Iterable[DatasetSpec]) -> list[list[str]]:
+    """The assets of a chain in its order, by the number of arcs before them."""
+    depth: dict[str, int] = {}
+    for spec in chain:
+        sources = sources_of(spec)
+        depth |= {source: 0 for source in sources if source not in depth}
+        depth[spec.asset] = 1 + max(depth[source] for source in sources)
+    return [[name for name, level in depth.items() if level == at] for at in sorted(set(depth.values()))]
 
 
 def _chains(arcs: Sequence[DatasetSpec]) -> list[list[DatasetSpec]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypedDict, cast
 
 from databuild_dagster.model.refs import Ref
@@ -10,6 +10,7 @@ from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.requesters import Requester
 
 
 class LedgerEntryShape(TypedDict):
@@ -67,12 +68,10 @@ def entry_shape(entry: LedgerEntry) -> LedgerEntryShape:
     return cast("LedgerEntryShape", picked(entry, *entry._fields, "message"))
 
 
-def requested_entries(queries: Queries, entries: Iterable[LedgerEntry]) -> list[RequestedEntry]:
+def requested_entries(requesters: Mapping[str, Requester], entries: Iterable[LedgerEntry]) -> list[RequestedEntry]:
     """Entries with their requesters, in their order."""
-    named = list(entries)
-    requesters = queries.requesters({entry.requester for entry in named})
     found: list[RequestedEntry] = []
-    for entry in named:
+    for entry in entries:
         by = requesters.get(entry.requester)
         shape = None if by is None else picked(by, "source", "source_id", "actor", "comment")
         found.append({**entry_shape(entry), "requested_by": cast("RequesterShape | None", shape)})

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final, TypedDict
 
 from databuild_dagster.engine.why.want_report import check_partition
+from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.arcs import ArcDetailShape, Arcs, ArcsShape
@@ -38,6 +40,8 @@ class LedgerShape(TypedDict):
     """
 
     n: int
+    #: Of these, those whose ref is neither live nor failed yet.
+    n_waiting: int
     n_searched: int
     is_cut: bool
     entries: list[RequestedEntry]
@@ -89,16 +93,20 @@ def ledger(
     kind: str | None,
     outcome: str | None,
     builds: bool,
+    derived: bool,
     limit: int,
 ) -> LedgerShape:
     """Entries of the ledger."""
     found = _searched(state, requester, ref, with_builds=builds or kind == Answer.BUILD.value)
     if dataset is not None:
         state.engine.queries.known_dataset(dataset)
+    requesters = state.engine.queries.requesters({entry.requester for entry in found})
+    own = {name for name, by in requesters.items() if by.source in (ARC, DERIVATIVE)}
     admitted = [
         entry
         for entry in found
         if (builds or kind is not None or entry.kind is not Answer.BUILD)
+        and (derived or entry.requester not in own)
         and kind in (None, entry.kind.value)
         and outcome in (None, entry.outcome.value)
         and dataset in (None, asset_of(entry.ref))
@@ -106,9 +114,10 @@ def ledger(
     ]
     return {
         "n": len(admitted),
+        "n_waiting": sum(entry.outcome is DelegationOutcome.WAITING for entry in admitted),
         "n_searched": len(found),
         "is_cut": len(found) >= MAX_SEARCHED,
-        "entries": requested_entries(state.engine.queries, admitted[:limit]),
+        "entries": requested_entries(requesters, admitted[:limit]),
     }
 
 
@@ -205,6 +214,7 @@ FLOW_ROUTES: Final = (
             choice("kind", "Only entries of this kind.", [found.value for found in Answer]),
             choice("outcome", "Only entries that ended so.", [found.value for found in DelegationOutcome]),
             flag("builds", "Also what a request built by itself."),
+            flag("derived", "Also the wants of arcs and of job runs, which requests of others caused."),
             number("limit", "The number of entries at most.", 100, 1, MAX_ENTRIES),
         ),
     ),

@@ -33,7 +33,7 @@ def test_arcs_that_share_an_asset_are_one_chain_sources_first(client: TestClient
     found = get(client, "/arcs")
 
     (chain,) = found["chains"]
-    assert chain["assets"] == ["orders", "mirror", "summary"]
+    assert chain["levels"] == [["orders"], ["mirror"], ["summary"]]
     assert [[source["asset"] for source in arc["sources"]] for arc in chain["arcs"]] == [["orders"], ["mirror"]]
     assert [(arc["arc"], arc["n"], arc["follow_late"]) for arc in chain["arcs"]] == [
         ("mirror", 31, False),
@@ -195,6 +195,19 @@ def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
     assert kinds(dataset="mirror") == set()
     assert refused(client, "/ledger", ref="orders@nope") == (404, "UnknownPartition")
     assert refused(client, "/ledger", requester=MARKUP) == (404, "NotFound")
+
+
+def test_wants_of_arcs_are_in_the_ledger_only_if_asked_for(client: TestClient, world: PagesWorld) -> None:
+    def sources(**query: Any) -> set[str]:
+        entries = get(client, "/ledger", builds=True, limit=500, **query)["entries"]
+        return {entry["requested_by"]["source"] for entry in entries if entry["requested_by"]}
+
+    world.fire()
+    world.live("orders@2023-01-29")
+    world.fire()
+
+    assert "arc" not in sources()
+    assert "arc" in sources(derived=True)
 
 
 def test_the_ledger_says_when_older_entries_were_not_searched(
