@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 from starlette.testclient import TestClient
 
 from bench.engine.filling import built, fill, lease, opened
+from bench.flow import fill_flow, flow_paths
+from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ids import new_id
@@ -46,10 +49,11 @@ def main() -> None:
         engine = opened(given.url or f"sqlite:///{Path(folder) / 'databuild.db'}")
         fill(engine, given.partitions)
         lots = fill_lots(engine)
+        operations = fill_flow(engine, lots)
         head = engine.queries.head().seq
         print(f"{given.partitions + len(lots):,} partitions, {head:,} events")
         print(f"{'page':38} {'p50':>8} {'p95':>8} {'kB':>7}")
-        for path in paths(engine, lots):
+        for path in [*paths(engine, lots), *flow_paths(operations, lots)]:
             seconds, n_bytes = measured(engine, path, given.rounds)
             p95 = statistics.quantiles(seconds, n=20)[-1]
             print(
@@ -63,7 +67,7 @@ def fill_lots(engine: Engine) -> list[Ref]:
     asset = dg.AssetsDefinition.from_op(
         _nothing, partitions_def=LOTS, keys_by_output_name={"result": dg.AssetKey("lots")}
     )
-    specs = datasets_of(dg.Definitions(assets=[asset]).get_repository_def().asset_graph, LOCATION)
+    specs = datasets_of(dg.Definitions(assets=[asset, _following]).get_repository_def().asset_graph, LOCATION)
     engine.handle(RegisterDatasets(location=LOCATION, datasets=specs))
     refs = [Ref(f"lots@{key}") for key in LOTS.get_partition_keys()]
     for first in range(0, len(refs) - FAILED, BULK):
@@ -77,6 +81,11 @@ def fill_lots(engine: Engine) -> list[Ref]:
 
 @dg.op
 def _nothing() -> None: ...
+
+
+@databuild_asset(partitions_def=LOTS, subscribe="lots", name="following")
+def _following(lots: pd.DataFrame) -> pd.DataFrame:
+    return lots
 
 
 def paths(engine: Engine, lots: Sequence[Ref]) -> list[str]:

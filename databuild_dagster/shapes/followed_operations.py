@@ -22,7 +22,7 @@ from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.grids import Grid, GridShape
-from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, WAITING, WANTED
+from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.shapes.operations import (
     OperationShape,
     ReportShape,
@@ -47,7 +47,7 @@ MARK_OF_JOB: Final[Mapping[str, str]] = {
     "failed": FAILED,
     "retrying": WAITING,
     "running": BUILDING,
-    "free": WANTED,
+    "free": MISSING,
     "done": LIVE,
 }
 

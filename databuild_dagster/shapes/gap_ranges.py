@@ -27,7 +27,7 @@ from databuild_dagster.shapes.gaps import (
 from databuild_dagster.shapes.grids import Grid, GridShape
 from databuild_dagster.shapes.marks import EMPTY, LIVE
 
-#: Lots of a report whose range nobody named, and of any: of the dataset, and of it with its inputs.
+#: Lots of a report without a named range, and of any report: of the dataset, and of it with its inputs.
 USUAL_LOTS: Final = 1_000
 MAX_LOTS: Final = 9_000
 MAX_LOTS_OF_CHAIN: Final = 20_000

@@ -7,6 +7,7 @@ from typing import Final, TypedDict
 from databuild_dagster.engine.why.want_report import check_partition
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.refs import Ref, asset_of
@@ -45,6 +46,13 @@ class LedgerShape(TypedDict):
     n_searched: int
     is_cut: bool
     entries: list[RequestedEntry]
+
+
+class SavingsShape(TypedDict):
+    """What became of each job's runs. While the first count of a large store goes on, `is_counted` is false."""
+
+    is_counted: bool
+    jobs: dict[str, JobMetricsShape]
 
 
 def arcs(state: State, search: str | None, limit: int, offset: int) -> ArcsShape:
@@ -133,13 +141,18 @@ def _searched(state: State, requester: str | None, ref: Ref | None, *, with_buil
             check_partition(queries, state.engine.catalog, ref)
         return found
     if with_builds:
-        return state.kept("ledger", lambda: of_store.entries(most=MAX_SEARCHED))
+        raise InvalidRequest(
+            what="builds",
+            value="true",
+            why="it would list every build; name a request or a partition",
+        )
     return state.kept("delegations", lambda: of_store.delegations(most=MAX_SEARCHED))
 
 
-def savings(state: State) -> dict[str, JobMetricsShape]:
+def savings(state: State) -> SavingsShape:
     """What delegation has spared, by job."""
-    return state.kept("savings", lambda: metrics_shape(state.engine.ledger.metrics()))
+    jobs = state.soon("savings", lambda: metrics_shape(state.engine.ledger.metrics()))
+    return {"is_counted": jobs is not None, "jobs": jobs or {}}
 
 
 _OFFSET_MOST: Final = 10_000_000
@@ -213,7 +226,7 @@ FLOW_ROUTES: Final = (
             text("dataset", "Only partitions of this asset."),
             choice("kind", "Only entries of this kind.", [found.value for found in Answer]),
             choice("outcome", "Only entries that ended so.", [found.value for found in DelegationOutcome]),
-            flag("builds", "Also what a request built by itself."),
+            flag("builds", "Also what a request built by itself; needs a requester or a ref."),
             flag("derived", "Also the wants of arcs and of job runs, which requests of others caused."),
             number("limit", "The number of entries at most.", 100, 1, MAX_ENTRIES),
         ),
@@ -222,6 +235,6 @@ FLOW_ROUTES: Final = (
         "/savings",
         "What became of each job's runs, and what delegation has spared.",
         savings,
-        dict[str, JobMetricsShape],
+        SavingsShape,
     ),
 )

@@ -39,11 +39,13 @@ def _operation(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 def _delegations(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     found, error = or_error(lambda: ask("ledger", **values))
+    savings = ask("savings")
     return {
         "values": values,
         "found": found,
         "error": error,
-        "jobs": _spared(ask("savings")),
+        "is_counted": savings["is_counted"],
+        "jobs": _spared(savings["jobs"]),
         "kinds": [kind.value for kind in Answer],
         "outcomes": [outcome.value for outcome in DelegationOutcome],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from itertools import islice
 from threading import Lock
@@ -23,6 +23,8 @@ MAX_ASKED: Final = 200
 #: A costly answer is kept so many times as long as it took, and at least so long.
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
+#: The wait for an answer that comes later otherwise.
+PATIENCE_SECONDS: Final = 0.05
 #: Events that are kept.
 MAX_EVENTS: Final = 5_000
 
@@ -42,6 +44,8 @@ class State:
         self._open_engine = open_engine
         self._instance = instance
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
+        self._slow = ThreadPoolExecutor(1, "databuild-pages-slow")
+        self._looking: dict[str, Future[Any]] = {}
         self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
         self._made: dict[Any, Any] = {}
@@ -93,6 +97,18 @@ class State:
         answer_kept: T = kept.answer
         return answer_kept
 
+    def soon(self, name: str, question: Callable[[], T]) -> T | None:
+        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
+        with self._lock:
+            looking = self._looking.get(name)
+            if looking is None or looking.done():
+                looking = self._looking[name] = self._slow.submit(self.kept, name, question)
+        wait([looking], PATIENCE_SECONDS)
+        if looking.done():
+            looking.result()
+        kept = self._kept.get(name)
+        return None if kept is None else kept.answer
+
     def events(self, after: int, most: int) -> list[EventShape]:
         """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
         queries = self.engine.queries
@@ -117,6 +133,7 @@ class State:
     def close(self) -> None:
         """Let the threads end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._slow.shutdown(wait=False, cancel_futures=True)
 
 
 class _Kept:

@@ -48,7 +48,7 @@ def test_a_running_operation_counts_its_jobs_by_state(followed: FollowedOperatio
     ]
     grid = after["grid"]
     assert grid is not None
-    assert grid["counts"] == {"live": 1, "wanted": 2}
+    assert grid["counts"] == {"live": 1, "missing": 2}
     assert (after["started_by"], after["seq"]) == ("databuild", None)
 
 
@@ -120,9 +120,7 @@ def test_the_last_ended_operation_is_first_and_earlier_ones_follow_a_seq(
     assert [found["id"] for found in followed.operations("days", None, 9)["ended"]] == ["days.write.1"]
 
 
-def test_others_of_the_type_are_named_whatever_their_object(
-    followed: FollowedOperations, operations: Operations
-) -> None:
+def test_others_of_the_type_are_named_with_any_object(followed: FollowedOperations, operations: Operations) -> None:
     ids = [operations.manager.start("many", "days", {"about": about}) for about in "ab"]
     for id in ids:
         operations.run_all(id)

@@ -33,7 +33,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/arc": [{"name": "mirror"}, {"name": "summary", "limit": 1}],
     "/gaps": [{"dataset": "mirror"}, {"dataset": "mirror", "chain": "true", "start": "2023-01-05", "limit": 2}],
     "/operations": [{"dataset": "orders", "limit": 1}, {"before": 5}],
-    "/ledger": [{"builds": "true"}, {"ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
+    "/ledger": [{"derived": "true"}, {"builds": "true", "ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
 }
 PLAIN = [route for route in ROUTES if not route.is_stream]

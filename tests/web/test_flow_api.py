@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -160,7 +161,7 @@ def test_an_operation_shows_the_state_of_each_partition(client: TestClient, worl
     found = get(client, "/operation", id=str(world.running))
 
     assert (found["state"], found["done"], found["total"]) == ("running", 1, found["grid"]["n"])
-    assert found["grid"]["counts"] == {"live": 1, "wanted": found["free"]}
+    assert found["grid"]["counts"] == {"live": 1, "missing": found["free"]}
 
 
 @pytest.mark.parametrize("id", [MARKUP, "orders.write.99", "orders", "orders.write.-1"])
@@ -191,7 +192,9 @@ def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
     assert kinds(outcome="waiting") == {"joined"}
     assert kinds(requester=ATTRIBUTE, kind="joined") == {"joined"}
     assert kinds(ref="orders@2023-01-06", builds=True) == {"joined", "built"}
-    assert kinds(kind="built") == {"built"}
+    assert kinds(ref="orders@2023-01-06", kind="built") == {"built"}
+    assert refused(client, "/ledger", builds=True) == (400, "InvalidRequest")
+    assert refused(client, "/ledger", kind="built") == (400, "InvalidRequest")
     assert kinds(dataset="mirror") == set()
     assert refused(client, "/ledger", ref="orders@nope") == (404, "UnknownPartition")
     assert refused(client, "/ledger", requester=MARKUP) == (404, "NotFound")
@@ -199,7 +202,7 @@ def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
 
 def test_wants_of_arcs_are_in_the_ledger_only_if_asked_for(client: TestClient, world: PagesWorld) -> None:
     def sources(**query: Any) -> set[str]:
-        entries = get(client, "/ledger", builds=True, limit=500, **query)["entries"]
+        entries = get(client, "/ledger", builds=True, ref="mirror@2023-01-29", **query)["entries"]
         return {entry["requested_by"]["source"] for entry in entries if entry["requested_by"]}
 
     world.fire()
@@ -213,17 +216,19 @@ def test_wants_of_arcs_are_in_the_ledger_only_if_asked_for(client: TestClient, w
 def test_the_ledger_says_when_older_entries_were_not_searched(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = get(client, "/ledger", builds=True, limit=2)
+    whole = get(client, "/ledger", limit=2)
     monkeypatch.setattr(flow_api, "MAX_SEARCHED", 2)
     cut = get(client, "/ledger", ref="orders@2023-01-03", builds=True)
 
     assert (len(whole["entries"]), whole["is_cut"]) == (2, False)
-    assert whole["n"] > 10
+    assert whole["n"] == 3
     assert (cut["n"], cut["n_searched"], cut["is_cut"]) == (2, 2, True)
 
 
 def test_savings_count_the_builds_that_delegations_replaced(client: TestClient) -> None:
-    found = get(client, "/savings")
+    ended_at = time.monotonic() + 60
+    while not (found := get(client, "/savings"))["is_counted"] and time.monotonic() < ended_at:
+        pass
 
-    assert found["orders"]["avoided"] == 2
-    assert found["orders"]["job_runs"]["Failed"] == 1
+    assert found["jobs"]["orders"]["avoided"] == 2
+    assert found["jobs"]["orders"]["job_runs"]["Failed"] == 1
