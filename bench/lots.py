@@ -37,13 +37,13 @@ from bench.engine.filling import BULK, LOCATION, AnyPartition, built, lease
 from bench.parts import parts
 from databuild_dagster.bindings.registry.cadences import lots_of
 from databuild_dagster.bindings.registry.registration import partitions_text
-from databuild_dagster.cli.gaps import as_dict
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
+from databuild_dagster.shapes.gaps import gaps_of_dataset
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
 from databuild_dagster.warehouse.layout import Warehouse
@@ -104,7 +104,7 @@ def gaps(rounds: int) -> None:
             engine.handle(RegisterDatasets(location=LOCATION, datasets=(flights, carriers)))
             fill(engine, [Ref(f"carriers@{key}") for key in YEAR.get_partition_keys()])
             reports, seconds, busy = _timed(rounds, lambda engine=engine: _report(engine))  # type: ignore[misc]
-            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(as_dict(report)))  # type: ignore[misc]
+            _, as_json, _ = _timed(rounds, lambda report=reports[-1]: json.dumps(gaps_of_dataset(report)))  # type: ignore[misc]
             report = reports[-1]
             print(
                 f"| {name} | {report.n_expected:,} | {len(report.absent):,} | {statistics.median(seconds):.3f} "

@@ -21,12 +21,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import dagster as dg
+import pandas as pd
 from starlette.testclient import TestClient
 
 from bench.engine.filling import built, lease
+from bench.flow import fill_flow, flow_paths
 from bench.large_store import Kept, Size, kept_store
 from bench.page_paint import print_paints
 from bench.page_streams import print_streams
+from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import CreateWants, FailJobRuns, RegisterDatasets, RunFailure
@@ -124,7 +127,7 @@ def fill_lots(engine: Engine) -> None:
     asset = dg.AssetsDefinition.from_op(
         _nothing, partitions_def=LOTS, keys_by_output_name={"result": dg.AssetKey("lots")}
     )
-    specs = datasets_of(dg.Definitions(assets=[asset]).get_repository_def().asset_graph, LOCATION)
+    specs = datasets_of(dg.Definitions(assets=[asset, _following]).get_repository_def().asset_graph, LOCATION)
     engine.handle(RegisterDatasets(location=LOCATION, datasets=specs))
     refs = lots()
     for first in range(0, len(refs) - FAILED, BULK):
@@ -134,10 +137,16 @@ def fill_lots(engine: Engine) -> None:
     engine.handle(FailJobRuns(failures=failures))
     engine.handle(CreateWants(wants=tuple((Ref(f"a@wanted-{n}"),) for n in range(WANTS)), ttl_seconds=None))
     lease(engine, [Ref(f"a@at-work-{n}") for n in range(AT_WORK)])
+    fill_flow(engine, refs[:-FAILED])
 
 
 @dg.op
 def _nothing() -> None: ...
+
+
+@databuild_asset(partitions_def=LOTS, subscribe="lots", name="following")
+def _following(lots: pd.DataFrame) -> pd.DataFrame:
+    return lots
 
 
 def lots() -> list[Ref]:
@@ -177,6 +186,7 @@ def paths(engine: Engine) -> list[str]:
         f"/api/v1/graph?levels=5&instance={uuids[-1]}",
         "/api/v1/calendar?dataset=lots",
         "/api/v1/failures",
+        *flow_paths(lots()),
     ]
 
 

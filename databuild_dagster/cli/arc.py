@@ -11,17 +11,8 @@ from databuild_dagster.cli.output import Column, emit, listing, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.model.arcs import ArcState
-from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.shapes.fields import picked
-from databuild_dagster.store.queries.queries import Queries
-
-
-class NoArc(InvalidRequest):
-    """{asset} subscribes to nothing, so it is no arc."""
-
-    hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
-
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.shapes.arcs import arc_lot_shape, arcs_in_force, sources_of
 
 COLUMNS = (
     Column("lot"),
@@ -48,7 +39,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     With --json every lot is listed.
     """
     queries = the_queries()
-    chosen = _chosen(queries, arc)
+    chosen = arcs_in_force(queries, arc)
     if not chosen:
         table((), (), empty="No asset subscribes to another.") if not as_json else emit([])
         return
@@ -58,13 +49,8 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}
     listed = [lot for of_arc in lots.values() for lot in of_arc if state in (None, lot.state.value)]
     if as_json or as_list or state is not None:
-        sources = {spec.asset: _sources(spec) for spec in chosen}
-        # Rules 15; the lot is None where the arc's partitions are no lots, and the ref is there always.
-        records = [
-            picked(lot, "arc", "lot", "ref", "state", "uuid", "reason")
-            | {"stale": lot.is_stale, "sources": sources[lot.arc]}
-            for lot in listed
-        ]
+        sources = {spec.asset: sources_of(spec) for spec in chosen}
+        records = [arc_lot_shape(lot, sources[lot.arc]) for lot in listed]
         empty = f"No lot is {state}." if state else "There are no lots yet."
         listing(records, COLUMNS, empty=empty, as_json=as_json)
     else:
@@ -73,22 +59,8 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
         click.echo(f"Warning: {sentence}", err=True)
 
 
-def _chosen(queries: Queries, arc: str | None) -> list[DatasetSpec]:
-    """Raises `NoArc`, `UnknownAsset`."""
-    found = [spec for arc_spec in queries.arcs() if (spec := queries.dataset(arc_spec.asset)) is not None]
-    if arc is None:
-        return sorted(found, key=lambda spec: spec.asset)
-    chosen = [spec for spec in found if spec.asset == arc]
-    if not chosen:
-        raise NoArc(asset=queries.known_dataset(arc).asset)
-    return chosen
-
-
-def _sources(spec: DatasetSpec) -> list[str]:
-    assert isinstance(spec.arc, ArcSpec), "arcs in force are"
-    return [source.asset for source in spec.arc.sources]
-
-
 def _summarize(chosen: list[DatasetSpec], counts: dict[str, Counter[ArcState]]) -> None:
-    rows = [(spec.asset, shown(_sources(spec)), *(counts[spec.asset][state] for state in ArcState)) for spec in chosen]
+    rows = [
+        (spec.asset, shown(sources_of(spec)), *(counts[spec.asset][state] for state in ArcState)) for spec in chosen
+    ]
     table(("arc", "subscribes to", *(state.value for state in ArcState)), rows, empty="")

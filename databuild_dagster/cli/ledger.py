@@ -9,9 +9,8 @@ from databuild_dagster.cli.output import Column, headline, listing
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.ledger import entries_of_request, entry_shape
 from databuild_dagster.store.ledger import Ledger
-from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 
 COLUMNS = (
@@ -41,15 +40,12 @@ def list_entries(request: str | None, ref: Ref | None, limit: int, as_json: bool
     store = the_store()
     ledger = Ledger(store)
     if request is not None:
-        entries = ledger.of_requester(request, most=limit)
-        if not entries:
-            full = Queries(store).full_id(IdKind.REQUEST, request)
-            entries = ledger.of_requester(full, most=limit) or ledger.of_launch(full, most=limit)
+        entries = entries_of_request(ledger, Queries(store), request, limit)
     elif ref is not None:
         entries = ledger.of_ref(ref, most=limit)
         if not entries:
             canonical_of(Queries(store), ref)
     else:
         entries = ledger.entries(most=limit)
-    records = [picked(entry, *entry._fields, "message") for entry in entries]
+    records = [entry_shape(entry) for entry in entries]
     listing(records, COLUMNS, empty=f"No request has asked for {ref or 'anything'} yet.", as_json=as_json)

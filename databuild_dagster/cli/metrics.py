@@ -8,7 +8,7 @@ from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.ledger import metrics_shape
 from databuild_dagster.store.ledger import MAX_TIME, JobMetrics, Ledger
 
 #: A port that Prometheus's own list of exporters leaves free.
@@ -76,8 +76,7 @@ def metrics(
         return
     found = Ledger(store).metrics(job, since=since or 0.0, until=MAX_TIME if until is None else until)
     if as_json:
-        names = ("success_rate", "avoided", "seconds_saved", "median_seconds")
-        emit({of_job.job: picked(of_job, *names) | {"job_runs": of_job.counts} for of_job in found})
+        emit(metrics_shape(found))
         return
     columns = ("job", "success", *STATES, "avoided", "seconds saved")
     empty = "No job has run yet." if (job, since, until) == (None, None, None) else "No job run or request matches."

@@ -26,8 +26,9 @@ from databuild_dagster.engine.operations.manager import DistributedOperationMana
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.canceled_operations import RETRY, canceled_operation, operation_shape
+from databuild_dagster.shapes.canceled_operations import canceled_operation
 from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.operations import operation_shape, trouble_shape
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
@@ -84,8 +85,8 @@ def show(operation: str, where: Where, as_json: bool) -> None:
                 **as_answer(view),
                 **picked(view, "started_at", "ended_at", "problem"),
                 "running": {partition: lease.holder for partition, lease in view.executors.items()},
-                "retrying": {partition: picked(trouble, *RETRY) for partition, trouble in view.troubles.items()},
-                "completion": None if view.trouble is None else picked(view.trouble, *RETRY),
+                "retrying": {partition: trouble_shape(trouble) for partition, trouble in view.troubles.items()},
+                "completion": None if view.trouble is None else trouble_shape(view.trouble),
             }
         )
         return

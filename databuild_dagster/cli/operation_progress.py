@@ -26,6 +26,7 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.operations import follow_up_shapes
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5
@@ -185,15 +186,10 @@ def as_answer(view: OperationView) -> dict[str, Any]:
         **picked(view, "state", "done", "total", "reason"),
         "failed": len(view.failed),
         "failed_partitions": view.failed,
-        "follow_ups": follow_ups_of(view),
+        "follow_ups": follow_up_shapes(view.follow_ups),
     }
     report = view.report if isinstance(view.report, dict) else {"report": view.report}
     return {**report, **own}
-
-
-def follow_ups_of(view: OperationView) -> list[dict[str, Any]]:
-    """The operations that its completion asked to start, for JSON."""
-    return [picked(follow_up, "type", "dataset", "operation", "refused") for follow_up in view.follow_ups]
 
 
 def tell_follow_ups(view: OperationView, *, is_local: bool = False) -> None:

@@ -96,7 +96,7 @@ def calendar_of(
     counts: Counter[str] = Counter()
     for cell in cells:
         counts.update(cell["counts"] or {cell["mark"]: 1})
-    columns, rows = _laid_out(cells)
+    columns, rows = laid_out(cells)
     return {
         "dataset": dataset.asset,
         "within": within,
@@ -129,7 +129,7 @@ class _Part(NamedTuple):
 
 def _part(keys: tuple[str | None, ...], within: str) -> _Part:
     inside = tuple(key for key in keys if (key or "").startswith(within)) if within else keys
-    level = None if len(inside) <= MAX_CELLS else _level(inside, len(within))
+    level = None if len(inside) <= MAX_CELLS else level_of(inside, len(within))
     expected = {} if level is None else Counter((key or "")[:level] for key in inside)
     return _Part(inside, level, expected)
 
@@ -144,7 +144,7 @@ def _cell(asset: str, key: str | None, marks: Mapping[Ref, str]) -> CellShape:
     return {"title": key or asset, "mark": marks[ref], "n": 1, "ref": ref, "counts": {}}
 
 
-def _level(keys: Sequence[str | None], n_within: int) -> int | None:
+def level_of(keys: Sequence[str | None], n_within: int) -> int | None:
     """The characters of the finest groups that fit; None for keys that begin with no dates."""
     if not all(key is not None and _DAY.match(key) for key in keys):
         return None
@@ -172,8 +172,8 @@ def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: i
     ]
 
 
-def _laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
-    """The titles of the columns, and the rows."""
+def laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
+    """The titles of the columns, and the rows, of cells in their order."""
     titles = [cell["title"] for cell in cells]
     places, columns = _dated(titles) if _are_dated(titles) else _in_order(titles)
     if len(set(places)) < len(titles):

@@ -7,6 +7,7 @@ that the common case, a request for missing refs, writes no row for the ledger.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import partial
 from statistics import median
 from typing import NamedTuple
@@ -231,6 +232,10 @@ class Ledger:
         """The newest entries of all requests, the newest first."""
         return self._entries(_ALL, None, most)
 
+    def delegations(self, *, most: int = 100) -> list[LedgerEntry]:
+        """The newest entries that are no builds of their own: joined, reused and refused. Reads each delegation."""
+        return self._entries(_ALL[:1], None, most)
+
     def of_requester(self, requester: str, *, most: int = 100_000) -> list[LedgerEntry]:
         """The answers to a request, or a Dagster run, for each of its refs."""
         return self._entries(_OF_REQUESTER, requester, most)
@@ -247,12 +252,12 @@ class Ledger:
         """The requests for a ref."""
         return self._entries(_OF_REF, ref, most)
 
-    def _entries(self, parts: tuple[str, ...], key: str | None, most: int) -> list[LedgerEntry]:
+    def _entries(self, parts: Sequence[str], key: str | None, most: int) -> list[LedgerEntry]:
         asked = {"key": key, "most": most}
         with self._store.reading() as connection:
             entries = [
                 entry
-                for selection, sql in zip(_ENTRIES, parts, strict=True)
+                for selection, sql in zip(_ENTRIES[: len(parts)], parts, strict=True)
                 for entry in selection.rows(connection.execute(sql, asked).fetchall())
             ]
         entries.sort(key=lambda entry: (-entry.asked_at, entry.ref))

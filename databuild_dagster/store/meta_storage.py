@@ -34,6 +34,11 @@ _CHANGES = (
     "WHERE revision > ? AND key >= ? AND key < ? ORDER BY revision LIMIT ?) l) "
     "ORDER BY m.revision, m.key"
 )
+#: Without values, which may be large.
+_NEWEST = (
+    f"SELECT m.key, m.revision FROM {PREFIX}meta_entries m WHERE m.key >= ? AND m.key < ? AND m.value IS NOT NULL "
+    "AND m.revision < ? ORDER BY m.revision DESC, m.key LIMIT ?"
+)
 #: More entries than exist.
 _ALL = 1 << 40
 
@@ -73,6 +78,10 @@ class MetaQueries:
 
     def prefix(self, prefix: str) -> Look:
         return self.range(prefix, prefix + LAST)
+
+    def newest(self, prefix: str, before: int, limit: int) -> list[tuple[str, int]]:
+        """(key, revision) of the keys with a prefix that changed last before a revision, the newest first."""
+        return [(key, revision) for key, revision in self._store.ask(_NEWEST, (prefix, prefix + LAST, before, limit))]
 
     def changes(self, after: int, start: str, end: str, limit: int = MAX_BATCHES) -> Changes:
         """Changes of keys of a range after a revision, the oldest first. Raises `CompactedRevision`."""

@@ -50,6 +50,7 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import plans
+from databuild_dagster.web.flow_api import FLOW_ROUTES
 from databuild_dagster.web.insight import INSIGHT_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
 from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
@@ -405,6 +406,7 @@ ROUTES: Final = (
         (plans.WHAT, plans.REFS, plans.DOWNSTREAM),
     ),
     *INSIGHT_ROUTES,
+    *FLOW_ROUTES,
 )
 BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}
 

@@ -29,10 +29,10 @@ from databuild_dagster.web.action import Action
 from databuild_dagster.web.actions import ACTIONS
 from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.authority import Authority
-from databuild_dagster.web.pages import DONE, PAGES, Page, Pages
+from databuild_dagster.web.pages import DONE, PAGES, Pages
 from databuild_dagster.web.parameters import read_parameters
 from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead
-from databuild_dagster.web.routes import ApiRoute
+from databuild_dagster.web.routes import ApiRoute, Page
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State

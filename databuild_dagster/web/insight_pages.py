@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.shapes.bounded import BoundedInstance
 from databuild_dagster.shapes.differences import one_before
-
-if TYPE_CHECKING:
-    from databuild_dagster.web.pages import Ask
+from databuild_dagster.web.routes import Ask
 
 #: Instances of a receipt that a page shows; the API has more.
 MAX_ENTRIES: Final = 100

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from databuild_dagster.model.errors import DatabuildError, NotFound
+from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.bounded import BoundedBuild
-from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web import plan_page
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.drawing import drawn
+from databuild_dagster.web.flow_pages import FLOW_PAGES
 from databuild_dagster.web.insight_pages import diff_page, pair_to_compare, receipt_page, sample_page
-from databuild_dagster.web.parameters import Parameter, read_parameters, ref, text
+from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
-from databuild_dagster.web.routes import INSTANCE
+from databuild_dagster.web.routes import INSTANCE, Ask, Page, or_error
 from databuild_dagster.web.state import State
 
 #: Wants on the first page, and open job runs, of which those of one launch share a line.
@@ -30,22 +29,6 @@ MAX_WANTS_OF_REF: Final = 20
 MAX_INSTANCES: Final = 100
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = "done"
-
-
-class Ask(Protocol):
-    """A question to the API by the name of its route."""
-
-    def __call__(self, name: str, /, **values: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Page:
-    """One page."""
-
-    path: str
-    template: str
-    show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
-    parameters: tuple[Parameter, ...] = ()
 
 
 class Pages:
@@ -82,14 +65,6 @@ class Pages:
         return route.function(self._state, **(defaults | values))
 
 
-def _or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None]:
-    """The answer, or the error of a part of a page that can be shown without it."""
-    try:
-        return question(), None
-    except DatabuildError as error:
-        return None, error_as_json(error)
-
-
 def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     wants = ask("wants", open=True, limit=MAX_NOW)
     builds = ask("builds", limit=MAX_BUILDS)
@@ -124,7 +99,7 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
     if chosen is not None:
         shown["partition"] = ask("partition", ref=chosen)
-        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=chosen))
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=chosen))
     return shown
 
 
@@ -143,13 +118,13 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
-        "receipt": _or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if uuid else None,
+        "receipt": or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if uuid else None,
         "pair": pair_to_compare(history, canonical["uuid"] if canonical else None),
         "why": None,
         "why_error": None,
     }
     if as_of is None:
-        shown["why"], shown["why_error"] = _or_error(lambda: ask("explain", name=name))
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=name))
     return shown
 
 
@@ -168,7 +143,7 @@ def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 def _wants(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     is_open = values.pop("ended") is None and values["in_state"] is None
-    found, error = _or_error(lambda: ask("wants", open=is_open, **values))
+    found, error = or_error(lambda: ask("wants", open=is_open, **values))
     return {
         "values": values,
         "is_open": is_open,
@@ -210,4 +185,5 @@ PAGES: Final = (
     Page("/sample", "sample.html", sample_page, tuple(parameters_of("sample"))),
     Page("/want", "want.html", _want, tuple(parameters_of("want_refs"))),
     Page("/plan", "plan.html", plan_page.show, plan_page.PARAMETERS),
+    *FLOW_PAGES,
 )

@@ -75,6 +75,18 @@ _MARK_OF_STATE: Final = {
     "Failed": "failed",
     "Lost": "failed",
     "UpstreamFailed": "upstream failed",
+    # Of a lot of an arc, an operation and a delegation.
+    "complete": "live",
+    "running": "building",
+    "partial": "partial",
+    "success": "live",
+    "failed": "failed",
+    "waiting": "waiting",
+    "live": "live",
+    "refused": "failed",
+    "built": "empty",
+    "joined": "building",
+    "reused": "live",
 }
 
 

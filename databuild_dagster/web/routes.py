@@ -1,11 +1,13 @@
-"""The row of a url of the API, and the pieces that several rows share."""
+"""One url of the API, and one page: the rows of their tables, and the pieces that several rows share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Protocol, TypedDict
 
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
 
 
@@ -31,3 +33,27 @@ class ApiRoute:
 
 AS_OF: Final = number("as_of", "The seq of the last event that counts. By default all count.", None, 1, MAX_SEQ)
 INSTANCE: Final = text("instance", "The uuid, or its end.", required=True)
+
+
+class Ask(Protocol):
+    """A question to the API by the name of its route."""
+
+    def __call__(self, name: str, /, **values: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page."""
+
+    path: str
+    template: str
+    show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
+    parameters: tuple[Parameter, ...] = ()
+
+
+def or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None]:
+    """The answer, or the error of a part of a page that can be shown without it."""
+    try:
+        return question(), None
+    except DatabuildError as error:
+        return None, error_as_json(error)

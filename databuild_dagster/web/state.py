@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -32,6 +32,8 @@ MAX_ASKED: Final = 200
 KEEP_FACTOR: Final = 50
 KEEP_SECONDS: Final = 5.0
 MAX_AGE_SECONDS: Final = 120.0
+#: The wait for an answer that comes later otherwise.
+PATIENCE_SECONDS: Final = 0.05
 #: Events that are kept.
 MAX_EVENTS: Final = 5_000
 
@@ -52,10 +54,13 @@ class State:
         self._open_engine = open_engine
         self._instance = instance
         self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
+        self._slow = ThreadPoolExecutor(1, "databuild-pages-slow")
+        self._looking: dict[str, Future[Any]] = {}
         self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
         #: The kept answers that are being computed again.
         self._renewed: set[str] = set()
+        self._made: dict[Any, Any] = {}
         self._lock = Lock()
         self._operations: tuple[Deployment, OperationResources] | None = None
         #: By seq.
@@ -93,6 +98,14 @@ class State:
             return await asyncio.get_running_loop().run_in_executor(self._threads, question)
         finally:
             self._n_asked -= 1
+
+    def made_once(self, make: Callable[[Engine], T]) -> T:
+        """An object over the engine that stays, such as one that follows a part of the log."""
+        with self._lock:
+            if make not in self._made:
+                self._made[make] = make(self.engine)
+            made: T = self._made[make]
+            return made
 
     def kept(self, name: str, question: Callable[[], T]) -> T:
         """The answer of a costly question: of now, or of two minutes ago at most if the log has moved since."""
@@ -132,6 +145,18 @@ class State:
 
         self._threads.submit(renew)
 
+    def soon(self, name: str, question: Callable[[], T]) -> T | None:
+        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
+        with self._lock:
+            looking = self._looking.get(name)
+            if looking is None or looking.done():
+                looking = self._looking[name] = self._slow.submit(self.kept, name, question)
+        wait([looking], PATIENCE_SECONDS)
+        if looking.done():
+            looking.result()
+        kept = self._kept.get(name)
+        return None if kept is None else kept.answer
+
     def events(self, after: int, most: int) -> list[EventShape]:
         """The events after a seq. They never change, so the last ones are kept: some name ten thousand refs."""
         queries = self.engine.queries
@@ -156,6 +181,7 @@ class State:
     def close(self) -> None:
         """Let the threads end; those that answer a question do so before."""
         self._threads.shutdown(cancel_futures=True)
+        self._slow.shutdown(cancel_futures=True)
 
 
 def moment_at(state: State, as_of: int | None) -> Moment:

@@ -31,13 +31,14 @@ MARKUP = "<img src=x onerror=alert(1)>"
 MARKED = f"odd@{MARKUP}"
 #: Pages that no event fetches again.
 STILL = ("/receipt", "/sample")
+OPERATION = "odd.patient.1"
 FAILED, BEHIND, LIVE, TAINTED = "orders@2024-01-02", "revenue@2024-01-01", "orders@2024-01-01", "stock@2024-01-01"
 
 DEFINITIONS = f"""
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, DistributedOperation, build_definitions, databuild_asset
 
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
@@ -65,7 +66,21 @@ def odd(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({{"{MARKUP}": ["{MARKUP}"]}})
 
 
-defs = build_definitions([orders, revenue, stock, odd])
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["plain", "{MARKUP}"]), subscribe="odd")
+def echo(odd: pd.DataFrame) -> pd.DataFrame:
+    return odd
+
+
+class Patient(DistributedOperation):
+    type_name = "patient"
+    # Its jobs are retried without end, so that it runs while the pages are looked at.
+    can_fail = False
+
+    def start_or_resume_job(self, arg, partition, context) -> None:
+        raise ValueError("not yet {MARKUP}")
+
+
+defs = build_definitions([orders, revenue, stock, odd, echo], operations=[Patient()])
 """
 
 
@@ -122,6 +137,7 @@ def dagster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dagster]:
         dagster.databuild("want", "create", MARKED)
         dagster.wait_until(lambda: dagster.state(BEHIND) is InstanceState.UPSTREAM_FAILED, "the month has failed")
         dagster.wait_until(lambda: dagster.are_live(LIVE, TAINTED, MARKED), "the others are live")
+        dagster.databuild("operation", "run", "patient", "odd", "--no-wait")
         dagster.databuild("pause", "stock", "--reason", MARKUP)
         dagster.databuild("taint", TAINTED, "--reason", MARKUP)
         yield dagster
@@ -185,6 +201,12 @@ def test_every_page_is_accessible_and_fits_the_width(browser: Chromium, dagster:
         f"/plan?ref={BEHIND}",
         f"/plan?ref={LIVE}&what=taint&downstream=true",
         f"/plan?ref={quote(MARKED)}&what=taint",
+        "/arcs",
+        "/arc?name=echo",
+        "/gaps?dataset=stock&start=2024-01-01&end=2024-01-09",
+        "/operations",
+        f"/operation?id={OPERATION}",
+        "/delegations?derived=true",
     ]
     found = visit(browser, dagster, look)
 

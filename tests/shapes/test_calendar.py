@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.shapes.calendar import CellShape, _laid_out, _level
+from databuild_dagster.shapes.calendar import CellShape, laid_out, level_of
 
 
 def cells(*titles: str) -> list[CellShape]:
@@ -32,18 +32,18 @@ def cells(*titles: str) -> list[CellShape]:
     ],
 )
 def test_rows_and_columns_follow_the_keys(titles: list[str], rows: list[str], first_columns: list[str]) -> None:
-    columns, laid_out = _laid_out(cells(*titles))
+    columns, found = laid_out(cells(*titles))
 
-    assert [row["title"] for row in laid_out] == rows
+    assert [row["title"] for row in found] == rows
     assert columns[: len(first_columns)] == first_columns
-    shown = [cell["title"] for row in laid_out for cell in row["cells"] if cell is not None]
+    shown = [cell["title"] for row in found for cell in row["cells"] if cell is not None]
     assert shown == titles
 
 
 def test_the_parts_of_a_day_have_a_row_for_each_hour_if_they_are_many() -> None:
     times = [f"2024-01-30-{minute // 60:02}:{minute % 60:02}" for minute in range(0, 24 * 60, 5)]
 
-    columns, rows = _laid_out(cells(*times))
+    columns, rows = laid_out(cells(*times))
 
     assert (len(columns), len(rows), rows[1]["title"]) == (12, 24, "2024-01-30-01")
 
@@ -63,4 +63,4 @@ def test_the_parts_of_a_day_have_a_row_for_each_hour_if_they_are_many() -> None:
     ],
 )
 def test_the_level_of_groups_is_the_finest_that_fits(keys: list[str], n_within: int, level: int | None) -> None:
-    assert _level(keys, n_within) == level
+    assert level_of(keys, n_within) == level

@@ -16,11 +16,13 @@ from databuild_dagster import BuildContext, build_definitions, databuild_asset
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.registering import register
+from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.web.application import make_application
 from databuild_dagster.web.settings import DEFAULTS, Settings
 from databuild_dagster.web.state import State
 from tests.support.catalog import HERE
+from tests.support.operations import Operations
 from tests.support.published import written_fact
 from tests.support.world import EMPTY, World
 
@@ -68,7 +70,17 @@ def shown() -> pd.DataFrame:
     return pd.DataFrame()
 
 
-defs = build_definitions([orders, revenue, ticks, named, whole, shown])
+@databuild_asset(partitions_def=daily, subscribe="orders")
+def mirror(orders: pd.DataFrame) -> pd.DataFrame:
+    return orders
+
+
+@databuild_asset(partitions_def=monthly, subscribe="mirror", follow_late=True)
+def summary(mirror: pd.DataFrame) -> pd.DataFrame:
+    return mirror
+
+
+defs = build_definitions([orders, revenue, ticks, named, whole, shown, mirror, summary])
 
 
 class PagesWorld(World):
@@ -89,6 +101,20 @@ class PagesWorld(World):
     def state_behind_pages(self) -> State:
         return State(lambda: self.engine, self.instance)
 
+    def flow(self) -> None:
+        """A lot that was built before its source got new data, delegations, and operations of which one runs."""
+        self.live("orders@2023-01-21", "mirror@2023-01-19")
+        self.succeed("mirror@2023-01-21", inputs=["orders@2023-01-21"])
+        self.taint("orders@2023-01-21")
+        self.live("orders@2023-01-21")
+        self.handle(CreateWants(wants=(("orders@2023-01-03",),), comment=MARKUP))
+        self.claim("orders@2023-01-03", "orders@2023-01-06", dagster_run_id=ATTRIBUTE)
+        self.operations = Operations(self)
+        for arg in ({"2023-01-01": "raise"}, {"2023-01-01": "say"}, None):
+            self.operations.run_all(self.operations.manager.start("write", "orders", arg))
+        self.running = self.operations.manager.start("many", "orders", {"about": MARKUP})
+        self.operations.executor(MARKUP).step(self.running, 1)
+
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesWorld]:
@@ -108,6 +134,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PagesWorld]:
     world.live(f"named@{MARKUP}", f"named@{ATTRIBUTE}")
     world.live("ticks@2022-03-04-00:05")
     world.fail("ticks@2022-03-05-00:00")
+    world.flow()
     yield world
     world.close()
 

@@ -33,6 +33,11 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/history": [{"ref": "orders@2023-01-02"}],
     "/plan": [{"ref": "revenue@2023-01-01"}],
     "/what-if": [{"what": "taint", "ref": "orders@2023-01-01"}, {"what": "missing", "ref": "orders@2023-01-31"}],
+    "/arcs": [{"search": "MIR"}, {"limit": 1, "offset": 1}],
+    "/arc": [{"name": "mirror"}, {"name": "summary", "limit": 1}],
+    "/gaps": [{"dataset": "mirror"}, {"dataset": "mirror", "chain": "true", "start": "2023-01-05", "limit": 2}],
+    "/operations": [{"dataset": "orders", "limit": 1}, {"before": 5}],
+    "/ledger": [{"derived": "true"}, {"builds": "true", "ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
 }
 PLAIN = [route for route in ROUTES if not route.is_stream]
@@ -59,6 +64,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         ],
         "/sample": [{"ref": "shown"}],
         "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
+        "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

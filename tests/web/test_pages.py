@@ -11,7 +11,8 @@ from urllib.parse import quote
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.application import MOUNT, make_application
-from databuild_dagster.web.pages import PAGES, Ask, Page, Pages
+from databuild_dagster.web.pages import PAGES, Pages
+from databuild_dagster.web.routes import Ask, Page
 
 from .conftest import ATTRIBUTE, MARKUP, PagesWorld
 
@@ -71,6 +72,21 @@ def paths(world: PagesWorld) -> list[str]:
         f"/plan?ref={quote('named@' + MARKUP)}&what=taint",
         f"/plan?ref={quote('nowhere@' + MARKUP)}",
         f"/want?name={want.request_id}",
+        "/arcs",
+        f"/arcs?search={quote(MARKUP)}",
+        "/arc?name=mirror",
+        "/arc?name=summary&limit=1&offset=1",
+        "/gaps?dataset=mirror",
+        "/gaps?dataset=mirror&start=2023-01-05&end=2023-01-20",
+        f"/gaps?dataset={quote(ATTRIBUTE)}",
+        f"/gaps?dataset=mirror&start={quote(MARKUP)}",
+        "/operations",
+        f"/operations?dataset={quote(MARKUP)}",
+        f"/operation?id={quote(str(world.running))}",
+        "/operation?id=orders.write.1",
+        "/delegations",
+        f"/delegations?builds=true&requester={quote(ATTRIBUTE)}",
+        f"/delegations?ref={quote('orders@' + MARKUP)}",
         f"/partition?ref={quote(MARKUP)}",
         f"/calendar?dataset={quote(ATTRIBUTE)}",
     ]

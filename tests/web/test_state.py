@@ -131,3 +131,21 @@ def test_one_question_too_many_is_refused_and_waits_for_nothing(
 
     assert asyncio.run(story())
     assert asyncio.run(state.ask(lambda: "again")) == "again"
+
+
+def test_a_slow_answer_is_none_until_it_is_there_and_stays_meanwhile(world: PagesWorld) -> None:
+    state = world.state_behind_pages()
+    may_end = threading.Event()
+
+    def question() -> str:
+        assert may_end.wait(60)
+        return "counted"
+
+    first = state.soon("slow", question)
+    may_end.set()
+    state.soon("slow", question)
+    state._looking["slow"].result(60)
+    second = state.soon("slow", question)
+
+    assert (first, second) == (None, "counted")
+    state.close()

@@ -3,7 +3,8 @@
 The warehouse is read only for failed or tainted lots, to find data that attempts left. No user code is loaded.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from dagster import DagsterInstance
@@ -41,17 +42,29 @@ class ArcLot(NamedTuple):
     reason: str | None
 
 
-def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpec) -> Iterator[ArcLot]:
-    """Every partition that exists now, in the order of the definition, then other partitions that have instances."""
-    seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
+def lots_of_arc(
+    queries: Queries, instance: DagsterInstance, dataset: DatasetSpec, refs: Sequence[Ref] | None = None
+) -> Iterator[ArcLot]:
+    """These refs of an arc; by default every partition that exists now, in the order of the definition, then other
+    partitions that have instances.
+    """
+    if refs is None:
+        seen = {canonical.ref: canonical for canonical in queries.canonical_of_dataset(dataset.asset)}
+        refs = [*refs_of_dataset(dataset, instance), *seen]
+    else:
+        seen = queries.canonical(refs)
     live = [canonical.uuid for canonical in seen.values() if canonical.uuid is not None]
     stale = queries.stale(live) if live else set()
-    newest = queries.newest_live(dataset.asset)
-    # The place of the asset's newest data, or else the instance's default warehouse.
-    place = newest.manifest_uri if newest is not None else None
-    usual = Warehouse.of_manifest(place, dataset.asset) if place else Warehouse(warehouse_of(instance))
+
+    @cache
+    def usual() -> Warehouse:
+        """The place of the asset's newest data, or else the instance's default warehouse."""
+        newest = queries.newest_live(dataset.asset)
+        place = newest.manifest_uri if newest is not None else None
+        return Warehouse.of_manifest(place, dataset.asset) if place else Warehouse(warehouse_of(instance))
+
     keys = lot_keys_if_any(dataset)
-    for ref in dict.fromkeys([*refs_of_dataset(dataset, instance), *seen]):
+    for ref in dict.fromkeys(refs):
         canonical = seen.get(ref) or Canonical(ref)
         state = arc_state(canonical.state, has_data=_has_left_data(canonical, usual))
         is_stale = state is ArcState.COMPLETE and canonical.uuid in stale
@@ -61,7 +74,7 @@ def lots_of_arc(queries: Queries, instance: DagsterInstance, dataset: DatasetSpe
         )
 
 
-def _has_left_data(canonical: Canonical, usual: Warehouse) -> bool:
+def _has_left_data(canonical: Canonical, usual: Callable[[], Warehouse]) -> bool:
     """Whether attempts at a lot left data, in the warehouse of its manifest or else in the usual one."""
     if canonical.state not in _MATTERS or canonical.uuid is None or canonical.manifest_state == REMOVED:
         return False
@@ -69,7 +82,7 @@ def _has_left_data(canonical: Canonical, usual: Warehouse) -> bool:
     if canonical.live_at is not None and uri is None:
         return True  # A plain asset's data is in its own place.
     try:
-        warehouse = usual if uri is None else Warehouse.of_manifest(uri, asset)
+        warehouse = usual() if uri is None else Warehouse.of_manifest(uri, asset)
         return read_manifest(warehouse, asset, canonical.uuid).state in _LEFT
     except ManifestMissing:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from databuild_dagster.store.queries.arcs import ArcQueries
 from databuild_dagster.store.queries.canonical import CanonicalQueries
 from databuild_dagster.store.queries.compared import ComparedQueries
 from databuild_dagster.store.queries.datasets import DatasetQueries
@@ -12,6 +13,7 @@ from databuild_dagster.store.queries.job_runs import JobRunQueries
 from databuild_dagster.store.queries.lineage_at import LineageAtQueries
 from databuild_dagster.store.queries.marks import MarkQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
+from databuild_dagster.store.queries.requesters import RequesterQueries
 from databuild_dagster.store.queries.served import ServedQueries
 from databuild_dagster.store.queries.set_aside import AsideQueries
 from databuild_dagster.store.queries.taints import TaintQueries
@@ -33,5 +35,7 @@ class Queries(
     DatasetQueries,
     EventQueries,
     AsideQueries,
+    ArcQueries,
+    RequesterQueries,
 ):
     """Every query of the floors above. A function that needs one subject can take that subject alone."""
