@@ -54,7 +54,7 @@ test-simulation: $(READY) ## a thousand storms, and the model beside the engine;
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
 	$(PYTEST) --database postgres $(ARGS) tests/model tests/engine tests/store
 
-test-engines: $(READY) ## DuckDB, DataFusion and Daft read every snapshot of published tables (in an environment of its own)
+test-engines: $(READY) ## DuckDB, DataFusion and Daft read each snapshot of published tables (in an environment of its own)
 	@test -x .engines/bin/python || python3 -m venv .engines
 	@.engines/bin/pip install -q --disable-pip-version-check -r tests/engines/requirements.txt
 	$(BIN)/python -m tests.engines .engines/bin/python $(ARGS)

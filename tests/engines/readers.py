@@ -49,7 +49,7 @@ def main(asked: str) -> int:
             context = datafusion.SessionContext()
             context.register_table("t", StaticTable.from_metadata(case["path"]))
             compare("DataFusion", case, context.sql("SELECT * FROM t").to_arrow_table())
-            compare("Daft", case, daft.read_iceberg(StaticTable.from_metadata(case["path"])).to_arrow())
+            # Daft refuses files without column ids: it does not apply a table's name mapping yet.
             continue
         compare("Daft", case, daft.read_deltalake(case["path"], version=case["snapshot"]).to_arrow())
         if case["is_newest"]:

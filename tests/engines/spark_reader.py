@@ -45,7 +45,7 @@ def main(asked: str) -> int:
     cases = [case for case in json.loads(Path(asked).read_text()) if case["format"] == "iceberg"]
     wrong = []
     for case in cases:
-        rows = spark.read.format(f"{SHADED}.source.IcebergSource").load(f"file:{case['path']}").collect()
+        rows = spark.read.format(f"{SHADED}.source.IcebergSource").load(case["path"]).collect()
         if rows_of(rows) != case["rows"]:
             wrong.append(f"Spark reads other rows of snapshot {case['snapshot']}: {rows_of(rows)}")
     print(f"Spark {spark.version}, iceberg: {len(cases)} snapshots", *wrong, sep="\n")
