@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
+.PHONY: help setup demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,10 +54,20 @@ test-simulation: $(READY) ## a thousand storms, and the model beside the engine;
 test-postgres: $(READY) ## the tests of model, engine and store on PostgreSQL (needs no installed server)
 	$(PYTEST) --database postgres $(ARGS) tests/model tests/engine tests/store
 
-test-engines: $(READY) ## DuckDB and DataFusion read every snapshot of published tables (in an environment of its own)
-	@test -x .engines/bin/python || python3 -m venv .engines
+test-engines: $(READY) ## DuckDB, DataFusion and Daft read each snapshot of published tables (in an environment of its own)
+	@test -x .engines/bin/python || $(BIN)/python -m venv .engines
 	@.engines/bin/pip install -q --disable-pip-version-check -r tests/engines/requirements.txt
 	$(BIN)/python -m tests.engines .engines/bin/python $(ARGS)
+
+test-engines-long: $(READY) ## Spark 3.5 with its own Iceberg reads every snapshot, too (half a gigabyte to download)
+	@test -x .engines/spark/bin/python || $(BIN)/python -m venv .engines/spark
+	@.engines/spark/bin/pip install -q --disable-pip-version-check -r tests/engines/spark-requirements.txt
+	$(BIN)/python -m tests.engines .engines/spark/bin/python spark_reader.py
+
+test-rest-catalog: $(READY) ## publish into an independent REST catalog, which is killed once (in an environment of its own)
+	@test -x .engines/rest/bin/python || $(BIN)/python -m venv .engines/rest
+	@.engines/rest/bin/pip install -q --disable-pip-version-check -r tests/engines/rest-requirements.txt
+	$(BIN)/python -m tests.engines.rest .engines/rest/bin/lakana-server
 
 flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--rounds 5 tests/e2e")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status

@@ -1,12 +1,15 @@
 """What published tables cost, without a Spark job and without a copy (rule 10.10).
 
     python -m bench.publish [--partitions N] [--moves N] [--formats iceberg delta]
+    python -m bench.publish --share
 
 - first: a table over N partitions of one file each: contents from the manifests, footers, and the first snapshot.
 - move: a rebuilt partition becomes the next snapshot, from the tick that finds it to the commit; the median of M moves, and the
   manifests that are new after all of them.
   Seconds are those of this process's processors, and in brackets those of the clock.
 - overwrite: the same move by pyiceberg's own `overwrite()`, once, on a table that our publisher has made.
+- share: the example's year with each of its tables published as Iceberg, on a warm Spark server: the processor seconds of all
+  publications, beside those of the build, which are this package's process and Spark's.
 
 The files are hard links to one file, because only their number counts. Prints Markdown, for docs/performance.md.
 """
@@ -16,18 +19,23 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table as PyIcebergTable
 
+from bench import pipeline
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableFormat, TableSpec
+from databuild_dagster.spark.server import stop_server
 from databuild_dagster.tables.iceberg import IcebergTable
 from databuild_dagster.tables.opening import open_table
 from databuild_dagster.tables.port import Contents, Mark, Partition, Place, TableFile
@@ -127,13 +135,51 @@ def overwrite(place: Place) -> Watch:
     return watch
 
 
+def share() -> None:
+    """Build the year once, after a build that warms Spark."""
+    with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name:
+        home = Path(name)
+        shutil.copy(pipeline.ROOT / "dagster.yaml", home)
+        try:
+            pipeline.databuild(home, "build", pipeline.WARM_UP)
+            pipeline.empty(home)
+            before = spark_cpu_seconds(home)
+            _, answer = pipeline.run(home, "bench.published_year", *pipeline.refs_of_the_year())
+            of_spark = spark_cpu_seconds(home) - before
+        finally:
+            stop_server(home)
+    total = answer["cpu_seconds"] + of_spark
+    publishing = answer["publishing_cpu_seconds"]
+    print("| tables | partitions | build, s | its processor time, s | of Spark, s | publishing, s | share |")
+    print("|---:|---:|---:|---:|---:|---:|---:|")
+    print(
+        f"| {answer['tables']} | {answer['job_runs']:,} | {answer['seconds']:.0f} | {total:.0f} | {of_spark:.0f} "
+        f"| {publishing:.1f} ({answer['looks']} looks) | {publishing / total:.1%} |"
+    )
+
+
+def spark_cpu_seconds(home: Path) -> float:
+    """The processor seconds of the processes with this DAGSTER_HOME, but for this one."""
+    total = 0.0
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid != os.getpid() and process.environ().get("DAGSTER_HOME") == str(home):
+                times = process.cpu_times()
+                total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--moves", type=int, default=20)
     parser.add_argument("--formats", nargs="*", default=["iceberg", "delta"], choices=["iceberg", "delta"])
+    parser.add_argument("--share", action="store_true", help="measure the example's year instead")
     given = parser.parse_args()
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    if given.share:
+        share()
+        return
     print("| format | partitions | first snapshot | one move, median | manifests |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for format in map(TableFormat, given.formats):

@@ -25,6 +25,7 @@ from databuild_dagster.bindings.declare.publish import Iceberg as Iceberg
 from databuild_dagster.bindings.display.alerts import CommandAlert as CommandAlert
 from databuild_dagster.bindings.display.alerts import WebhookAlert as WebhookAlert
 from databuild_dagster.bindings.display.sla_check import build_sla_checks as build_sla_checks
+from databuild_dagster.bindings.display.table_check import build_table_checks as build_table_checks
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.wanting import want_schedule as want_schedule
 from databuild_dagster.bindings.orchestration.wanting import want_sensor as want_sensor

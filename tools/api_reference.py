@@ -44,6 +44,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "DatabuildSpark",
         "DatabuildRunCoordinator",
         "build_sla_checks",
+        "build_table_checks",
         "WebhookAlert",
         "CommandAlert",
     ),

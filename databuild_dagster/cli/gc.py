@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 from click.core import ParameterSource
 
-from databuild_dagster.cli.options import DURATION, REF, Count, Selection, tabular
+from databuild_dagster.cli.options import DURATION, REF, Count, Selection, table_timeout, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
@@ -49,6 +49,7 @@ WEEK_SECONDS = 7 * 24 * 3600.0
     help="With --leftovers: also data of no known instance. Only where no other Dagster instance writes to the warehouse.",
 )
 @click.option("--yes", is_flag=True, help="Remove it. Without --yes nothing is removed, only shown.")
+@table_timeout
 @tabular
 @click.pass_context
 def gc(
@@ -60,6 +61,7 @@ def gc(
     leftovers: bool,
     orphans: bool,
     yes: bool,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Remove replaced data, or what failed attempts left.
@@ -80,7 +82,7 @@ def gc(
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     engine = the_engine()
     warehouse = the_warehouse()
-    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.store, warehouse))
+    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.store, warehouse, seconds=timeout))
     scope = _scope(engine.queries, names)
     if leftovers:
         plan = cleaner.plan_clean(scope)

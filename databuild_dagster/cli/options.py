@@ -37,6 +37,8 @@ class RefType(click.ParamType[Ref]):
 REF = RefType()
 #: The largest integer of a database's column.
 MAX_COUNT = 2**63 - 1
+#: The seconds that a command waits for one table. The first publication of 100,000 partitions takes one or two minutes.
+TABLE_SECONDS = 600.0
 #: The refs of a selection that are printed before anything is done.
 SHOWN_REFS = 5
 
@@ -183,6 +185,17 @@ class FromNow(Instant):
 
 #: Of --since and --until of what happened, and of the end of what begins.
 PAST, FUTURE = FromNow(-1), FromNow(1)
+
+
+def table_timeout(function: F) -> F:
+    """--timeout of a command that asks the catalogs and storages of published tables, which may never answer."""
+    return click.option(
+        "--timeout",
+        type=DURATION,
+        default=TABLE_SECONDS,
+        metavar="DURATION",
+        help="How long to wait for a table: 90s, 10m (the default), or none.",
+    )(function)
 
 
 def common(function: F) -> F:

@@ -9,6 +9,7 @@ import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from databuild_dagster.cli.table_lags import TableLags
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -22,6 +23,7 @@ class StoreCollector:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._lags = TableLags()
 
     def collect(self) -> Iterator[Metric]:
         job_runs = GaugeMetricFamily(
@@ -52,6 +54,22 @@ class StoreCollector:
         wants = GaugeMetricFamily("databuild_open_wants", "Wants that are open.")
         wants.add_metric([], queries.n_open_wants())
         yield from (job_runs, rate, avoided, saved, refs, wants)
+        yield from self._tables(queries)
+
+    def _tables(self, queries: Queries) -> Iterator[Metric]:
+        partitions = GaugeMetricFamily(
+            "databuild_table_partitions_behind",
+            "Partitions that have changed since the table's last publication; absent before the first.",
+            labels=["dataset"],
+        )
+        seconds = GaugeMetricFamily(
+            "databuild_table_seconds_behind", "Age of the oldest change that the table has not.", labels=["dataset"]
+        )
+        for lag in self._lags.of(queries.datasets().values()):
+            if lag.n_behind is not None:
+                partitions.add_metric([lag.asset], lag.n_behind)
+            seconds.add_metric([lag.asset], lag.behind_seconds)
+        yield from (partitions, seconds)
 
 
 def text(store: Store) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.options import table_timeout, tabular
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.tables.errors import NotPublished
+from databuild_dagster.tables.opening import place_of
 from databuild_dagster.tables.publisher import Published
 from databuild_dagster.tables.publisher import publish as publish_dataset
+from databuild_dagster.tables.waiting import within
 
 
 @click.command()
@@ -18,8 +20,9 @@ from databuild_dagster.tables.publisher import publish as publish_dataset
 @click.option("--repair", is_flag=True, help="Compare all partitions; replace what another writer did.")
 @click.option("--take-over", is_flag=True, help="Also a table of another build state, such as after a restore.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and commit nothing.")
+@table_timeout
 @tabular
-def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, as_json: bool) -> None:
+def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, timeout: float | None, as_json: bool) -> None:
     """Bring the table of DATASET up to date by hand.
 
     Ticks do it by themselves. The first publication lists every live partition; a later one continues where the table's last
@@ -33,7 +36,12 @@ def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, as_json:
     spec = engine.queries.known_dataset(dataset)
     if not spec.table:
         raise NotPublished(asset=dataset)
-    done = publish_dataset(engine, spec, the_warehouse(), repair=repair, take_over=take_over, dry_run=dry_run)
+    warehouse = the_warehouse()
+    done = within(
+        timeout,
+        place_of(spec, warehouse),
+        lambda: publish_dataset(engine, spec, warehouse, repair=repair, take_over=take_over, dry_run=dry_run),
+    )
     if as_json:
         emit(_as_json(done, dry_run=dry_run))
     else:

@@ -3,42 +3,72 @@
 from __future__ import annotations
 
 import json
-from typing import Final
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, Final
 
 import click
 
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import CUT, emit, shows_wide, table
 from databuild_dagster.cli.partitions import canonical_of
-from databuild_dagster.cli.state import the_queries
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.model.datasets import TableFormat
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.fields import picked
 from databuild_dagster.shapes.receipts import receipt_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.store import Store
+from databuild_dagster.tables.receipts import InTable, in_tables, tag_snapshot
+from databuild_dagster.tables.waiting import RECEIPT_SECONDS
 
 #: Enough of a fingerprint to tell two apart by eye.
 SHOWN_OF_CODE: Final = len("code-sha256:") + 12
+_A_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 @click.command()
 @selection
 @click.option("--instance", "uuid", metavar="UUID", help="Use this instance of REF instead of the canonical one.")
+@click.option("--tag", metavar="NAME", help="Keep the snapshot of its table under this name (Iceberg).")
 @tabular
-def receipt(selection: Selection, uuid: str | None, as_json: bool) -> None:
+def receipt(selection: Selection, uuid: str | None, tag: str | None, as_json: bool) -> None:
     """Show what the instances of REFS were made of.
 
-    That is every instance it was built from, directly or not, with code and environment, down to files from outside.
+    That is every instance it was built from, directly or not, with code and environment, down to files from outside. An instance
+    of a dataset that is published as a table is named with the table's newest snapshot that holds it.
     """
-    queries = the_queries()
+    engine = the_engine()
+    queries = engine.queries
     uuid = queries.full_id(IdKind.INSTANCE, uuid) if uuid else None
-    for ref in one_by_one(selection.refs(queries), as_json=as_json, titled=True):
-        _receipt(queries, ref, uuid, as_json=as_json)
+    refs = selection.refs(queries)
+    if tag is not None:
+        _check_tag(tag, refs)
+    for ref in one_by_one(refs, as_json=as_json, titled=True):
+        _receipt(engine.store, ref, uuid, tag, as_json=as_json)
 
 
-def _receipt(queries: Queries, ref: Ref, uuid: str | None, *, as_json: bool) -> None:
+def _check_tag(tag: str, refs: Collection[Ref]) -> None:
+    if not _A_TAG.fullmatch(tag):
+        why = "a tag has letters, digits, '.', '_' and '-', and begins with a letter or digit"
+        raise InvalidRequest(what="--tag", value=tag, why=why)
+    if len(refs) != 1:
+        raise InvalidRequest(what="--tag", value=tag, why="a tag names one snapshot; name one REF")
+
+
+def _receipt(store: Store, ref: Ref, uuid: str | None, tag: str | None, *, as_json: bool) -> None:
+    queries = Queries(store)
     found = receipt_of(queries, ref, uuid or canonical_of(queries, ref).uuid)
+    if tag is not None:
+        dataset = queries.known_dataset(asset_of(ref))
+        tag_snapshot(store, dataset, the_warehouse(), found["uuid"], ref, tag, seconds=RECEIPT_SECONDS)
+    refs = {entry["uuid"]: entry["ref"] for entry in found["instances"]}
+    tables = _tables(store, refs)
     if as_json:
-        emit(found)
+        entries = [entry | {"table": _table_as_json(tables.get(entry["uuid"]))} for entry in found["instances"]]
+        emit(found | {"instances": entries})
         return
     columns = ("instance", "ref", "code version", "config", "job run", "live since", "rows", "files", "built from")
     rows = [
@@ -56,6 +86,32 @@ def _receipt(queries: Queries, ref: Ref, uuid: str | None, *, as_json: bool) -> 
         for entry in reversed(found["instances"])
     ]
     table(columns, rows, empty="", wide_only=("config", "job run", "live since"))
+    for entry_uuid, entry_ref in reversed(refs.items()):
+        if (in_table := tables.get(entry_uuid)) is not None:
+            click.echo(_table_sentence(entry_ref, in_table))
+
+
+def _tables(store: Store, refs: Mapping[str, Ref]) -> dict[str, InTable]:
+    datasets = Queries(store).datasets()
+    if not any(spec.table for spec in datasets.values()):
+        # The warehouse of some homes is known to Dagster alone, whose import takes seconds.
+        return {}
+    return in_tables(store, the_warehouse(), refs, seconds=RECEIPT_SECONDS)
+
+
+def _table_sentence(ref: Ref, found: InTable) -> str:
+    if found.snapshot is None:
+        return f"{ref} is in no snapshot of the table {found.table}: {(found.why or '').rstrip('.')}."
+    name = "version" if found.format == TableFormat.DELTA else "snapshot"
+    tags = f", tagged {', '.join(found.tags)}" if found.tags else ""
+    return f"{ref} is in {name} {found.snapshot} of the table {found.table}, which holds up to seq {found.seq}{tags}."
+
+
+def _table_as_json(found: InTable | None) -> dict[str, Any] | None:
+    """Null for a dataset that is published as no table; `snapshot` is null, with the reason, where none is known to hold it."""
+    if found is None:
+        return None
+    return {"name": found.table} | picked(found, "format", "snapshot", "seq", "tags", "why")
 
 
 def _fingerprint(code: str | None) -> str | None:

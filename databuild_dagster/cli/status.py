@@ -15,6 +15,7 @@ from databuild_dagster.bindings.registry.selections import existing_refs
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance
+from databuild_dagster.cli.table_lags import TableLags
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
@@ -27,7 +28,7 @@ from databuild_dagster.store.queries.set_aside import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.orchestration.table_publishing import TableLag
+    from databuild_dagster.bindings.display.table_lags import TableLag
 
 #: The columns.
 NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))
@@ -72,13 +73,13 @@ def status(as_json: bool) -> None:
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     aside = engine.queries.set_aside()
-    lags = _lags(datasets)
+    lags = TableLags().of(datasets)
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
-        tables = [picked(lag, "asset", "table", "seq") | {"partitions_behind": lag.n_behind} for lag in lags]
+        tables = [_lag_as_dict(lag) for lag in lags]
         emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, "tables": tables})
         return
     _print_assets(assets)
@@ -95,22 +96,27 @@ def status(as_json: bool) -> None:
         click.echo(
             f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
-    for lag in lags:
-        if lag.seq is None:
-            click.echo(f"The table of {lag.asset} is not published yet.")
-        elif lag.n_behind:
-            click.echo(f"The table of {lag.asset} is {count(lag.n_behind, 'partition')} behind, at seq {lag.seq}.")
+    for sentence in filter(None, map(_lag_sentence, lags)):
+        click.echo(sentence)
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
 
 
-def _lags(datasets: list[DatasetSpec]) -> list[TableLag]:
-    """Dagster has the cursors of the ticks, and is imported only where a dataset is published."""
-    if not any(spec.table for spec in datasets):
-        return []
-    from databuild_dagster.bindings.orchestration.table_publishing import table_lags
+def _lag_as_dict(lag: TableLag) -> dict[str, object]:
+    """`partitions_behind` is null for a table that no tick has published."""
+    behind = {"partitions_behind": lag.n_behind, "seconds_behind": round(lag.behind_seconds, 3)}
+    return {**picked(lag, "asset", "table", "seq", "why"), **behind, "since": when(lag.since)}
 
-    return table_lags(the_instance(), datasets)
+
+def _lag_sentence(lag: TableLag) -> str | None:
+    """None for a table that is up to date."""
+    why = "" if lag.why is None else f": {lag.why}"
+    since = "" if lag.since is None else f", since {when(lag.since)}"
+    if lag.seq is None:
+        return f"The table of {lag.asset} is not published yet{since}{why}{'' if why else '.'}"
+    if not lag.n_behind:
+        return None
+    return f"The table of {lag.asset} is {count(lag.n_behind, 'partition')} behind, at seq {lag.seq}{since}{why}{'' if why else '.'}"
 
 
 def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:

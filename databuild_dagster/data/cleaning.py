@@ -14,8 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import groupby
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from databuild_dagster.data.listed_by_tables import AWAITED, TableFiles, awaited
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
 from databuild_dagster.data.orphan_files import (
     Unlisted,
@@ -57,6 +58,8 @@ class Going(NamedTuple):
     files: int
     bytes: int
     warehouse: Warehouse
+    #: The event since which no reader begins with it.
+    left_seq: int = 0
 
 
 class Kept(NamedTuple):
@@ -65,16 +68,6 @@ class Kept(NamedTuple):
     uuid: str
     ref: Ref
     why: str
-
-
-class TableFiles(Protocol):
-    """The files that the published tables of datasets list. The methods raise a `DatabuildError` for a table that cannot be read."""
-
-    def kept(self, asset: str, older_than_seconds: float) -> set[str]:
-        """The files of the snapshots that `expire` leaves; empty for a dataset without a table."""
-
-    def expire(self, asset: str, older_than_seconds: float) -> int:
-        """Forget the snapshots that were replaced so long ago; returns their number."""
 
 
 @dataclass
@@ -256,7 +249,9 @@ class Cleaner:
                             why = f"this build state does not own {place.root}: {why_not}"
                     if why is None:
                         reason = reason_of(held)
-                        plan.going.append(Going(found.uuid, found.ref, reason, found.files, found.bytes, place))
+                        plan.going.append(
+                            Going(found.uuid, found.ref, reason, found.files, found.bytes, place, held.left_seq)
+                        )
                     else:
                         plan.kept.append(Kept(found.uuid, found.ref, why))
         plan.older_than_seconds = older_than_seconds
@@ -273,15 +268,22 @@ class Cleaner:
             of_asset = list(going_of_asset)
             try:
                 listed = self._tables.kept(asset, plan.older_than_seconds)
+                published_to = self._tables.published_to(asset)
             except DatabuildError as error:
                 plan.kept += [Kept(one.uuid, one.ref, f"its table cannot be read: {error.message}") for one in of_asset]
                 continue
             for going in of_asset:
-                if listed.isdisjoint(_files_of(going) if listed else ()):
-                    left.append(going)
-                else:
+                if not listed.isdisjoint(_files_of(going) if listed else ()):
                     plan.kept.append(Kept(going.uuid, going.ref, "a snapshot of its table lists its files"))
+                elif published_to is not None and going.left_seq > published_to:
+                    plan.kept.append(Kept(going.uuid, going.ref, AWAITED))
+                else:
+                    left.append(going)
         plan.going = left
+
+    def _awaited_by_tables(self, uuids: Collection[str]) -> set[str]:
+        """Asked after the removal is recorded: none of them becomes canonical after that."""
+        return set() if self._tables is None else awaited(self._tables, self._removals.of_uuids(uuids).values())
 
     def _keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
@@ -348,9 +350,12 @@ class Cleaner:
         events = self._engine.handle(command, actor=this_user()).events
         taken = {uuid for event in events for uuid in event.fact.uuids}  # type: ignore[attr-defined]
         gone = []
+        waiting = self._awaited_by_tables(taken)
         for going in some:
             if going.uuid not in taken:
                 done.kept.append(Kept(going.uuid, going.ref, "it was used again meanwhile"))
+            elif going.uuid in waiting:
+                done.kept.append(Kept(going.uuid, going.ref, AWAITED))
             elif _succeeds(going.ref, partial(self._take_away_from, going.warehouse, going.ref, going.uuid), done):
                 gone.append(going)
         self._record_end(going.uuid for going in gone)
@@ -359,6 +364,9 @@ class Cleaner:
     def _finish(self, unfinished: Sequence[Stored], done: Done) -> None:
         for start in range(0, len(unfinished), MAX_AT_ONCE):
             some = unfinished[start : start + MAX_AT_ONCE]
+            waiting = self._awaited_by_tables([stored.uuid for stored in some])
+            done.kept += [Kept(stored.uuid, stored.ref, AWAITED) for stored in some if stored.uuid in waiting]
+            some = [stored for stored in some if stored.uuid not in waiting]
             gone = [stored for stored in some if _succeeds(stored.ref, partial(self._take_away, stored), done)]
             self._record_end(stored.uuid for stored in gone)
             done.finished += gone

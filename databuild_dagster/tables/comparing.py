@@ -8,10 +8,11 @@ from typing import NamedTuple
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
-from databuild_dagster.tables.errors import TableAhead, TableOfAnother
+from databuild_dagster.tables.errors import TableAhead, TableOfAnother, TableOfAnotherHistory
 from databuild_dagster.tables.live_files import contents_of_dataset
 from databuild_dagster.tables.opening import open_table, place_of
 from databuild_dagster.tables.port import OpenTable
+from databuild_dagster.tables.publisher import is_of_this_log
 
 
 class WrongTableFile(NamedTuple):
@@ -26,7 +27,7 @@ def wrong_table_files(
 ) -> Iterator[WrongTableFile]:
     """The differences of a dataset's table; none if there is no table yet, or if it is only behind.
 
-    Raises `TableOfAnother`, `TableAhead`, and what the table and the manifests raise.
+    Raises `TableOfAnother`, `TableAhead`, `TableOfAnotherHistory`, and what the table and the manifests raise.
     """
     place = place_of(dataset, warehouse)
     table = open_table(place)
@@ -38,6 +39,8 @@ def wrong_table_files(
         raise TableOfAnother(asset=place.asset, table=place.shown, found=mark.store_id, own=own)
     if mark.seq > head:
         raise TableAhead(asset=place.asset, table=place.shown, found=mark.seq, head=head)
+    if not is_of_this_log(queries, mark):
+        raise TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=mark.seq)
     contents = contents_of_dataset(queries, dataset, place, mark.seq)
     wanted = {file.path: values for values, files in contents.files.items() for file in files}
     present = table.files()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 from uuid import uuid4
 
@@ -23,19 +23,20 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.wording import one_line
-from databuild_dagster.tables.delta_log import OWN, Action, DeltaLog
+from databuild_dagster.tables.delta_log import OWN, Action, DeltaLog, own_facts
 from databuild_dagster.tables.errors import (
     CatalogAway,
     ColumnRefused,
     ColumnsDiffer,
     ForeignSnapshot,
+    NoTags,
     OutsideOfTable,
     PartitionColumnsDiffer,
     PublishConflict,
     TableNotOurs,
 )
 from databuild_dagster.tables.footers import columns_of, read_footers
-from databuild_dagster.tables.port import Contents, Mark, Partition, Place, Snapshot, TableFile
+from databuild_dagster.tables.port import Contents, Listed, Mark, Partition, Place, Snapshot, TableFile
 from databuild_dagster.version import __version__
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ _TYPES: Final[Mapping[PartitionType, pa.DataType]] = {
 _WITHOUT_ZONES: Final = "timestampNtz"
 
 
+class _Present(NamedTuple):
+    """A file of a version."""
+
+    partition: Partition
+    bytes: int
+    #: None in a version of another writer that counts none.
+    rows: int | None
+
+
 class DeltaTableHere:
     """`Table` in the folder of a dataset."""
 
@@ -77,15 +87,17 @@ class DeltaTableHere:
         if STORE_ID not in table.metadata().configuration:
             raise TableNotOurs(**self._facts)
         self._check_partitions(table)
-        own = self._log.own_facts(table.version())
+        own = own_facts(self._log.actions(table.version()))
         if own is None:
             raise ForeignSnapshot(**self._facts, snapshot=table.version())
-        return Mark(own["storeId"], own["seq"])
+        return mark_of(own)
 
     def files(self) -> dict[str, Partition]:
         table = self._load()
         return (
-            {} if table is None else {self._whole(path): values for path, (values, _) in self._present(table).items()}
+            {}
+            if table is None
+            else {self._whole(path): found.partition for path, found in self._present(table).items()}
         )
 
     def kept(self, since: float) -> set[str]:
@@ -107,6 +119,17 @@ class DeltaTableHere:
         """Delta's log has no record of expired versions: one whose files are gone cannot be read."""
         return 0
 
+    def history(self) -> Iterator[Listed]:
+        table = self._load()
+        for version in range(-1 if table is None else table.version(), -1, -1):
+            if not (actions := self._log.actions(version)):
+                return
+            if (own := own_facts(actions)) is not None:
+                yield Listed(version, mark_of(own))
+
+    def tag(self, name: str, snapshot: int) -> None:
+        raise NoTags(asset=self._place.asset)
+
     # Writing
 
     def replace(
@@ -125,7 +148,7 @@ class DeltaTableHere:
         gone = {
             path: found
             for path, found in present.items()
-            if path not in wanted and (contents.is_whole or found[0] in contents.files)
+            if path not in wanted and (contents.is_whole or found.partition in contents.files)
         }
         new = {path: found for path, found in wanted.items() if path not in present}
         if not gone and not new and (table is None or not always):
@@ -137,7 +160,7 @@ class DeltaTableHere:
             self._commit_info(contents, mark),
             {"txn": {"appId": f"databuild/{mark.store_id}", "version": mark.seq, "lastUpdated": _now()}},
             *self._schema_actions(table, new, footers, mark),
-            *(self._remove(path, values, size) for path, (values, size) in gone.items()),
+            *(self._remove(path, found) for path, found in gone.items()),
             *(
                 self._add(path, values, file, footer)
                 for (path, (values, file)), footer in zip(new.items(), footers, strict=True)
@@ -145,13 +168,16 @@ class DeltaTableHere:
         ]
         version = 0 if table is None else table.version() + 1
         self._log.commit(version, actions)
-        return Snapshot(version, len(new), len(gone))
+        left = sum(found.rows or 0 for path, found in present.items() if path not in gone)
+        rows = left + sum(file.rows for _, file in new.values())
+        return Snapshot(version, len(new), len(gone), rows, self._place.root, self._log.path_of(version))
 
     def _commit_info(self, contents: Contents, mark: Mark) -> Action:
         named = contents.sources[:MAX_NAMED]
         own = {
             "storeId": mark.store_id,
             "seq": mark.seq,
+            "fingerprint": mark.fingerprint,
             "dataset": self._place.asset,
             "instancesTotal": len(contents.sources),
             "instances": [source.uuid for source in named],
@@ -255,15 +281,15 @@ class DeltaTableHere:
             }
         }
 
-    def _remove(self, path: str, values: Partition, size: int) -> Action:
+    def _remove(self, path: str, found: _Present) -> Action:
         return {
             "remove": {
                 "path": quote(path, safe=_PLAIN),
                 "deletionTimestamp": _now(),
                 "dataChange": True,
                 "extendedFileMetadata": True,
-                "partitionValues": self._partition_values(values),
-                "size": size,
+                "partitionValues": self._partition_values(found.partition),
+                "size": found.bytes,
             }
         }
 
@@ -279,14 +305,17 @@ class DeltaTableHere:
             except TableNotFoundError:
                 return None
 
-    def _present(self, table: DeltaTable) -> dict[str, tuple[Partition, int]]:
-        """Relative path to the partition and the bytes of each file of the newest version."""
+    def _present(self, table: DeltaTable) -> dict[str, _Present]:
+        """The files of the newest version by relative path."""
         with self._reached():
             actions = pa.table(table.get_add_actions(flatten=True))
         columns = [actions[f"partition.{name}"].to_pylist() for name in self._partition_names]
         partitions: Iterator[Partition] = zip(*columns, strict=True) if columns else iter([()] * actions.num_rows)
-        facts = zip(actions["path"].to_pylist(), partitions, actions["size_bytes"].to_pylist(), strict=True)
-        return {unquote(path): (values, size) for path, values, size in facts}
+        named = ("size_bytes", "num_records")
+        facts = zip(
+            actions["path"].to_pylist(), partitions, *(actions[name].to_pylist() for name in named), strict=True
+        )
+        return {unquote(path): _Present(values, size, rows) for path, values, size, rows in facts}
 
     def _check_partitions(self, table: DeltaTable) -> None:
         found = table.metadata().partition_columns
@@ -319,6 +348,11 @@ class DeltaTableHere:
             raise
         except (DeltaError, OSError, ValueError) as error:
             raise CatalogAway(**self._facts, why=f"{type(error).__name__}: {one_line(error).rstrip('.')}") from error
+
+
+def mark_of(own: Mapping[str, Any]) -> Mark:
+    """The mark in our facts of a version."""
+    return Mark(own["storeId"], own["seq"], own.get("fingerprint", ""))
 
 
 def statistics_of(footer: pq.FileMetaData) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class DeltaLog:
     def commit(self, version: int, actions: Sequence[Action]) -> None:
         """Create a version. Raises `PublishConflict` if it exists, `DiskTrouble`, `StorageTrouble`."""
         lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-        if not self._place.warehouse.storage.create_only(self._path_of(version), lines.encode()):
+        if not self._place.warehouse.storage.create_only(self.path_of(version), lines.encode()):
             raise PublishConflict(entity=f"the table {self._place.shown}")
         if (version + 1) % CHECKPOINT_EVERY == 0:
             try:
@@ -47,7 +47,7 @@ class DeltaLog:
     def actions(self, version: int) -> list[Action]:
         """The actions of a version; none for one that is not there any longer. Raises `TableDamaged`."""
         try:
-            text = self._place.warehouse.storage.read_bytes(self._path_of(version))
+            text = self._place.warehouse.storage.read_bytes(self.path_of(version))
         except FileNotFoundError:
             return []
         try:
@@ -56,10 +56,12 @@ class DeltaLog:
             why = f"version {version} of its log is no JSON"
             raise TableDamaged(asset=self._place.asset, table=self._place.shown, why=why) from error
 
-    def own_facts(self, version: int) -> dict[str, Any] | None:
-        """What databuild says of a version; None for a version of another writer."""
-        infos = [action["commitInfo"] for action in self.actions(version) if "commitInfo" in action]
-        return next((info[OWN] for info in infos if OWN in info), None)
-
-    def _path_of(self, version: int) -> str:
+    def path_of(self, version: int) -> str:
+        """The file of a version."""
         return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
+
+
+def own_facts(actions: Sequence[Action]) -> dict[str, Any] | None:
+    """What databuild records about a version; None for a version of another writer."""
+    infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
+    return next((info[OWN] for info in infos if OWN in info), None)

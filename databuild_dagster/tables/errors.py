@@ -81,6 +81,12 @@ class TableAhead(Refused):
     hint = "The log was restored from a backup; `databuild publish {asset} --repair` makes the table what the log says now."
 
 
+class TableOfAnotherHistory(Refused):
+    """The table {table} of {asset} holds up to seq {seq} of another history of this log: event {seq} is not the one it was."""
+
+    hint = "The log was restored from a backup; `databuild publish {asset} --repair` makes the table what the log says now."
+
+
 class StoreIsACopy(Refused):
     """The table of {asset} is not published from here: this build state is a copy, or was moved or restored."""
 
@@ -129,3 +135,35 @@ class TableDamaged(NotFound):
     """The table {table} of {asset} cannot be read: {why}."""
 
     hint = "`databuild publish {asset} --repair` makes it what the log says."
+
+
+class NoTags(Refused):
+    """The table of {asset} is a Delta table, and Delta has no tags."""
+
+    hint = "`databuild receipt` names the version; publish the dataset as Iceberg to keep a snapshot by a name."
+
+
+class TagTaken(Refused):
+    """The table {table} of {asset} has a branch or tag {tag!r} already, on snapshot {found}."""
+
+    hint = "Choose another name, or drop that tag in the catalog."
+
+
+class SnapshotExpired(NotFound):
+    """Snapshot {snapshot} of the table {table} of {asset} has just expired."""
+
+    hint = "Run the command again: it looks for the newest snapshot that holds the instance."
+
+
+class NotInTable(Refused):
+    """No snapshot of the table {table} of {asset} holds instance {uuid}."""
+
+    hint = (
+        "`databuild publish {asset}` publishes what is live; snapshots of earlier instances expire with `databuild gc`."
+    )
+
+
+class TableSilent(DatabuildError):
+    """The table {table} of {asset} was not done within {seconds:.0f} s."""
+
+    hint = "Its catalog or storage does not answer, or takes long; give it more time by --timeout. A repetition changes nothing."

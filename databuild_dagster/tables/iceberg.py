@@ -37,7 +37,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table import TableProperties
-from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, StringType, TimestamptzType
@@ -46,6 +46,7 @@ from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.tables import iceberg_snapshots
 from databuild_dagster.tables.errors import (
     CatalogAway,
     ColumnRefused,
@@ -54,14 +55,27 @@ from databuild_dagster.tables.errors import (
     NoPlaceForCatalog,
     PartitionColumnsDiffer,
     PublishConflict,
+    SnapshotExpired,
     TableElsewhere,
     TableNotOurs,
     TableOfAnotherDataset,
+    TagTaken,
     UnknownCatalog,
 )
 from databuild_dagster.tables.footers import columns_of, read_footers
 from databuild_dagster.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
-from databuild_dagster.tables.port import Contents, Mark, Partition, Place, Snapshot, Source, TableFile
+from databuild_dagster.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID
+from databuild_dagster.tables.port import (
+    METADATA_FOLDER,
+    Contents,
+    Listed,
+    Mark,
+    Partition,
+    Place,
+    Snapshot,
+    Source,
+    TableFile,
+)
 from databuild_dagster.warehouse.disk import make_dirs
 from databuild_dagster.warehouse.storage import protocol_of
 
@@ -70,10 +84,8 @@ if TYPE_CHECKING:
 
 #: The file of the catalog that needs no configuration, in the warehouse.
 CATALOG_FILE: Final = "iceberg.db"
-#: The folder of the metadata, in that of the dataset.
-METADATA_FOLDER: Final = "iceberg"
-#: Keys of a snapshot's summary, and of the properties of a table.
-STORE_ID, SEQ, DATASET = "databuild.store-id", "databuild.seq", "databuild.dataset"
+#: Further keys of a snapshot's summary; the dataset is one of the table's properties, too.
+DATASET = "databuild.dataset"
 INSTANCES, N_INSTANCES, JOB_RUNS = "databuild.instances", "databuild.instances-total", "databuild.job-runs"
 #: Instances and job runs that a summary names; the number of all is beside them.
 MAX_NAMED: Final = 100
@@ -115,10 +127,10 @@ class IcebergTable:
         if snapshot is None:
             # Made by a process that died before the first snapshot.
             return Mark(table.properties[STORE_ID], 0)
-        summary = {} if snapshot.summary is None else snapshot.summary.additional_properties
-        if SEQ not in summary:
+        mark = iceberg_snapshots.mark_of(snapshot)
+        if mark is None:
             raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)
-        return Mark(summary[STORE_ID], int(summary[SEQ]))
+        return mark
 
     def files(self) -> dict[str, Partition]:
         table = self.loaded()
@@ -139,14 +151,10 @@ class IcebergTable:
         if table is None:
             return set()
         with self._reached():
-            manifests = {
-                manifest.manifest_path: manifest
-                for snapshot in _kept_snapshots(table, since)
-                for manifest in snapshot.manifests(table.io)
-            }
+            kept = iceberg_snapshots.kept_snapshots(table, since)
             return {
                 _path(entry.data_file.file_path)
-                for manifest in manifests.values()
+                for manifest in iceberg_snapshots.manifests_of(table, kept).values()
                 for entry in manifest.fetch_manifest_entry(table.io)
             }
 
@@ -154,12 +162,23 @@ class IcebergTable:
         table = self.loaded()
         if table is None:
             return 0
-        kept = {snapshot.snapshot_id for snapshot in _kept_snapshots(table, since)}
-        expired = [snapshot for snapshot in table.snapshots() if snapshot.snapshot_id not in kept]
-        if expired:
-            with self._reached():
-                table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
-        return len(expired)
+        with self._reached():
+            return iceberg_snapshots.expire(table, since)
+
+    def history(self) -> Iterator[Listed]:
+        table = self.loaded()
+        return iter(() if table is None else iceberg_snapshots.listed(table))
+
+    def tag(self, name: str, snapshot: int) -> None:
+        table = self.loaded()
+        if table is None or table.snapshot_by_id(snapshot) is None:
+            raise SnapshotExpired(**self._facts, snapshot=snapshot)
+        if (reference := table.metadata.refs.get(name)) is not None:
+            if (reference.snapshot_id, reference.snapshot_ref_type) == (snapshot, SnapshotRefType.TAG):
+                return
+            raise TagTaken(**self._facts, tag=name, found=reference.snapshot_id)
+        with self._reached():
+            table.manage_snapshots().create_tag(snapshot, name).commit()
 
     # Writing
 
@@ -247,7 +266,14 @@ class IcebergTable:
             ]
             producer = MovingFiles(transaction, table.io, change, added, summary)
             producer.commit()
-        return Snapshot(producer.snapshot_id, len(change.new), len(change.removed))
+        return Snapshot(
+            producer.snapshot_id,
+            len(change.new),
+            len(change.removed),
+            iceberg_snapshots.rows_of(table, producer.snapshot_id),
+            _path(table.location()),
+            _path(table.metadata_location),
+        )
 
     def _create(self, columns: pa.Schema, mark: Mark) -> PyIcebergTable:
         fields = list(assign_fresh_schema_ids(self._schema_of(columns)).fields)
@@ -426,23 +452,12 @@ def _listed(parts: Sequence[tuple[str, IcebergType, type]]) -> str:
     )
 
 
-def _kept_snapshots(table: PyIcebergTable, since: float) -> list[IcebergSnapshot]:
-    """The snapshots that were the newest at or after a time, and those that a branch or a tag names."""
-    named = {reference.snapshot_id for reference in table.metadata.refs.values()}
-    in_order = sorted(table.snapshots(), key=lambda snapshot: (snapshot.timestamp_ms, snapshot.sequence_number or 0))
-    ends = [*(snapshot.timestamp_ms for snapshot in in_order[1:]), float("inf")]
-    return [
-        snapshot
-        for snapshot, end in zip(in_order, ends, strict=True)
-        if end >= since * 1000 or snapshot.snapshot_id in named
-    ]
-
-
 def _summary(place: Place, mark: Mark, sources: Sequence[Source]) -> dict[str, str]:
     named = sources[:MAX_NAMED]
     return {
         STORE_ID: mark.store_id,
         SEQ: str(mark.seq),
+        FINGERPRINT: mark.fingerprint,
         DATASET: place.asset,
         N_INSTANCES: str(len(sources)),
         INSTANCES: json.dumps([source.uuid for source in named]),

@@ -60,7 +60,7 @@ def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, se
 def _contents(dataset: DatasetSpec, place: Place, found: Iterable[Canonical], *, is_whole: bool) -> Contents:
     # A dataset that got partitions later still has its earlier ref without a key.
     own = [one for one in found if (partition_key_of(one.ref) is None) is (dataset.partitions is None)]
-    shown = [canonical for canonical in own if _is_shown(canonical, place.spec)]
+    shown = [canonical for canonical in own if is_shown(canonical, place.spec)]
     files: dict[Partition, list[TableFile]] = {}
     for canonical in own:
         try:
@@ -76,7 +76,8 @@ def _contents(dataset: DatasetSpec, place: Place, found: Iterable[Canonical], *,
     return Contents(files, is_whole, sources)
 
 
-def _is_shown(canonical: Canonical, spec: TableSpec) -> bool:
+def is_shown(canonical: Canonical, spec: TableSpec) -> bool:
+    """Whether a table lists the files of what readers see."""
     if canonical.uuid is None or canonical.manifest_uri is None:
         return False
     if canonical.state is InstanceState.LIVE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import NamedTuple, Protocol
 
@@ -10,6 +10,8 @@ from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.layout import Warehouse
 
+#: The folder of the metadata of an Iceberg table without a named catalog, in that of its dataset.
+METADATA_FOLDER = "iceberg"
 #: The values of the partition columns of a row, in their order; empty for a dataset without partitions.
 Partition = tuple[date | datetime | str, ...]
 
@@ -20,6 +22,17 @@ class Mark(NamedTuple):
     store_id: str
     #: The table is what readers of the dataset saw when this was the last event.
     seq: int
+    #: That of the event (`Queries.fingerprint`); empty in a mark of an older version.
+    fingerprint: str = ""
+
+
+class Listed(NamedTuple):
+    """A snapshot of a table's history."""
+
+    #: The snapshot id of Iceberg, the version of Delta.
+    id: int
+    mark: Mark
+    tags: tuple[str, ...] = ()
 
 
 class TableFile(NamedTuple):
@@ -46,6 +59,11 @@ class Snapshot(NamedTuple):
     id: int | None
     files_added: int
     files_removed: int
+    #: The rows of the whole table; None in a dry run.
+    rows: int | None = None
+    #: The place of the table, and the file that describes this snapshot; empty in a dry run.
+    uri: str = ""
+    metadata_file: str = ""
 
 
 class Contents(NamedTuple):
@@ -69,6 +87,13 @@ class Place(NamedTuple):
     @property
     def root(self) -> str:
         return self.warehouse.dataset_dir(self.asset)
+
+    @property
+    def uri(self) -> str | None:
+        """Where the table is; None for a table of a named catalog, which alone knows it."""
+        if self.spec.format is TableFormat.DELTA:
+            return self.root
+        return None if self.spec.catalog else f"{self.root}/{METADATA_FOLDER}"
 
     @property
     def shown(self) -> str:
@@ -102,6 +127,12 @@ class Table(Protocol):
 
     def expire(self, since: float) -> int:
         """Forget the other snapshots, as far as the format forgets; returns their number."""
+
+    def history(self) -> Iterator[Listed]:
+        """The snapshots with a mark, newest first, as the iteration asks for them."""
+
+    def tag(self, name: str, snapshot: int) -> None:
+        """Give a snapshot a name, under which `expire` keeps it. Raises `NoTags`, `TagTaken`, `SnapshotExpired`, `PublishConflict`."""
 
 
 #: From a place to its table.

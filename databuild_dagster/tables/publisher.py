@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, CursorStorage, LogFollower
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.tables.errors import (
     ForeignSnapshot,
     PublishConflict,
@@ -18,6 +19,7 @@ from databuild_dagster.tables.errors import (
     TableAhead,
     TableElsewhere,
     TableOfAnother,
+    TableOfAnotherHistory,
 )
 from databuild_dagster.tables.live_files import Touches, contents_of_dataset, contents_of_refs
 from databuild_dagster.tables.opening import open_table, place_of
@@ -70,21 +72,35 @@ def publish(
             before, is_readable = _mark_before(table, place, identity.id, repair=is_whole, take_over=take_over)
             # Read before the files: the table is never ahead of the log.
             head = engine.queries.head().seq
-            after = Mark(identity.id, head)
-            if before is not None and before.seq > head and not is_whole:
-                raise TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
+            after = Mark(identity.id, head, engine.queries.fingerprint(head) or "")
+            if not is_whole:
+                _check_is_of_log(engine.queries, place, before, head)
             if is_whole or all_partitions or before is None or head - before.seq > MAX_EVENTS_BEHIND:
                 contents = contents_of_dataset(engine.queries, dataset, place, head)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
                 contents = contents_of_refs(engine.queries, dataset, place, refs, head)
-            # A snapshot whose mark cannot be read is replaced, also by the same files under a mark of ours.
-            snapshot = table.replace(contents, after, before, dry_run=dry_run, always=not is_readable)
+            # A mark that is not of this log is replaced, also by the same files under a mark of ours.
+            is_of_log = is_readable and is_of_this_log(engine.queries, before)
+            snapshot = table.replace(contents, after, before, dry_run=dry_run, always=not is_of_log)
             return Published(place.asset, place.shown, head, snapshot)
         except PublishConflict:
             if n_try == MAX_TRIES:
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def is_of_this_log(queries: Queries, mark: Mark | None) -> bool:
+    """Whether the event that a mark names is the one that was there; a log restored from a backup has others."""
+    return mark is None or not mark.fingerprint or queries.fingerprint(mark.seq) == mark.fingerprint
+
+
+def _check_is_of_log(queries: Queries, place: Place, before: Mark | None, head: int) -> None:
+    """Raises `TableAhead`, `TableOfAnotherHistory`."""
+    if before is not None and before.seq > head:
+        raise TableAhead(asset=place.asset, table=place.shown, found=before.seq, head=head)
+    if before is not None and not is_of_this_log(queries, before):
+        raise TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=before.seq)
 
 
 def _mark_before(

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
+import msgspec
+import pyiceberg.catalog
 import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
+from pyiceberg.utils.config import Config
+
+from databuild_dagster.bindings.registry.instance import engine_for, open_instance
+from databuild_dagster.model.commands import RegisterDatasets
 
 from .conftest import Project
 
@@ -69,9 +76,69 @@ def test_status_shows_how_far_behind_a_table_is(published: Project) -> None:
     published.call("taint", DAY, "--reason", "wrong")
 
     behind = published.call("status")
+    scraped = published.call("ledger", "metrics", "--prometheus").out
 
-    assert [(table["asset"], table["partitions_behind"]) for table in before] == [("orders", 0)]
+    assert [(table["asset"], table["partitions_behind"], table["since"]) for table in before] == [("orders", 0, None)]
     assert "The table of orders is 1 partition behind, at seq" in behind.out
+    assert 'databuild_table_partitions_behind{dataset="orders"} 1.0' in scraped
+    assert 'databuild_table_seconds_behind{dataset="orders"}' in scraped
+
+
+def test_a_receipt_names_the_snapshot_and_tags_it(published: Project) -> None:
+    (before,) = published.ask("receipt", DAY)["instances"]
+    snapshot = table_of(published).current_snapshot()
+
+    (tagged,) = published.ask("receipt", DAY, "--tag", "audit")["instances"]
+    shown = published.call("receipt", DAY).out
+
+    assert (before["table"]["name"], before["table"]["snapshot"]) == ("shop.orders", snapshot.snapshot_id)
+    assert (tagged["table"]["tags"], table_of(published).refs()["audit"].snapshot_id) == (
+        ["audit"],
+        snapshot.snapshot_id,
+    )
+    assert f"{DAY} is in snapshot {snapshot.snapshot_id} of the table shop.orders, which holds up to seq" in shown
+    assert ", tagged audit." in shown
+
+
+@pytest.mark.parametrize(
+    ("refs", "tag", "sentence"),
+    [
+        ((DAY,), "a tag", "a tag has letters, digits"),
+        ((DAY, NEXT), "audit", "a tag names one snapshot; name one REF"),
+        ((DAY,), "main", "has a branch or tag 'main' already"),
+    ],
+)
+def test_a_tag_that_cannot_be_given_is_one_sentence(
+    published: Project, refs: tuple[str, ...], tag: str, sentence: str
+) -> None:
+    done = published.call("receipt", *refs, "--tag", tag)
+
+    assert done.code == 2
+    assert sentence in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def test_a_catalog_that_never_answers_ends_a_command_after_its_timeout(
+    published: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published.build(DAY, "--rebuild")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        # pyiceberg reads its configuration when it is imported.
+        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        with open_instance(published.home) as instance:
+            engine = engine_for(instance)
+            spec = engine.queries.known_dataset("orders")
+            moved = msgspec.structs.replace(spec, table=msgspec.structs.replace(spec.table, catalog="silent"))
+            engine.handle(RegisterDatasets(location=spec.location, datasets=(moved,)))
+
+        done = published.call("publish", "orders", "--timeout", "1s")
+        kept = published.ask("gc", "--keep", "0", "--older-than", "none", "--timeout", "1s")
+
+    assert done.code == 2
+    assert "The table shop.orders of orders was not done within 1 s." in done.err
+    assert kept["instances"] == []
+    assert "its table cannot be read: The table shop.orders" in kept["kept"][0]["why"]
 
 
 def test_a_deep_check_names_the_files_that_a_table_and_the_log_do_not_share(published: Project) -> None:

@@ -1,6 +1,7 @@
 """Engines that the suite does not have read every snapshot of published tables, and find the rows as of its seq.
 
     make test-engines
+    make test-engines-long
 
 This process makes the tables and writes down the rows that `table(…, as_of=seq)` reads; `readers` compares them in the environment
 of the engines.
@@ -71,7 +72,7 @@ def expected(world: PublishedWorld) -> list[dict[str, object]]:
     ]
 
 
-def main(python: str) -> int:
+def main(python: str, reader: str = "readers.py") -> int:
     with tempfile.TemporaryDirectory() as folder:
         cases = []
         for table in (ICEBERG, DELTA):
@@ -81,9 +82,9 @@ def main(python: str) -> int:
             world.close()
         asked = Path(folder, "cases.json")
         asked.write_text(json.dumps(cases))
-        readers = Path(__file__).with_name("readers.py")
+        readers = Path(__file__).with_name(reader)
         return subprocess.run([python, readers, asked], timeout=MAX_SECONDS, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

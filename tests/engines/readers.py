@@ -1,4 +1,4 @@
-"""Reads snapshots of published tables by DuckDB and DataFusion; exits with 1 if one has other rows. Runs without databuild."""
+"""Reads snapshots of published tables by DuckDB, DataFusion and Daft; exits with 1 if one has other rows. Runs without databuild."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import daft
 import datafusion
 import duckdb
 import pyarrow as pa
@@ -48,7 +49,10 @@ def main(asked: str) -> int:
             context = datafusion.SessionContext()
             context.register_table("t", StaticTable.from_metadata(case["path"]))
             compare("DataFusion", case, context.sql("SELECT * FROM t").to_arrow_table())
-        elif case["is_newest"]:
+            # Daft refuses files without column ids: it does not apply a table's name mapping yet.
+            continue
+        compare("Daft", case, daft.read_deltalake(case["path"], version=case["snapshot"]).to_arrow())
+        if case["is_newest"]:
             compare("DuckDB", case, connection.execute(f"FROM delta_scan('{case['path']}')").to_arrow_table())
     print(*(f"{reader}: {n} snapshots" for reader, n in n_read.items()), *wrong, sep="\n")
     return 1 if wrong else 0

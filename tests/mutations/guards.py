@@ -53,6 +53,7 @@ ORPHAN_FILES = "tests/data/test_orphan_files.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/tables/test_publisher.py"
+RECEIPTS = "tests/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/engine/operations/test_manager.py"
 FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
@@ -1206,9 +1207,41 @@ GUARDS = (
         "a table is taken back to a restored log without a word",
         "10.10",
         "tables/publisher.py",
-        "            if before is not None and before.seq > head and not is_whole:\n",
-        "            if False:\n",
+        "    if before is not None and before.seq > head:\n",
+        "    if False:\n",
         (f"{PUBLISHER}::test_a_table_is_ahead_of_a_log_that_was_restored",),
+    ),
+    Guard(
+        "a table of a lost history is continued by the log that has grown again",
+        "10.10",
+        "tables/publisher.py",
+        "    if before is not None and not is_of_this_log(queries, before):\n",
+        "    if False:\n",
+        (f"{PUBLISHER}::test_a_table_of_a_lost_history_is_refused_after_the_log_has_grown_again",),
+    ),
+    Guard(
+        "gc removes what a publication that runs now lists",
+        "10.10",
+        "data/cleaning.py",
+        "                elif published_to is not None and going.left_seq > published_to:\n",
+        "                elif False:\n",
+        (f"{PUBLISHER}::test_gc_keeps_what_a_running_publication_may_list",),
+    ),
+    Guard(
+        "gc removes what a publication lists that began after its plan",
+        "10.10",
+        "data/cleaning.py",
+        "            elif going.uuid in waiting:\n",
+        "            elif False:\n",
+        (f"{PUBLISHER}::test_gc_that_has_recorded_a_removal_waits_for_the_table",),
+    ),
+    Guard(
+        "gc expires a tagged snapshot",
+        "10.10",
+        "tables/iceberg_snapshots.py",
+        "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
+        "        if end >= since * 1000\n",
+        (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
     ),
     Guard(
         "a tainted instance stays in each table",
@@ -1230,8 +1263,8 @@ GUARDS = (
         "a snapshot of another writer counts as ours",
         "10.10",
         "tables/iceberg.py",
-        "        if SEQ not in summary:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
-        "        summary = {STORE_ID: table.properties[STORE_ID], SEQ: '0', **summary}\n",
+        "        if mark is None:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
+        "        mark = mark or Mark(table.properties[STORE_ID], 0)\n",
         (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
     ),
     Guard(

@@ -16,6 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
+from databuild_dagster.data.cleaning import Cleaner
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine.follower import ProcessCursors
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
@@ -35,6 +36,7 @@ from databuild_dagster.tables.errors import (
     TableNotOurs,
     TableOfAnother,
     TableOfAnotherDataset,
+    TableOfAnotherHistory,
     UnknownCatalog,
 )
 from databuild_dagster.tables.keeping import PublishedFiles
@@ -289,7 +291,7 @@ def test_a_snapshot_of_another_writer_is_refused_or_replaced(table: TableSpec, t
         world.publish()
     world.publish(repair=True)
 
-    assert world.table().mark() == (world.store.identity().id, world.seq)
+    assert world.table().mark()[:2] == (world.store.identity().id, world.seq)
     assert_up_to_date(world)
 
 
@@ -353,28 +355,53 @@ def test_adopted_files_are_in_an_iceberg_table_and_outside_of_a_delta_table(tmp_
     assert_up_to_date(iceberg)
 
 
-@BOTH
-def test_a_table_is_ahead_of_a_log_that_was_restored(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path / "home", table)
+def restored(home: Path, table: TableSpec, backup: Path) -> PublishedWorld:
+    """The home after a backup was written into the file of its log: another file would be another place."""
+    for name in home.glob("databuild.db-*"):
+        name.unlink()
+    (home / "databuild.db").write_bytes(backup.read_bytes())
+    return PublishedWorld(home, table, first_id=2_000)
+
+
+def published_after_a_backup(home: Path, table: TableSpec) -> Path:
+    """A table that holds events which the backup does not have."""
+    world = PublishedWorld(home, table)
     world.build(DAYS[0], {"x": [1]})
     world.close()
-    backup = tmp_path / "databuild.db"
-    shutil.copy(tmp_path / "home" / "databuild.db", backup)
-    later = PublishedWorld(tmp_path / "home", table, first_id=1_000)
+    backup = home.with_name("databuild.db")
+    shutil.copy(home / "databuild.db", backup)
+    later = PublishedWorld(home, table, first_id=1_000)
     later.build(DAYS[1], {"x": [2]})
     later.publish()
     later.close()
-    for name in (tmp_path / "home").glob("databuild.db-*"):
-        name.unlink()
-    # Into the file that is there: another file would be another place.
-    (tmp_path / "home" / "databuild.db").write_bytes(backup.read_bytes())
-    restored = PublishedWorld(tmp_path / "home", table, first_id=2_000)
+    return backup
+
+
+@BOTH
+def test_a_table_is_ahead_of_a_log_that_was_restored(table: TableSpec, tmp_path: Path) -> None:
+    world = restored(tmp_path / "home", table, published_after_a_backup(tmp_path / "home", table))
 
     with pytest.raises(TableAhead, match="--repair"):
-        restored.publish()
-    restored.publish(repair=True)
+        world.publish()
+    world.publish(repair=True)
 
-    assert_up_to_date(restored)
+    assert_up_to_date(world)
+
+
+@BOTH
+def test_a_table_of_a_lost_history_is_refused_after_the_log_has_grown_again(table: TableSpec, tmp_path: Path) -> None:
+    world = restored(tmp_path / "home", table, published_after_a_backup(tmp_path / "home", table))
+    lost = world.table().mark().seq
+    while world.seq <= lost:
+        world.build(DAYS[2], {"x": [3]})
+        world.taint(world.ref(DAYS[2]))
+
+    with pytest.raises(TableOfAnotherHistory, match=f"event {lost} is not the one it was"):
+        world.publish()
+    world.publish(repair=True)
+
+    assert_up_to_date(world)
+    assert world.publish().snapshot is None
 
 
 def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) -> None:
@@ -385,19 +412,25 @@ def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) 
         world.publish()
 
 
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        ("http://user:secret@127.0.0.1:1/of-the-catalog-alone", "ConnectionError: "),
+        ("postgresql+psycopg://user:secret@127.0.0.1:1/of-the-catalog-alone", "OperationalError: "),
+    ],
+    ids=["rest", "postgres"],
+)
 def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uri: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", "http://user:secret@127.0.0.1:1/of-the-catalog-alone")
+    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", uri)
     monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "of-the-catalog-alone")
     # pyiceberg reads its configuration when it is imported.
     monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
     world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="away"))
     world.build(DAYS[0], {"x": [1]})
 
-    with pytest.raises(
-        CatalogAway, match=r"The table shop.sales of sales cannot be reached: ConnectionError: "
-    ) as away:
+    with pytest.raises(CatalogAway, match=f"The table shop.sales of sales cannot be reached: {why}") as away:
         world.publish()
 
     assert "secret" not in str(away.value)
@@ -463,6 +496,73 @@ def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp
     published = world.gc()
 
     assert (behind, published) == ([], [first])
+    assert_up_to_date(world)
+
+
+@BOTH
+def test_gc_keeps_what_a_running_publication_may_list(table: TableSpec, tmp_path: Path) -> None:
+    """A publisher reads the log; then the instance is replaced and cleaned up, and only then comes the snapshot."""
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    seen = world.build(DAYS[1], {"x": [2]})
+    before, seq = world.table().mark(), world.seq
+    place = place_of(world.spec, world.warehouse.root)
+    contents = contents_of_dataset(world.queries, world.spec, place, seq)
+    world.taint(world.ref(DAYS[1]))
+    world.build(DAYS[1])
+
+    removed = world.gc()
+    world.table().replace(contents, Mark(before.store_id, seq), before)
+
+    assert removed == []
+    for rows in rows_by_reader(world, newest_snapshot(world)).values():
+        assert rows == rows_as_of(world, seq)
+    world.publish()
+    assert world.gc() == [seen]
+
+
+def test_gc_that_has_recorded_a_removal_waits_for_the_table(tmp_path: Path) -> None:
+    """The instance is seen again, and replaced, between the plan of a clean-up and the removal."""
+    world = PublishedWorld(tmp_path, ICEBERG)
+    first = world.build(DAYS[0], {"x": [1]})
+    world.taint(world.ref(DAYS[0]))
+    second = world.build(DAYS[0], {"x": [2]})
+    world.publish()
+    cleaner = Cleaner(world.engine, world.warehouse.root, PublishedFiles(world.store, world.warehouse.root))
+    plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0)
+    world.revert(DAYS[0], first)
+    contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
+    before, after = world.table().mark(), Mark(world.store.identity().id, world.seq)
+    world.revert(DAYS[0], second)
+
+    done = cleaner.carry_out(plan)
+    world.table().replace(contents, after, before)
+
+    assert [kept.uuid for kept in done.kept] == [first]
+    for rows in rows_by_reader(world, newest_snapshot(world)).values():
+        assert [dict(row)["x"] for row in rows] == ["1"]
+    world.publish()
+    finished = cleaner.carry_out(cleaner.plan_gc(keep=0, older_than_seconds=0.0)).finished
+    assert [stored.uuid for stored in finished] == [first]
+
+
+def test_gc_removes_the_manifests_of_expired_snapshots(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, ICEBERG)
+    for number in range(3):
+        world.build(DAYS[0], {"x": [number]})
+        world.publish()
+        world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[0], {"x": [9]})
+    world.publish()
+
+    world.gc()
+
+    table = iceberg_table(world)
+    (snapshot,) = table.snapshots()
+    listed = {snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))}
+    left = Path(world.warehouse.dataset_dir("sales"), "iceberg").rglob("*.avro")
+    assert {f"file://{path}" for path in left} == listed
     assert_up_to_date(world)
 
 

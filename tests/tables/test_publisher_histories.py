@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,6 +20,8 @@ from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import newest_snapshot, rows_as_of, rows_by_reader, snapshots
 
 KEYS = DAYS[:3]
+#: With DATABUILD_LONG=1 each format takes about a quarter of an hour.
+EXAMPLES = 1_000 if os.environ.get("DATABUILD_LONG") else 15
 #: Names of what happens, with the place of a partition key; builds are most of it.
 STEPS = st.tuples(
     st.sampled_from(["build", "build", "add a column", "two files", "empty", "taint", "untaint", "revert", "adopt"]),
@@ -77,7 +80,7 @@ class Story:
 
 
 @pytest.mark.parametrize("table", [ICEBERG, DELTA], ids=["iceberg", "delta"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=HISTORIES)
 def test_each_snapshot_has_the_rows_as_of_its_seq(table: TableSpec, history: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

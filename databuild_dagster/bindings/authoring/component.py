@@ -45,12 +45,14 @@ from databuild_dagster.bindings.building.deployment import (
 )
 from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.publish import Delta, Iceberg
 from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, WebhookAlert
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.model.datasets import TableFormat
 from databuild_dagster.warehouse.layout import Warehouse
 
 _LIMITS = TickLimits()
@@ -133,6 +135,38 @@ class LimitAttributes(Model, Resolvable):
     executors: Annotated[int, _described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
 
 
+class PublishAttributes(Model, Resolvable):
+    """The table that each asset is published as, as `Iceberg` and `Delta` take it."""
+
+    format: Annotated[str, _described(f"The format of the tables: {', '.join(TableFormat)}.")]
+    namespace: Annotated[str | None, _described("Iceberg: the namespace of the tables; databuild unless given.")] = None
+    catalog: Annotated[str | None, _described("Iceberg: a name in pyiceberg's own configuration.")] = None
+    partition_column: Annotated[
+        str | None, _described("The column with the partition key; partition_key unless given.")
+    ] = None
+    partition_type: Annotated[str | None, _described("The type of that column: date, timestamp or string.")] = None
+    tainted: Annotated[
+        str | None, _described("Whether tainted partitions stay: keep or remove; remove unless given.")
+    ] = None
+    on_conflict: Annotated[
+        str | None, _described("What happens to snapshots of other writers: refuse or rebase; refuse unless given.")
+    ] = None
+
+    def publish(self, place: str) -> Iceberg | Delta:
+        """Raises `InvalidAsset` for an unknown format, and for an option that it does not have."""
+        given = {name: value for name, value in self.model_dump().items() if name != "format" and value is not None}
+        if self.format not in set(TableFormat):
+            listed = ", ".join(TableFormat)
+            raise InvalidAsset(f"{place} publishes as {self.format!r}; the formats are {listed}.")
+        if self.format == TableFormat.ICEBERG:
+            return Iceberg(**given)
+        if of_iceberg := given.keys() & {"namespace", "catalog"}:
+            raise InvalidAsset(
+                f"{place} gives {min(of_iceberg)} to Delta, whose table is the folder of its dataset; leave it out."
+            )
+        return Delta(**given)
+
+
 class AlertAttributes(Model, Resolvable):
     """Where an alert about a missed SLA is sent: a webhook or a command."""
 
@@ -196,6 +230,10 @@ class DatabuildComponent(Component, Model, Resolvable):
             "my_project.quality.RowCount, a class that is made without arguments, or an object."
         ),
     ] = ()
+    publish: Annotated[
+        PublishAttributes | None,
+        _described("The table of each asset that gives no publish= of its own; none unless given."),
+    ] = None
     location: Annotated[str | None, _described("The name in the store; the project's package unless given.")] = None
 
     @classmethod
@@ -277,7 +315,8 @@ class DatabuildComponent(Component, Model, Resolvable):
                 app_name=spark.app_name,
             ),
         )
-        return location_parts(deployment, self.interval_seconds)
+        publish = None if self.publish is None else self.publish.publish(place)
+        return location_parts(deployment, self.interval_seconds, publish)
 
 
 #: Attributes of the whole code location.

@@ -53,9 +53,11 @@ def _with_tables(asset: Any, tables: dict[str, TableSpec]) -> Any:
         return asset
 
     def with_table(spec: AssetSpec) -> AssetSpec:
-        table = tables.get(asset_text(spec.key))
+        asset = asset_text(spec.key)
+        if asset not in tables:
+            return spec
         # The author's own names of the table come first in Dagster's pages.
-        return spec if table is None else spec.replace_attributes(metadata={**table_metadata(table), **spec.metadata})
+        return spec.replace_attributes(metadata={**table_metadata(asset, tables[asset]), **spec.metadata})
 
     if isinstance(asset, AssetSpec):
         return with_table(asset)

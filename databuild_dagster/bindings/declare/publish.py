@@ -23,6 +23,8 @@ from dagster import (
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableFormat, TableSpec
 from databuild_dagster.model.refs import PARTITION_KEY
+from databuild_dagster.tables.port import Place
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: The metadata with the options of an asset's table, as its author wrote them; and with its registration.
 PUBLISH: Final = "databuild/publish"
@@ -150,10 +152,15 @@ def table_spec(
     return TableSpec(format=TableFormat.ICEBERG, name=name, catalog=publish.catalog, **facts)
 
 
-def table_metadata(table: TableSpec) -> dict[str, Any]:
-    """The metadata of an asset with this table: its registration, and its name for Dagster's pages."""
-    shown = {"dagster/table_name": table.name} if table.name else {}
-    return {TABLE: MetadataValue.json(msgspec.to_builtins(table)), **shown}
+def table_metadata(asset: str, table: TableSpec) -> dict[str, Any]:
+    """The metadata of an asset with this table: its registration, and its name and place for Dagster's pages.
+
+    A definition does not know the home, so a place in the home's own warehouse is with the materializations alone.
+    """
+    uri = Place(asset, table, Warehouse(table.warehouse)).uri if table.warehouse else None
+    shown = {"dagster/table_name": table.name or None, "dagster/uri": uri}
+    named = {name: value for name, value in shown.items() if value is not None}
+    return {TABLE: MetadataValue.json(msgspec.to_builtins(table)), **named}
 
 
 def table_of(metadata: Mapping[str, Any]) -> TableSpec | None:

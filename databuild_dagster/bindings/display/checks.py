@@ -15,6 +15,7 @@ from dagster import (
     AssetCheckSpec,
     AssetExecutionContext,
     AssetKey,
+    AssetsDefinition,
     DagsterInstance,
     MetadataValue,
 )
@@ -75,6 +76,15 @@ def _verdict(count: int, named: Sequence[str]) -> dict[str, Any]:
         "description": None if count == 0 else f"{count} tainted: {few_of(listed(count, named))}.",
         "metadata": {_COUNT: count, "databuild/refs": MetadataValue.text("\n".join(listed(count, named)))},
     }
+
+
+def keys_of(assets: Iterable[AssetKey | str | Sequence[str] | AssetsDefinition]) -> list[AssetKey]:
+    """The keys of assets that an author names by themselves or by key, each once."""
+    keys = [
+        list(asset.keys) if isinstance(asset, AssetsDefinition) else [AssetKey.from_coercible(asset)]
+        for asset in assets
+    ]
+    return list(dict.fromkeys(key for of_asset in keys for key in of_asset))
 
 
 def listed(count: int, named: Sequence[str]) -> list[str]:

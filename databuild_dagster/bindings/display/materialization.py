@@ -35,6 +35,8 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
+from databuild_dagster.bindings.display.table_snapshots import table_entries
+from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
@@ -64,6 +66,8 @@ class Describer:
         self._graph = context.job_def.asset_layer.asset_graph
         self._engine = engine
         self._warehouse = warehouse
+        # A table without a warehouse of its own is in the home's.
+        self._home_warehouse = warehouse_of(context.instance)
         self._sample_rows = sample_rows
         self._details_left = MAX_DETAILED
         self._schemas: dict[WrittenSchema, TableSchema] = {}
@@ -76,6 +80,8 @@ class Describer:
     def metadata(self, built: Sequence[Built]) -> dict[Ref, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
         outputs = [output for success in built for output in success.outputs]
+        asset_names = {output.manifest.dataset for output in outputs}
+        tables = {name: table_entries(self._engine.queries.dataset(name), self._home_warehouse) for name in asset_names}
         origins = self._engine.queries.origins(output.manifest.instance_uuid for output in outputs)
         last = {output.manifest.dataset: output.fact.ref for output in outputs}
         found = {}
@@ -91,6 +97,7 @@ class Describer:
                     "databuild/files": len(manifest.files),
                     "databuild/manifest": MetadataValue.path(output.uri),
                     "databuild/wants": origin.wants,
+                    **tables[manifest.dataset],
                 }
                 if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.

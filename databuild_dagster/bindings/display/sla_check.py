@@ -4,7 +4,7 @@ An author adds it to the assets that have deadlines. A run of the check computes
 deadline passes, so a tick also reports the check when its result has changed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any, Final
@@ -25,7 +25,7 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.adapter.keys import asset_text
-from databuild_dagster.bindings.display.checks import listed, report_changed
+from databuild_dagster.bindings.display.checks import keys_of, listed, report_changed
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, apart
@@ -57,7 +57,7 @@ def build_sla_checks(
     Give them to `build_definitions(…, asset_checks=…)`. `assets` are ours or plain ones, by themselves or by key. The
     orchestrator reports the checks when they change; they may be executed, too.
     """
-    keys = list(dict.fromkeys(key for asset in assets for key in _keys(asset)))
+    keys = keys_of(assets)
     if not keys:
         raise ValueError("build_sla_checks got no assets; name those that have deadlines.")
     specs = [
@@ -98,10 +98,6 @@ def report_sla_checks(instance: DagsterInstance, location: str, graph: AssetGrap
     # Which processes are alive is no event: with it in the reason, every tick would report a change.
     report_changed(instance, _verdicts(engine, checks, from_log_alone=True), _LINES)
     follower.rest(follower.head)
-
-
-def _keys(asset: AssetKey | str | Sequence[str] | AssetsDefinition) -> Iterable[AssetKey]:
-    return asset.keys if isinstance(asset, AssetsDefinition) else [AssetKey.from_coercible(asset)]
 
 
 def _verdicts(

@@ -16,6 +16,7 @@ from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.alerts import send_alerts
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
+from databuild_dagster.bindings.display.table_check import report_table_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
 from databuild_dagster.bindings.orchestration.table_publishing import TICK_WAIT_SECONDS, publish_tables
@@ -163,7 +164,14 @@ DUTIES = (
         lambda work: publish_tables(
             work.instance, work.deployment, work.datasets, wait_seconds=TICK_WAIT_SECONDS, head=work.head
         ),
-        why="it waits for catalogs on other machines, and no other duty depends on it, so it is the last one",
+        why="it waits for catalogs on other machines, and only the next duty depends on it, so it comes late",
+    ),
+    Duty(
+        "report table checks",
+        lambda work: report_table_checks(
+            work.instance, work.deployment.location, work.repository.asset_graph, work.datasets
+        ),
+        why="a table that this tick has brought up to date passes at once",
     ),
 )
 

@@ -13,11 +13,12 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.display.table_snapshots import report_snapshot
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.engine.aside_reasons import TableReasons
 from databuild_dagster.engine.follower import apart
@@ -27,7 +28,7 @@ from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
 from databuild_dagster.tables.errors import PublishingContinues
 from databuild_dagster.tables.live_files import Touches
-from databuild_dagster.tables.publisher import Published, TableCursor, cursor_name, follow
+from databuild_dagster.tables.publisher import Published, follow
 from databuild_dagster.warehouse.threads import in_own_thread
 
 #: The seconds for which a tick waits for all tables of its location. Dagster gives an evaluation sixty.
@@ -69,7 +70,7 @@ def publish_tables(
             break
         publish = partial(follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches)
         try:
-            _within(left_seconds, dataset.asset, publish, running)
+            report_snapshot(instance, dataset, _within(left_seconds, dataset.asset, publish, running))
         except (StoreUnusable, NewerStore):
             raise
         except Exception as error:
@@ -85,36 +86,11 @@ def _within(
     asset: str,
     publish: Callable[[], Published | None],
     running: dict[str, Future[Published | None]],
-) -> None:
+) -> Published | None:
     """Publish a table, or continue with the publication that still runs. Raises `PublishingContinues`, and its errors."""
     is_late = asset in running
     if not is_late:
         running[asset] = in_own_thread(publish, f"databuild table of {asset}")
     if not wait([running[asset]], 0 if is_late else seconds).done:
         raise PublishingContinues(asset=asset)
-    running.pop(asset).result()
-
-
-class TableLag(NamedTuple):
-    """How far the ticks have published a dataset."""
-
-    asset: str
-    #: The table's name; empty for a Delta table.
-    table: str
-    #: Published up to this event; None if no tick has published it.
-    seq: int | None
-    #: Partitions that have changed since.
-    n_behind: int | None
-
-
-def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> list[TableLag]:
-    """The lag of each published table, by the cursors of the ticks: no catalog is asked."""
-    engine = engine_for(instance)
-    head, cursors, touches = engine.queries.head().seq, DagsterCursors(instance), Touches(engine.queries)
-    found = []
-    for dataset in datasets:
-        if dataset.table:
-            cursor = cursors.load(cursor_name(dataset.asset), TableCursor)
-            n_behind = None if cursor is None else len(touches.of(dataset.asset, cursor.seq, head))
-            found.append(TableLag(dataset.asset, dataset.table.name, None if cursor is None else cursor.seq, n_behind))
-    return found
+    return running.pop(asset).result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.events import Event
@@ -11,6 +12,9 @@ from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
+
+#: Characters of a fingerprint.
+FINGERPRINT = 16
 
 
 class Change(NamedTuple):
@@ -38,6 +42,11 @@ class EventQueries(Asking):
     def head(self) -> log.Head:
         rows = self._all(log.HEAD)
         return log.Head(*rows[0]) if rows else log.Head(0, 0.0)
+
+    def fingerprint(self, seq: int) -> str | None:
+        """A digest of one event as it is stored, which another history of the same log has not; None where no event is."""
+        rows = self._all(f"SELECT type, version, command_id, payload FROM {PREFIX}events WHERE seq = ?", seq)
+        return sha256("\0".join(map(str, rows[0])).encode()).hexdigest()[:FINGERPRINT] if rows else None
 
     def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
         with self._store.reading() as connection:

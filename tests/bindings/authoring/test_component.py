@@ -24,6 +24,7 @@ from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.publish import table_of
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR, run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
@@ -194,6 +195,18 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
     assert repository.get_sensor_def(ORCHESTRATOR).minimum_interval_seconds == 20
 
 
+def test_the_default_table_of_a_component_holds_for_its_assets(project: Project) -> None:
+    project.component(
+        "flights", "  publish: {format: iceberg, namespace: lake, partition_column: day, tainted: keep}\n"
+    )
+
+    graph = project.load().asset_graph
+
+    table = table_of(graph.get(dg.AssetKey("flights")).metadata)
+    assert table is not None
+    assert (table.name, table.columns[0].name, table.keep_tainted) == ("lake.flights", "day", True)
+
+
 def test_operations_are_named_where_they_are(project: Project) -> None:
     """Rules 13"""
     (project.source / "quality.py").write_text(
@@ -338,6 +351,15 @@ WRONG = [
     (
         "  operations: [json.JSONDecoder]\n",
         "flights names the operation 'json.JSONDecoder', which is no DistributedOperation.",
+    ),
+    ("  publish: {format: hudi}\n", "flights publishes as 'hudi'; the formats are iceberg, delta."),
+    (
+        "  publish: {format: delta, namespace: x}\n",
+        "flights gives namespace to Delta, whose table is the folder of its ",
+    ),
+    (
+        "  publish: {format: iceberg, tainted: maybe}\n",
+        "tainted of Iceberg(…) is 'maybe'; it is one of 'keep', 'remove'.",
     ),
     ("  translation: {key: one}\n", "'flights' and 'flights_counted' are both translated to 'one'; "),
     ("  translation: {deps: [x]}\n", "The translation in flights changes the deps of 'flights"),

@@ -69,7 +69,7 @@ def test_the_options_survive_the_metadata_of_an_asset() -> None:
 def test_the_registration_survives_the_metadata_of_an_asset() -> None:
     table = table_spec("shop/sales", DAILY, Iceberg(namespace="lake", catalog="prod"), "s3://bucket/here")
 
-    spec = dg.AssetSpec("sales", metadata=table_metadata(table))
+    spec = dg.AssetSpec("sales", metadata=table_metadata("shop/sales", table))
 
     assert table_of(spec.metadata) == table
     assert (table.format, table.name, table.catalog) == (TableFormat.ICEBERG, "lake.shop_sales", "prod")

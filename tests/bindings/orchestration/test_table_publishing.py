@@ -14,16 +14,20 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
-from databuild_dagster import Delta, Iceberg, databuild_asset
+from databuild_dagster import Delta, Iceberg, build_table_checks, databuild_asset
+from databuild_dagster.bindings.display.table_check import TABLE_CHECK
+from databuild_dagster.bindings.display.table_lags import table_lags
 from databuild_dagster.bindings.orchestration import duties
-from databuild_dagster.bindings.orchestration.table_publishing import publish_tables, table_lags
+from databuild_dagster.bindings.orchestration.table_publishing import publish_tables
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site, deployed
+from tests.support.postgres import PostgresServer
 
 PATIENCE_SECONDS = 60.0
+HOUR_SECONDS = 3600.0
 DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-04")
 
 
@@ -56,6 +60,30 @@ def specs_of(site: Site) -> list[DatasetSpec]:
     return list(datasets_of(site.repository.asset_graph, site.deployment.location))
 
 
+@databuild_asset(partitions_def=DAILY, publish=Iceberg(catalog="lake", table="shop.orders"))
+def orders() -> pd.DataFrame:
+    return pd.DataFrame({"x": [1, 2]})
+
+
+def assert_shown_in_dagster(instance: dg.DagsterInstance, root: str) -> None:
+    """Each materialization has the name and the place of the table, and each snapshot is an observation."""
+    of_iceberg = instance.get_latest_materialization_event(dg.AssetKey("sales")).asset_materialization.metadata
+    of_delta = instance.get_latest_materialization_event(dg.AssetKey("copies")).asset_materialization.metadata
+    assert (of_iceberg["dagster/table_name"].value, of_iceberg["dagster/uri"].value) == (
+        "shop.sales",
+        f"{root}/sales/iceberg",
+    )
+    assert of_delta["dagster/uri"].value == f"{root}/copies"
+    snapshot = load_catalog("databuild", type="sql", uri=f"sqlite:///{root}/iceberg.db").load_table("shop.sales")
+    newest = instance.fetch_observations(dg.AssetKey("sales"), limit=1).records[0].asset_observation.metadata
+    assert newest["databuild/table_snapshot"].value == str(snapshot.current_snapshot().snapshot_id)
+    assert newest["dagster/row_count"].value == 4
+    assert f"file://{newest['databuild/table_metadata'].value}" == snapshot.metadata_location
+    of_version = instance.fetch_observations(dg.AssetKey("copies"), limit=1).records[0].asset_observation.metadata
+    assert of_version["databuild/table_snapshot"].value == str(DeltaTable(f"{root}/copies").version())
+    assert of_version["dagster/row_count"].value == 4
+
+
 @pytest.mark.long
 def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     instance: dg.DagsterInstance, tmp_path: Path
@@ -76,6 +104,7 @@ def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     assert "UnknownCatalog: " in aside.reason
     lags = {lag.asset: lag.n_behind for lag in table_lags(instance, specs_of(site))}
     assert lags == {"sales": 0, "copies": 0, "nowhere": None}
+    assert_shown_in_dagster(instance, root)
     taint = site.engine.queries.head().seq
     publish_tables(instance, site.deployment, specs_of(site), wait_seconds=PATIENCE_SECONDS)
     assert site.engine.queries.head().seq == taint, "the same reason is no second event"
@@ -99,3 +128,56 @@ def test_a_catalog_that_never_answers_delays_one_tick_and_no_other_table(
         (aside,) = site.engine.queries.set_aside()
     assert (aside.name, aside.reason.partition(":")[0]) == ("table of a_silent", "PublishingContinues")
     assert {lag.asset: lag.n_behind for lag in table_lags(instance, in_order)} == {"a_silent": None, "spoken": 0}
+
+
+@pytest.mark.long
+def test_a_catalog_that_is_away_for_an_hour_stops_no_build_and_its_table_catches_up(
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = PostgresServer()
+    try:
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", server.url("public"))
+        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+        # pyiceberg reads its configuration when it is imported.
+        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        site = deployed(instance, str(tmp_path), orders, asset_checks=build_table_checks(assets=[orders]))
+        site.build("orders@2024-01-01")
+        (before,) = table_lags(instance, specs_of(site))
+        assert (before.n_behind, before.behind_seconds) == (0, 0.0)
+
+        server.kill()
+        site.build("orders@2024-01-02")
+        away = site.engine.clock
+        site.engine.clock = lambda: away() + HOUR_SECONDS
+        site.build("orders@2024-01-03")
+
+        assert [site.state(f"orders@2024-01-0{day}") for day in (2, 3)] == [InstanceState.LIVE] * 2
+        (behind,) = table_lags(instance, specs_of(site))
+        assert behind.n_behind == 2
+        assert behind.behind_seconds >= HOUR_SECONDS
+        assert str(behind.why).startswith("CatalogAway: ")
+        assert not is_passing(instance)
+
+        server.start_again()
+        site.engine.clock = lambda: away() + 2 * HOUR_SECONDS
+        site.build()
+
+        (after,) = table_lags(instance, specs_of(site))
+        assert (after.n_behind, after.why) == (0, None)
+        assert is_passing(instance)
+        table = load_catalog("lake").load_table("shop.orders")
+        seqs = [int(found.summary.additional_properties["databuild.seq"]) for found in table.snapshots()]
+        assert seqs == sorted(set(seqs))
+        days = {row["partition_key"] for row in table.scan().to_arrow().to_pylist()}
+        assert days == {date(2024, 1, day) for day in (1, 2, 3)}
+    finally:
+        server.stop()
+
+
+def is_passing(instance: dg.DagsterInstance) -> bool:
+    """The newest result of the check. Runs of the asset execute it, too, and plan it first."""
+    key = dg.AssetCheckKey(dg.AssetKey("orders"), TABLE_CHECK)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+    events = [record.event.dagster_event.event_specific_data for record in records if record.event is not None]
+    return next(event.passed for event in events if isinstance(event, dg.AssetCheckEvaluation))
