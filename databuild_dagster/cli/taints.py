@@ -120,7 +120,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
-        check_data_of(instance, engine.queries.dataset(asset_of(ref)))
+        check_data_of(engine.queries, instance, engine.queries.dataset(asset_of(ref)))
     engine.handle(RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason), actor=this_user())
     answer({"ref": ref, "uuid": uuid}, f"Readers of {ref} see instance {uuid} again.", as_json=as_json)
 
