@@ -34,8 +34,7 @@ class DeltaLog:
 
     def commit(self, version: int, actions: Sequence[Action]) -> None:
         """Create a version. Raises `PublishConflict` if it exists, `DiskTrouble`, `StorageTrouble`."""
-        lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-        if not self._place.warehouse.storage.create_only(self._path_of(version), lines.encode()):
+        if not self._place.warehouse.storage.create_only(self._path_of(version), _lines(actions)):
             raise PublishConflict(entity=f"the table {self._place.shown}")
         if (version + 1) % CHECKPOINT_EVERY == 0:
             try:
@@ -56,6 +55,23 @@ class DeltaLog:
             why = f"version {version} of its log is no JSON"
             raise TableDamaged(asset=self._place.asset, table=self._place.shown, why=why) from error
 
+    def rewrite(self, version: int, actions: Sequence[Action]) -> None:
+        """Replace a version by one with the same files and rows. Raises `DiskTrouble`, `StorageTrouble`."""
+        self._place.warehouse.storage.replace(self._path_of(version), _lines(actions))
+
+    def renew_checkpoint(self, table: DeltaTable) -> None:
+        """Replace the checkpoints by one of the newest version, if there are any.
+
+        Raises `DeltaError`, `DiskTrouble`, `StorageTrouble`.
+        """
+        storage, folder = self._place.warehouse.storage, f"{self._place.root}/{LOG_FOLDER}"
+        found = [file.path for file in storage.list_files(folder, deep=False) if ".checkpoint." in file.path]
+        newest = f"{folder}/{table.version():020}."
+        if found:
+            table.create_checkpoint()
+            earlier = [path for path in found if not path.startswith(newest)]
+            storage.remove_files(earlier, within=folder)
+
     def own_facts(self, version: int) -> dict[str, Any] | None:
         """What databuild says of a version; None for a version of another writer."""
         infos = [action["commitInfo"] for action in self.actions(version) if "commitInfo" in action]
@@ -63,3 +79,7 @@ class DeltaLog:
 
     def _path_of(self, version: int) -> str:
         return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
+
+
+def _lines(actions: Sequence[Action]) -> bytes:
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()

@@ -62,7 +62,7 @@ from databuild_dagster.tables.errors import (
 from databuild_dagster.tables.footers import columns_of, read_footers
 from databuild_dagster.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
 from databuild_dagster.tables.port import Contents, Mark, Partition, Place, Snapshot, Source, TableFile
-from databuild_dagster.warehouse.disk import make_dirs
+from databuild_dagster.warehouse.disk import Listed, make_dirs
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -160,6 +160,15 @@ class IcebergTable:
             with self._reached():
                 table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in expired]).commit()
         return len(expired)
+
+    def own_metadata(self) -> list[Listed]:
+        """The files of the metadata; none where a named catalog has the place of them."""
+        if self._place.spec.catalog:
+            return []
+        try:
+            return self._place.warehouse.storage.list_files(f"{self._folder}/metadata", deep=False)
+        except FileNotFoundError:
+            return []
 
     # Writing
 
