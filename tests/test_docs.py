@@ -456,7 +456,8 @@ def test_the_table_of_the_context_names_members_that_exist() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("name", "n_lines"), [("trust", 6), ("pause", 9), ("deadlines", 3), ("clean-up", 9), ("operations", 5)]
+    ("name", "n_lines"),
+    [("trust", 6), ("pause", 9), ("deadlines", 3), ("clean-up", 9), ("erase", 5), ("operations", 5)],
 )
 def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, spark_project: Project) -> None:
     page = HOW_TO / f"{name}.md"

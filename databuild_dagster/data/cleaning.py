@@ -30,6 +30,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, UnknownAsset
+from databuild_dagster.model.events import Erasure
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED, Reason, reason_of, why_kept
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -85,6 +86,8 @@ class Plan:
     roots: dict[str, str | None] = field(default_factory=dict)
     #: Snapshots of published tables that were replaced so long ago are expired first.
     older_than_seconds: float = 0.0
+    #: The request by which rows of the instances are erased.
+    erasure: Erasure | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -146,7 +149,7 @@ class Cleaner:
                 now = self._engine.clock()
                 some = stored._replace(folders=odd, attempts=[])
                 unlisted = unlisted_storage(self._engine.queries, warehouse, now, some)
-                staged = list(_staged_by_the_dead(self._engine, warehouse, remains))
+                staged = list(staged_by_the_dead(self._engine, warehouse, remains))
                 plan.leftovers += staged
                 plan.leftovers += _leftovers(unlisted, known, handled | {leftover.path for leftover in staged})
         # A restored log does not know the instances since its backup.
@@ -255,7 +258,7 @@ class Cleaner:
                     else:
                         plan.kept.append(Kept(found.uuid, found.ref, why))
         plan.older_than_seconds = older_than_seconds
-        self._keep_what_others_list(plan)
+        self.keep_what_others_list(plan)
         self._keep_what_tables_list(plan)
         return plan
 
@@ -285,7 +288,7 @@ class Cleaner:
         """Asked after the removal is recorded: none of them becomes canonical after that."""
         return set() if self._tables is None else awaited(self._tables, self._removals.of_uuids(uuids).values())
 
-    def _keep_what_others_list(self, plan: Plan) -> None:
+    def keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
         folders = _folders(plan.going)
         roots = {going.warehouse.root for going in plan.going}
@@ -323,7 +326,7 @@ class Cleaner:
         for reason in Reason:
             of_reason = [one for one in going if one.reason is reason]
             for start in range(0, len(of_reason), MAX_AT_ONCE):
-                self._remove(of_reason[start : start + MAX_AT_ONCE], reason, plan.tainted, done)
+                self._remove(of_reason[start : start + MAX_AT_ONCE], reason, plan, done)
         for leftover in plan.leftovers:
             if leftover.is_orphan and (not orphans or self._ownership.is_copy):
                 continue
@@ -341,12 +344,12 @@ class Cleaner:
                 failed.add(asset)
         return [going for going in plan.going if asset_of(going.ref) not in failed]
 
-    def _remove(self, some: Sequence[Going], reason: Reason, tainted: bool, done: Done) -> None:
+    def _remove(self, some: Sequence[Going], reason: Reason, plan: Plan, done: Done) -> None:
         some = [going for going in some if self._own([going.warehouse])]
         if not some:
             return
         uuids = tuple(going.uuid for going in some)
-        command = RemoveManifests(uuids=uuids, reason=reason.value, tainted=tainted)
+        command = RemoveManifests(uuids=uuids, reason=reason.value, tainted=plan.tainted, erasure=plan.erasure)
         events = self._engine.handle(command, actor=this_user()).events
         taken = {uuid for event in events for uuid in event.fact.uuids}  # type: ignore[attr-defined]
         gone = []
@@ -447,7 +450,7 @@ def _is_odd(folder: Folder, found: Removable | None) -> bool:
     return len(folder.files) != n_files + len((MANIFEST_NAME,))
 
 
-def _staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Unlisted]:
+def staged_by_the_dead(engine: Engine, warehouse: Warehouse, remains: WarehouseRemains) -> Iterator[Unlisted]:
     """The staging folders here of job runs that no process works on."""
     staged = find_staged(warehouse)
     for name, run in engine.queries.job_runs_named(staged).items():

@@ -127,6 +127,12 @@ class DataTakenAway(DataRemoved):
     )
 
 
+class DataErased(DataTakenAway):
+    """{ref} was built as instance {uuid}, and its data was erased since, at {when}: {reason}."""
+
+    hint = "`databuild read {ref}` shows the rows that were kept, if it is live."
+
+
 class InvalidAsOf(Refused):
     """as_of is {value!r}, and {why}."""
 
@@ -327,7 +333,14 @@ def _check_kept(queries: Queries, found: Sequence[Canonical], moment: Moment) ->
     removed = queries.removed(canonical.uuid for canonical in found if canonical.uuid is not None)
     for canonical in found:
         if canonical.uuid in removed:
-            raise DataTakenAway(ref=canonical.ref, uuid=canonical.uuid)
+            raise _taken_away(queries, canonical.ref, canonical.uuid)
+
+
+def _taken_away(queries: Queries, ref: Ref, uuid: str) -> DataTakenAway:
+    if (found := queries.erasure_of(uuid)) is None:
+        return DataTakenAway(ref=ref, uuid=uuid)
+    at, erasure = found
+    return DataErased(ref=ref, uuid=uuid, when=when(at), reason=erasure.reason.rstrip("."))
 
 
 def data_gone(spec: DatasetSpec | None, ref: Ref, uuid: str, why: str) -> DataRemoved:
@@ -369,8 +382,10 @@ def _with_manifests(
     return sorted(readable, key=lambda found: found.ref)
 
 
-def check_data_of(instance: Instance, spec: DatasetSpec | None) -> None:
+def check_data_of(queries: Queries, instance: Instance, spec: DatasetSpec | None) -> None:
     """Check that the files of an instance exist. Raises `NotOurs`, `DataRemoved`, `DamagedData`."""
+    if instance.manifest_state == REMOVED:
+        raise _taken_away(queries, instance.ref, instance.uuid)
     if instance.manifest_uri is None:
         raise NotOurs(ref=instance.ref)
     facts = Canonical(

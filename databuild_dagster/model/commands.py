@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, MadeWith, ManifestFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, Erasure, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import Ref
 
@@ -283,6 +283,8 @@ class RemoveManifests(Command, frozen=True, kw_only=True):
     reason: str
     #: Also tainted instances without a successor.
     tainted: bool = False
+    #: They hold rows that this request erases: those stay alone that somebody reads or works on (rule 10.11).
+    erasure: Erasure | None = None
 
 
 class FinishRemovals(Command, frozen=True, kw_only=True):
@@ -292,7 +294,8 @@ class FinishRemovals(Command, frozen=True, kw_only=True):
 
 
 class ReplaceFiles(Command, frozen=True, kw_only=True):
-    """Record other files with the rows of a live instance, as an instance of its own (rule 9.8, compact).
+    """Record other files with the rows of a live instance, or with those that stay of them, as an instance of its own
+    (rules 9.8, compact, and 10.11).
 
     Raises `CanonicalMoved` if readers see another instance by now, or the instance is not live.
     """
@@ -302,6 +305,8 @@ class ReplaceFiles(Command, frozen=True, kw_only=True):
     uuid: str
     job_run_id: str
     manifest: ManifestFact
+    #: Rows of it were erased: the others are these.
+    erased: bool = False
 
 
 class ArriveLots(Command, frozen=True, kw_only=True):

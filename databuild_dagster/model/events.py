@@ -315,12 +315,23 @@ class PartitionsResumed(Fact, frozen=True, tag="PartitionsResumed"):
     reason: str = ""
 
 
+class Erasure(msgspec.Struct, frozen=True):
+    """The request by which rows leave a dataset for good (rule 10.11)."""
+
+    #: SHA-256 of the condition, whose text may name a person and so stays out of the log.
+    where_sha256: str
+    #: In the words of the user.
+    reason: str
+
+
 class ManifestRemoved(Fact, frozen=True, tag="ManifestRemoved"):
     """The data of instances is removed: readers stop here, and their files are deleted next (rule 10.8)."""
 
     uuids: tuple[str, ...]
     #: `removals.Reason`
     reason: str
+    #: The request, if they held rows that it erases.
+    erasure: Erasure | None = None
 
 
 class RemovalFinished(Fact, frozen=True, tag="RemovalFinished"):

@@ -26,6 +26,8 @@ class Reason(Label):
     SUPERSEDED = "superseded"
     #: Marked as wrong, and released for removal before it has a successor.
     TAINTED = "tainted"
+    #: It held rows that a person asked to erase.
+    ERASED = "erased"
 
 
 class Held(NamedTuple):
@@ -61,9 +63,17 @@ class Rule(NamedTuple):
 
 _I = InstanceState
 
+_REMOVED = Rule(lambda it: it.manifest_state == REMOVED, "its data is removed already")
+_IN_WORK = Rule(lambda it: it.state in LEASED or not it.job_run_has_ended, "it is being built")
+_OPERATED_ON = Rule(lambda it: it.is_operated_on, "a running operation works on it")
+_PERHAPS_READ = Rule(
+    lambda it: it.building_since is not None and it.left_seq > it.building_since,
+    "a job run that has not ended began while readers saw it, and may be reading it",
+)
+
 _ALWAYS: tuple[Rule, ...] = (
-    Rule(lambda it: it.manifest_state == REMOVED, "its data is removed already"),
-    Rule(lambda it: it.state in LEASED or not it.job_run_has_ended, "it is being built"),
+    _REMOVED,
+    _IN_WORK,
     Rule(lambda it: it.is_from_outside, "its files came from outside and belong to another program"),
 )
 _NEVER_LIVE: tuple[Rule, ...] = (
@@ -79,13 +89,18 @@ _LIVE_ONCE: tuple[Rule, ...] = (
     *_ALWAYS,
     Rule(lambda it: not it.has_manifest, "its data is in a place that is not ours"),
     Rule(lambda it: it.is_canonical and it.state is not _I.TAINTED, "readers see it"),
-    Rule(lambda it: it.is_operated_on, "a running operation works on it"),
+    _OPERATED_ON,
     # A revert may choose any instance that was live.
     Rule(lambda it: not it.is_canonical and it.canonical_state is not _I.LIVE, "no live instance has taken its place"),
-    Rule(
-        lambda it: it.building_since is not None and it.left_seq > it.building_since,
-        "a job run that has not ended began while readers saw it, and may be reading it",
-    ),
+    _PERHAPS_READ,
+)
+#: Of data with rows to erase: a revert gives no reason to keep it, and of files from outside the listing alone goes.
+_ERASED: tuple[Rule, ...] = (
+    _REMOVED,
+    _IN_WORK,
+    Rule(lambda it: it.is_canonical and it.state is _I.LIVE, "readers see it"),
+    _OPERATED_ON,
+    _PERHAPS_READ,
 )
 _TAINT_FIRST = "it is tainted, and has no successor"
 
@@ -97,6 +112,11 @@ def why_kept(held: Held, *, tainted: bool = False) -> str | None:
     if why is None and held.was_live and held.is_canonical and not tainted:
         return _TAINT_FIRST
     return why
+
+
+def why_not_erased(held: Held) -> str | None:
+    """The reason to keep the data of an instance with rows to erase for now; None when it may go."""
+    return next((rule.why for rule in _ERASED if rule.holds(held)), None)
 
 
 def reason_of(held: Held) -> Reason:

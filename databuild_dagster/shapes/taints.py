@@ -86,5 +86,5 @@ def revert_command(queries: Queries, ref: Ref, name: str, *, force: bool, reason
     if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
-        check_data_of(instance, queries.dataset(asset_of(ref)))
+        check_data_of(queries, instance, queries.dataset(asset_of(ref)))
     return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)

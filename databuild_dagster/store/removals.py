@@ -125,6 +125,16 @@ class Removals:
         sql = f"{_CHAINS} {_SELECT} WHERE i.id IN (SELECT id FROM chain) ORDER BY r.ref, i.id DESC"
         return self._removable(self._store.ask(sql, dataset_range(asset)))
 
+    def with_data(self, asset: str) -> list[Removable]:
+        """Every instance of a dataset that was live and whose data is there; by ref, oldest first.
+
+        Of instances from outside also those whose data was removed: their files are still where they were.
+        """
+        sql = f"""{_SELECT}
+            WHERE (r.ref = ? OR (r.ref >= ? AND r.ref < ?)) AND i.was_live = 1 AND i.manifest_uri IS NOT NULL
+            AND (i.manifest_state <> '{REMOVED}' OR i.origin IS NOT NULL) ORDER BY r.ref, i.id"""
+        return self._removable(self._store.ask(sql, dataset_range(asset)))
+
     def unfinished(self) -> list[Stored]:
         """Removals in progress, perhaps of a dead process; by the index of unfinished ones."""
         sql = f"""

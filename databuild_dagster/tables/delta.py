@@ -130,6 +130,23 @@ class DeltaTableHere:
     def tag(self, name: str, snapshot: int) -> None:
         raise NoTags(asset=self._place.asset)
 
+    def forget_values(self) -> None:
+        """Take the statistics of files that left the table out of its log."""
+        table = self._load()
+        if table is None:
+            return
+        present = {quote(path, safe=_PLAIN) for path in self._present(table)}
+        for version in range(table.version(), -1, -1):
+            actions = self._log.actions(version)
+            added = [action["add"] for action in actions if "add" in action]
+            with_values = [add for add in added if "minValues" in add.get("stats", "") and add["path"] not in present]
+            for add in with_values:
+                add["stats"] = json.dumps({"numRecords": json.loads(add["stats"])["numRecords"]}, separators=(",", ":"))
+            if with_values:
+                self._log.rewrite(version, actions)
+        with self._reached():
+            self._log.renew_checkpoint(table)
+
     # Writing
 
     def replace(

@@ -34,8 +34,7 @@ class DeltaLog:
 
     def commit(self, version: int, actions: Sequence[Action]) -> None:
         """Create a version. Raises `PublishConflict` if it exists, `DiskTrouble`, `StorageTrouble`."""
-        lines = "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions)
-        if not self._place.warehouse.storage.create_only(self.path_of(version), lines.encode()):
+        if not self._place.warehouse.storage.create_only(self.path_of(version), _lines(actions)):
             raise PublishConflict(entity=f"the table {self._place.shown}")
         if (version + 1) % CHECKPOINT_EVERY == 0:
             try:
@@ -60,8 +59,29 @@ class DeltaLog:
         """The file of a version."""
         return f"{self._place.root}/{LOG_FOLDER}/{version:020}.json"
 
+    def rewrite(self, version: int, actions: Sequence[Action]) -> None:
+        """Replace a version by one with the same files and rows. Raises `DiskTrouble`, `StorageTrouble`."""
+        self._place.warehouse.storage.replace(self.path_of(version), _lines(actions))
+
+    def renew_checkpoint(self, table: DeltaTable) -> None:
+        """Replace the checkpoints by one of the newest version, if there are any.
+
+        Raises `DeltaError`, `DiskTrouble`, `StorageTrouble`.
+        """
+        storage, folder = self._place.warehouse.storage, f"{self._place.root}/{LOG_FOLDER}"
+        found = [file.path for file in storage.list_files(folder, deep=False) if ".checkpoint." in file.path]
+        newest = f"{folder}/{table.version():020}."
+        if found:
+            table.create_checkpoint()
+            earlier = [path for path in found if not path.startswith(newest)]
+            storage.remove_files(earlier, within=folder)
+
 
 def own_facts(actions: Sequence[Action]) -> dict[str, Any] | None:
     """What databuild records about a version; None for a version of another writer."""
     infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
     return next((info[OWN] for info in infos if OWN in info), None)
+
+
+def _lines(actions: Sequence[Action]) -> bytes:
+    return "".join(json.dumps(action, separators=(",", ":")) + "\n" for action in actions).encode()

@@ -76,6 +76,7 @@ from databuild_dagster.tables.port import (
     Source,
     TableFile,
 )
+from databuild_dagster.warehouse.disk import Listed as ListedFile
 from databuild_dagster.warehouse.disk import make_dirs
 from databuild_dagster.warehouse.storage import protocol_of
 
@@ -179,6 +180,15 @@ class IcebergTable:
             raise TagTaken(**self._facts, tag=name, found=reference.snapshot_id)
         with self._reached():
             table.manage_snapshots().create_tag(snapshot, name).commit()
+
+    def own_metadata(self) -> list[ListedFile]:
+        """The files of the metadata; none where a named catalog has the place of them."""
+        if self._place.spec.catalog:
+            return []
+        try:
+            return self._place.warehouse.storage.list_files(f"{self._folder}/metadata", deep=False)
+        except FileNotFoundError:
+            return []
 
     # Writing
 

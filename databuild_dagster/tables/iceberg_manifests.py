@@ -16,7 +16,15 @@ from typing import Any, Final
 from pyiceberg.conversions import from_bytes
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFile, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DEFAULT_READ_VERSION,
+    DataFile,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
 from pyiceberg.table import Transaction
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _SnapshotProducer
@@ -151,7 +159,10 @@ class MovingFiles(_SnapshotProducer["MovingFiles"]):
                 for file in self._added_data_files
             ),
             *(_with_status(entry, ManifestEntryStatus.EXISTING) for entry in self._change.staying),
-            *(_with_status(entry, ManifestEntryStatus.DELETED) for entry in self._change.removed),
+            *(
+                _with_status(entry, ManifestEntryStatus.DELETED, _without_values(entry.data_file))
+                for entry in self._change.removed
+            ),
         ]
         entries.sort(key=lambda entry: (values_of(entry.data_file), entry.data_file.file_path))
         return [*(self._written(some) for some in _in_parts(entries)), *self._change.untouched]
@@ -178,14 +189,20 @@ class MovingFiles(_SnapshotProducer["MovingFiles"]):
         raise CommitFailedException("another writer was faster")
 
 
-def _with_status(entry: ManifestEntry, status: ManifestEntryStatus) -> ManifestEntry:
+def _with_status(entry: ManifestEntry, status: ManifestEntryStatus, data_file: DataFile | None = None) -> ManifestEntry:
     return ManifestEntry.from_args(
         status=status,
         snapshot_id=entry.snapshot_id,
         sequence_number=entry.sequence_number,
         file_sequence_number=entry.file_sequence_number,
-        data_file=entry.data_file,
+        data_file=data_file or entry.data_file,
     )
+
+
+def _without_values(data_file: DataFile) -> DataFile:
+    """Of a file that leaves, no value of a row stays in the metadata (rule 10.11)."""
+    names = [field.name for field in DATA_FILE_TYPE[DEFAULT_READ_VERSION].fields if not field.name.endswith("_bounds")]
+    return DataFile.from_args(spec_id=data_file.spec_id, **{name: getattr(data_file, name) for name in names})
 
 
 def _in_parts(entries: Sequence[ManifestEntry]) -> Iterator[Sequence[ManifestEntry]]:

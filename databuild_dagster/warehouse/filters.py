@@ -260,6 +260,16 @@ def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
         raise BadFilter(where=wanted.where, why=why) from error
 
 
+def matching_mask(table: pa.Table, wanted: Filter) -> pa.ChunkedArray:
+    """For each row of a table, whether a filter lets it through: true or false, never null. Raises `BadFilter`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    places = pa.chunked_array([pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), table.num_rows))])
+    found = matching_rows(table.append_column(_PLACE, places), wanted).column(_PLACE)
+    return pc.is_in(places, value_set=found.combine_chunks())
+
+
 def matching_places(frame: Any, wanted: Filter) -> list[int]:
     """The places of the matching rows in a pandas frame; a missing value is null, NaN too. Raises `BadFilter`."""
     import pyarrow as pa

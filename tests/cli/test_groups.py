@@ -24,6 +24,7 @@ VERBS = {
     "Count",
     "Create",
     "End",
+    "Erase",
     "Explain",
     "Find",
     "Follow",

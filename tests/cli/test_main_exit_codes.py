@@ -45,6 +45,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "resume": (DAY,),
     "adopt": ("orders", "--files", "/nowhere/{key}.parquet"),
     "gc": (),
+    "erase": ("orders", "--where", "amount > 1"),
     "publish": ("orders",),
     "tick": (),
     "log events": (),

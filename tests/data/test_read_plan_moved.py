@@ -78,7 +78,7 @@ def test_a_revert_goes_back_to_an_instance_of_the_earlier_warehouse(home: Home, 
     home.live_again("a")
     instance = home.world.queries.instance(first)
     assert instance is not None
-    check_data_of(instance, home.world.queries.dataset("a"))
+    check_data_of(home.world.queries, instance, home.world.queries.dataset("a"))
 
     home.world.handle(c.RevertCanonical(ref="a", uuid=first))
 

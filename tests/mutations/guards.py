@@ -38,6 +38,8 @@ COPIES = "tests/warehouse/test_copies.py"
 CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
+ERASING = "tests/data/test_erasing.py"
+ERASING_TABLES = "tests/tables/test_erasing.py"
 EXECUTOR = "tests/engine/operations/test_executor.py"
 GAPS = "tests/engine/why/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
@@ -1074,6 +1076,54 @@ GUARDS = (
         "plan.leftovers = [left for left in plan.leftovers if not (left.is_orphan and self._ownership.is_copy)]",
         "pass",
         (OWNERSHIP,),
+    ),
+    Guard(
+        "an erasure removes data that a job run may be reading",
+        "10.11",
+        "data/erasing.py",
+        "if (why := why_not_erased(now[match.uuid].held)) is not None:",
+        "if (why := None) is not None:",
+        (ERASING,),
+    ),
+    Guard(
+        "a receipt is complete although rows of a file of another program match",
+        "10.11",
+        "data/erasing.py",
+        "not (self.proof.matched or self.not_done or self.outside)",
+        "not (self.proof.matched or self.not_done)",
+        (ERASING,),
+    ),
+    Guard(
+        "an erasure leaves the files of a killed one",
+        "10.11",
+        "data/erasing_leftovers.py",
+        "            if engine.queries.instance(uuid) is None:\n                discard(warehouse, asset, uuid)\n",
+        "",
+        (ERASING,),
+    ),
+    Guard(
+        "an erasure leaves the rest of attempts",
+        "10.11",
+        "data/erasing.py",
+        "receipt.leftovers += survey.leftovers.remove(self._cleaner)",
+        "pass",
+        (ERASING,),
+    ),
+    Guard(
+        "an erasure removes files that a tagged snapshot lists",
+        "10.11",
+        "data/erasing.py",
+        "if listed.isdisjoint(path for path, file in paths if file.uri in match.by_file):",
+        "if True:",
+        (ERASING_TABLES,),
+    ),
+    Guard(
+        "a table's metadata keeps values of erased rows",
+        "10.11",
+        "tables/iceberg_manifests.py",
+        "_with_status(entry, ManifestEntryStatus.DELETED, _without_values(entry.data_file))",
+        "_with_status(entry, ManifestEntryStatus.DELETED)",
+        (ERASING_TABLES,),
     ),
     Guard(
         "a clean-up removes files of an attempt that a manifest lists",

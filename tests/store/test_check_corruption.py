@@ -289,6 +289,8 @@ SAID_ONCE = {
     "TaintCanceled.reason",
     "CanonicalReverted.reason",
     "ManifestRemoved.reason",
+    "ManifestRemoved.erasure.where_sha256",
+    "ManifestRemoved.erasure.reason",
     "JobRunSkipped.message",
     "JobRunStarted.made_with.code",
     "JobRunStarted.made_with.config.ops.days.limit",

@@ -71,11 +71,18 @@ class PublishedWorld(World):
     def ref(self, key: str | None) -> str:
         return self.asset if key is None else f"{self.asset}@{key}"
 
-    def build(self, key: str | None, *parts: Rows) -> str:
-        """An instance with a file for each part; without any it is empty. Returns its uuid."""
+    def build(self, key: str | None, *parts: Rows, inputs: Sequence[str] = ()) -> str:
+        """An instance with a file for each part; without any it is empty. `inputs` are other keys. Returns its uuid."""
         ref = self.ref(key)
         job_run = self.job_run(ref)
-        return self.succeed(ref, manifest=written_fact(self.warehouse, ref, job_run, *parts))
+        return self.succeed(
+            ref, inputs=map(self.ref, inputs), manifest=written_fact(self.warehouse, ref, job_run, *parts)
+        )
+
+    def fail_after_writing(self, key: str, *parts: Rows) -> None:
+        """An attempt that leaves its files."""
+        written_fact(self.warehouse, self.ref(key), self.job_run(self.ref(key)), *parts)
+        self.fail(self.ref(key))
 
     def adopt(self, key: str, path: Path, rows: Rows) -> str:
         """An instance of a file that is elsewhere."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
-from databuild_dagster.model.events import Arrival, AsideFact, MadeWith, OutputFact, RunSuccess
+from databuild_dagster.model.events import Arrival, AsideFact, Erasure, MadeWith, OutputFact, RunSuccess
 from databuild_dagster.model.meta_storage import Put, Remove, RemovePrefix, do, exists, iif
 
 from .catalog import HERE, dataset
@@ -59,6 +59,7 @@ def tell(world: World) -> None:
     _delegations(world)
     _pauses(world)
     _compactions(world)
+    _erasures(world)
     _time_goes_by(world)
     _arcs(world)
     _meta_storage(world)
@@ -212,6 +213,16 @@ def _compactions(world: World) -> None:
     """Twice; what was built from the first of them is as good as before, until a taint goes on to it."""
     for _ in range(2):
         world.handle(c.ReplaceFiles(ref="left", uuid=world.uuid("left"), job_run_id=world.ids(), manifest=COMPLETE))
+
+
+def _erasures(world: World) -> None:
+    """A row leaves a live instance, whose earlier data is removed by the same request."""
+    earlier = world.uuid("source6")
+    replace = c.ReplaceFiles(ref="source6", uuid=earlier, job_run_id=world.ids(), manifest=COMPLETE, erased=True)
+    world.handle(replace)
+    erasure = Erasure(where_sha256="9f86d081", reason="ticket 7")
+    world.handle(c.RemoveManifests(uuids=(earlier,), reason="erased", erasure=erasure))
+    world.handle(c.FinishRemovals(uuids=(earlier,)))
 
 
 def _delegations(world: World) -> None:

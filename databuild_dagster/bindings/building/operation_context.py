@@ -180,7 +180,7 @@ class OperationContext(JobContext):
         instance = None if self.instance_uuid is None else self.engine.queries.instance(self.instance_uuid)
         if instance is None:
             raise NotOurs(ref=ref)
-        check_data_of(instance, self.engine.queries.dataset(asset_of(ref)))
+        check_data_of(self.engine.queries, instance, self.engine.queries.dataset(asset_of(ref)))
         return Canonical(ref, uuid=instance.uuid, manifest_uri=instance.manifest_uri)
 
     def folder(self) -> AbstractContextManager[str]:

@@ -88,7 +88,7 @@ def replace_files(command: c.ReplaceFiles, deciding: Deciding) -> list[e.Fact]:
     arrival = e.Arrival(
         job_run_id=command.job_run_id,
         ref=command.ref,
-        origin=f"compacted:{command.uuid}",
+        origin=f"{'erased' if command.erased else 'compacted'}:{command.uuid}",
         manifest=command.manifest,
         same_as=command.uuid,
     )

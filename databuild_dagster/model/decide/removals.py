@@ -7,7 +7,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import asset_of
-from databuild_dagster.model.removals import REMOVED, Held, why_kept
+from databuild_dagster.model.removals import REMOVED, Held, why_kept, why_not_erased
 from databuild_dagster.model.rows import InstanceRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
@@ -16,8 +16,11 @@ def remove_manifests(command: c.RemoveManifests, deciding: Deciding) -> list[e.F
     """An instance that has to stay by now is left out."""
     instances = _instances(command.uuids, deciding)
     held = _held(list(instances.values()), deciding)
-    gone = tuple(uuid for uuid in command.uuids if why_kept(held[uuid], tainted=command.tainted) is None)
-    return [e.ManifestRemoved(uuids=gone, reason=command.reason)] if gone else []
+    if command.erasure is not None:
+        gone = tuple(uuid for uuid in command.uuids if why_not_erased(held[uuid]) is None)
+    else:
+        gone = tuple(uuid for uuid in command.uuids if why_kept(held[uuid], tainted=command.tainted) is None)
+    return [e.ManifestRemoved(uuids=gone, reason=command.reason, erasure=command.erasure)] if gone else []
 
 
 def finish_removals(command: c.FinishRemovals, deciding: Deciding) -> list[e.Fact]:

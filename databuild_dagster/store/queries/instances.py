@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from databuild_dagster.model.events import JobRunStarted, MadeWith
+from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, ManifestRemoved
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -170,6 +170,28 @@ class InstanceQueries(Asking):
             SELECT uuid FROM {PREFIX}instances
             WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
+
+    def erasure_of(self, uuid: str) -> tuple[float, Erasure] | None:
+        """The time and the request by which the data of an instance was erased; None if it was not."""
+        # Removals are rare: the log has them, instead of a column of every instance.
+        with self._store.reading() as connection:
+            events = log.events_named(connection, Keys(["ManifestRemoved"]), 0, MAX_SEQ)
+        for event in events:
+            if isinstance(event.fact, ManifestRemoved) and event.fact.erasure and uuid in event.fact.uuids:
+                return event.at, event.fact.erasure
+        return None
+
+    def refs_built_from(self, uuids: Iterable[str]) -> list[Ref]:
+        """Other refs with an instance, whose data is there, that was built from these, directly or not; ordered."""
+        sql = f"""
+            WITH RECURSIVE made(id) AS (
+                SELECT id FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))
+                UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+            ) SELECT DISTINCT r.ref FROM made JOIN {PREFIX}instances i ON i.id = made.id JOIN {PREFIX}refs r ON r.id = i.ref_id
+            WHERE i.was_live = 1 AND coalesce(i.manifest_state, '') <> '{REMOVED}'
+            AND i.uuid NOT IN (SELECT value FROM json_each(?)) ORDER BY r.ref"""
+        found = list(uuids)
+        return [ref for (ref,) in self._all(sql, Keys(found), Keys(found))]
 
     def missed(self, uuids: Iterable[str]) -> dict[str, tuple[Ref, ...]]:
         """The inputs that instances missed, live by now or not, by uuid; an instance without any is left out."""

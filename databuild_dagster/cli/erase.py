@@ -1,0 +1,177 @@
+"""`databuild erase`: rows that match a condition leave a dataset for good; shown first, and done with --yes (rule 10.11)."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import click
+
+from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.output import count, emit, shown, table
+from databuild_dagster.cli.process import FAILED, Exit
+from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
+from databuild_dagster.data.erasing import Eraser, Receipt, Survey
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.shapes.fields import picked
+from databuild_dagster.tables.erasing import ErasedTables
+
+
+@click.command()
+@click.argument("dataset", metavar="DATASET")
+@click.option(
+    "--where",
+    metavar="SQL",
+    required=True,
+    help="The rows to erase, as in \"email = 'ada@example.org' or user_id in (7, 9)\". partition_key is a column, too.",
+)
+@click.option("--reason", metavar="TEXT", default=None, help="Recorded in the log for ever: name no person in it.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, as without --yes.")
+@click.option("--yes", is_flag=True, help="Erase the rows. Without --yes nothing is changed, only shown.")
+@tabular
+def erase(dataset: str, where: str, reason: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+    """Erase rows of DATASET, in every instance and copy.
+
+    Each instance that readers see is written again without the rows. All data that has one is removed: earlier and tainted
+    instances, the rest of attempts, index statistics, samples and snapshots of a published table. Nothing becomes stale and no
+    arc fires. A receipt shows that no kept file has such a row, by reading all of them again; exit code 1 means that some may be
+    left, and the same command continues.
+    """
+    if "@" in dataset:
+        raise InvalidRequest(
+            what="DATASET",
+            value=dataset,
+            why="rows leave all partitions of a dataset; name some by partition_key in --where",
+        )
+    if yes and dry_run:
+        raise click.UsageError("--yes excludes --dry-run; give one of them.")
+    if yes and not (reason and reason.strip()):
+        raise click.UsageError("--yes needs --reason.")
+    engine, warehouse = the_engine(), the_warehouse()
+    eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse))
+    if not yes:
+        survey = eraser.survey(dataset, where)
+        emit(_survey_as_json(dataset, where, survey)) if as_json else _show_survey(dataset, survey)
+        return
+    receipt = eraser.erase(dataset, where, str(reason).strip())
+    _refresh_copies(receipt)
+    emit(_receipt_as_json(receipt)) if as_json else _show_receipt(receipt)
+    if not receipt.is_complete:
+        raise Exit(FAILED)
+
+
+def _refresh_copies(receipt: Receipt) -> None:
+    """Other tools read the copies of manifests: they must not list data that is removed."""
+    refs = {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}
+    if refs:
+        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+
+        refresh_copies(the_instance(), refs)
+
+
+# A dry run
+
+
+def _survey_as_json(dataset: str, where: str, survey: Survey) -> dict[str, Any]:
+    return {
+        "done": False,
+        "dataset": dataset,
+        "where_sha256": sha256(where.encode()).hexdigest(),
+        "instances": [
+            {
+                **picked(match, "ref", "uuid"),
+                "action": _action(match.is_read),
+                **picked(match.counted, "rows", "matched"),
+                "files": len(match.manifest.files),
+                "files_matched": len(match.by_file),
+            }
+            for match in survey.matches
+        ],
+        "matched": survey.matched,
+        "read": picked(survey, "instances", "files", "rows"),
+        "leftovers": [one._asdict() for one in survey.leftovers.listed],
+        "downstream": survey.downstream,
+        "not_done": [one._asdict() for one in survey.not_done],
+        "outside": [one._asdict() for one in survey.outside],
+    }
+
+
+def _show_survey(dataset: str, survey: Survey) -> None:
+    rows = [
+        (match.ref, match.uuid, _action(match.is_read), match.counted.matched, match.counted.rows)
+        for match in survey.matches
+    ]
+    columns = ("ref", "instance", "action", "matching", "rows")
+    table(columns, rows, empty=f"No kept instance of {dataset} has a row that matches.")
+    if survey.leftovers.listed:
+        what = [one.what for one in survey.leftovers.listed]
+        click.echo(f"Removed with them: {count(len(what), 'rest', 'rests')} of attempts ({shown(what, 2)}).")
+    _show_rest(survey.downstream, survey.not_done, survey.outside)
+    click.echo(
+        f"{count(survey.matched, 'row')} of {count(len(survey.matches), 'instance')} would be erased. "
+        "Nothing was done; --yes does it."
+    )
+
+
+def _action(is_read: bool) -> str:
+    return "rewrite" if is_read else "remove"
+
+
+# The receipt
+
+
+def _receipt_as_json(receipt: Receipt) -> dict[str, Any]:
+    return {
+        "done": True,
+        "complete": receipt.is_complete,
+        "dataset": receipt.asset,
+        **picked(receipt.erasure, "where_sha256", "reason"),
+        "by": receipt.by,
+        "rewritten": [one._asdict() for one in receipt.rewritten],
+        "removed": [
+            {
+                **picked(match, "ref", "uuid"),
+                **picked(match.counted, "rows", "matched"),
+                "files": len(match.manifest.files),
+            }
+            for match in receipt.removed
+        ],
+        "leftovers": [one._asdict() for one in receipt.leftovers],
+        "downstream": receipt.downstream,
+        "not_done": [one._asdict() for one in receipt.not_done],
+        "outside": [one._asdict() for one in receipt.outside],
+        "proof": None if receipt.proof is None else picked(receipt.proof, "instances", "files", "rows", "matched"),
+    }
+
+
+def _show_receipt(receipt: Receipt) -> None:
+    rows = [
+        (one.ref, one.uuid, "rewritten", one.rows_before - one.rows_after, one.rows_after) for one in receipt.rewritten
+    ]
+    done = {one.uuid for one in receipt.rewritten}
+    rows += [
+        (match.ref, match.uuid, "removed", match.counted.matched, 0)
+        for match in receipt.removed
+        if match.uuid not in done
+    ]
+    columns = ("ref", "instance", "action", "erased", "rows now")
+    table(columns, rows, empty=f"No kept instance of {receipt.asset} had a row that matches.")
+    _show_rest(receipt.downstream, receipt.not_done, receipt.outside)
+    assert receipt.proof is not None, "it is the last step"
+    proof = receipt.proof
+    click.echo(
+        f"Read again: {count(proof.rows, 'row')} in {count(proof.files, 'file')} of {count(proof.instances, 'instance')}, "
+        f"of which {proof.matched} match."
+    )
+
+
+def _show_rest(downstream: list[Any], not_done: list[Any], outside: list[Any]) -> None:
+    if downstream:
+        click.echo(f"Built from such rows, and may hold derived ones: {shown(downstream)}. Erase there too.")
+    for one in outside:
+        click.echo(
+            f"Outside of our reach: {one.path} of {one.ref} has {count(one.matched, 'row')} that match; its owner has to erase them.",
+            err=True,
+        )
+    for one in not_done:
+        click.echo(f"Not done: {one.what}, for {one.why.rstrip('.')}.", err=True)

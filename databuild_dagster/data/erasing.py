@@ -1,0 +1,382 @@
+"""Rows that match a condition leave a dataset for good (rule 10.11).
+
+A survey reads every kept file of the dataset and changes nothing. Erasing writes each live instance with matching rows again
+without them, by one event that moves the pointer; publishes and expires the dataset's table; and removes the data of every
+instance with such rows, as `cleaning` does. The last survey is the proof. The same request continues after a kill at any line,
+because each survey begins from the log and the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from databuild_dagster.data.cleaning import Cleaner, Going, Plan
+from databuild_dagster.data.erasing_leftovers import Leftovers, Named, clear_killed, command_of, staging_name
+from databuild_dagster.data.erasing_samples import clear_samples, sampled
+from databuild_dagster.data.listed_by_tables import TableFiles
+from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.commands import ReplaceFiles
+from databuild_dagster.model.errors import DatabuildError, Refused
+from databuild_dagster.model.events import Erasure, LotArrived
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
+from databuild_dagster.model.removals import REMOVED, Reason, why_not_erased
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.removals import Removable, Removals
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.erasing import Condition, Counted, condition_over, parsed_condition, write_without
+from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost
+from databuild_dagster.warehouse.filters import BadFilter, Filter
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    UriType,
+    file_paths,
+    manifest_fact,
+    read_manifest,
+    write_manifest,
+)
+from databuild_dagster.warehouse.removing import discard
+
+#: Builds may bring matching rows back while they are erased: each of them costs another pass.
+MAX_PASSES: Final = 5
+
+
+class Overtaken(Refused):
+    """Another process that erases rows of {ref} has removed what this one wrote."""
+
+    hint = "Run the command again when the other one has ended."
+
+
+class ErasedTable(TableFiles, Protocol):
+    """The published table of a dataset, which lists files until it follows the log."""
+
+    def follow(self, asset: str) -> None:
+        """Publish what the log has; nothing for a dataset without a table. Raises what publishing raises."""
+
+    def clear(self, asset: str) -> list[str]:
+        """Remove statistics of expired snapshots; returns the files that still have some and that are not ours to remove."""
+
+
+class Match(NamedTuple):
+    """A kept instance with rows that match."""
+
+    uuid: str
+    ref: Ref
+    warehouse: Warehouse
+    manifest: Manifest
+    counted: Counted
+    #: Its matching rows by the uri of their file.
+    by_file: dict[str, int]
+    #: Readers see it, so that it is written again; the data of any other is removed.
+    is_read: bool
+
+
+class Outside(NamedTuple):
+    """A file of another program that has matching rows."""
+
+    path: str
+    ref: Ref
+    matched: int
+
+
+@dataclass
+class Survey:
+    """The rows of a dataset that match, and the places where more of them may be."""
+
+    condition: Condition
+    matches: list[Match] = field(default_factory=list)
+    #: Files that cannot be read, and refs that are being built.
+    unknown: list[Named] = field(default_factory=list)
+    outside: list[Outside] = field(default_factory=list)
+    leftovers: Leftovers = field(default_factory=Leftovers)
+    #: Other refs that were built from matching rows.
+    downstream: list[Ref] = field(default_factory=list)
+    #: Read by this survey.
+    instances: int = 0
+    files: int = 0
+    rows: int = 0
+
+    @property
+    def matched(self) -> int:
+        return sum(match.counted.matched for match in self.matches)
+
+    @property
+    def not_done(self) -> list[Named]:
+        """The places where rows that match may stay, whatever is erased."""
+        return [*self.unknown, *self.leftovers.named]
+
+
+class Rewritten(NamedTuple):
+    """An instance in whose place another one is, without the rows that match."""
+
+    ref: Ref
+    uuid: str
+    by: str
+    rows_before: int
+    rows_after: int
+
+
+@dataclass
+class Receipt:
+    """The erased rows, and the proof that no kept file has any."""
+
+    asset: str
+    erasure: Erasure
+    by: str
+    rewritten: list[Rewritten] = field(default_factory=list)
+    removed: list[Match] = field(default_factory=list)
+    #: Files and folders of attempts that never became live.
+    leftovers: list[Named] = field(default_factory=list)
+    downstream: list[Ref] = field(default_factory=list)
+    not_done: list[Named] = field(default_factory=list)
+    outside: list[Outside] = field(default_factory=list)
+    #: The survey after the last change.
+    proof: Survey | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return self.proof is not None and not (self.proof.matched or self.not_done or self.outside)
+
+
+class Eraser:
+    """Surveys and erases rows of datasets, over the store and the warehouses of the instances."""
+
+    def __init__(self, engine: Engine, warehouse: str, table: ErasedTable | None = None) -> None:
+        self._engine, self._default, self._table = engine, warehouse, table
+        self._removals = Removals(engine.store)
+        self._meta = MetaQueries(engine.store)
+
+    def survey(self, asset: str, where: str) -> Survey:
+        """Read every kept file of a dataset, of each the columns that the condition names. Raises `UnknownAsset`, `BadFilter`."""
+        return self._survey(asset, parsed_condition(where))
+
+    def erase(self, asset: str, where: str, reason: str) -> Receipt:
+        """Erase the rows that match; what cannot be done now is named in the receipt, and holds up nothing else.
+
+        Raises `UnknownAsset`, `BadFilter`, before anything is changed.
+        """
+        wanted = parsed_condition(where)
+        erasure = Erasure(sha256(where.encode()).hexdigest(), reason)
+        receipt = Receipt(asset, erasure, this_user())
+        survey = self._survey(asset, wanted)
+        # On a full disk, the log of the removals needs room first.
+        self._engine.store.database.make_room()
+        clear_killed(self._engine, asset, self._places(asset))
+        clear_samples(self._engine, self._meta, asset, survey.condition)
+        why_not: dict[str, str] = {}
+        for n_pass in range(1, MAX_PASSES + 1):
+            before = {(match.uuid, match.is_read) for match in survey.matches}
+            why_not = self._pass(survey, receipt, is_first=n_pass == 1)
+            survey = self._survey(asset, wanted)
+            if not survey.matches or before == {(match.uuid, match.is_read) for match in survey.matches}:
+                break
+        receipt.proof = survey
+        receipt.outside = survey.outside
+        receipt.not_done = [
+            *(Named(match.ref, why_not.get(match.uuid, "it came while rows were erased")) for match in survey.matches),
+            *survey.not_done,
+            *self._clear_table(asset),
+        ]
+        return receipt
+
+    # Surveys
+
+    def _survey(self, asset: str, wanted: Filter) -> Survey:
+        self._engine.queries.known_dataset(asset)
+        found, unreadable = self._manifests(asset)
+        kept = [(warehouse, manifest) for _, warehouse, manifest in found]
+        survey = Survey(condition_over(wanted, [pair for pair in kept if pair[1].state is not ManifestState.REMOVED]))
+        survey.unknown += unreadable
+        for removable, warehouse, manifest in found:
+            self._look_at(survey, removable, warehouse, manifest)
+        built = self._engine.queries.canonical_of_dataset(asset)
+        why = "it is being built, and its build may have read rows that match"
+        survey.unknown += [Named(one.ref, why) for one in built if one.state is InstanceState.BUILDING]
+        survey.leftovers = Leftovers.of(self._engine, self._cleaner, asset, self._places(asset), survey.condition)
+        survey.unknown += sampled(self._engine.queries, self._meta, asset, survey.condition)
+        survey.downstream = self._engine.queries.refs_built_from(match.uuid for match in survey.matches)
+        return survey
+
+    def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[Named]]:
+        """The kept instances, the newest of each ref first, and those whose manifest cannot be read."""
+        found, unreadable = [], []
+        for removable in reversed(self._removals.with_data(asset)):
+            assert removable.manifest_uri is not None, "the query asks for it"
+            warehouse = Warehouse.of_manifest(removable.manifest_uri, asset)
+            try:
+                manifest = read_manifest(warehouse, asset, removable.uuid)
+            except DatabuildError as error:
+                unreadable.append(Named(removable.ref, f"instance {removable.uuid} cannot be read: {error.message}"))
+                continue
+            if manifest.state is not ManifestState.REMOVED or manifest.uri_type is UriType.IDENTIFIER:
+                found.append((removable, warehouse, manifest))
+        return found, unreadable
+
+    def _look_at(self, survey: Survey, removable: Removable, warehouse: Warehouse, manifest: Manifest) -> None:
+        """Read the files of one instance; of one that was removed, only files of another program are there."""
+        is_gone = REMOVED in (manifest.state, removable.held.manifest_state)
+        by_file: dict[str, int] = {}
+        n_rows = 0
+        for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True):
+            try:
+                counted = survey.condition.count(path, removable.ref, manifest.format)
+            except DatabuildError as error:
+                if isinstance(error, BadFilter) and not is_gone:
+                    raise
+                if not (is_gone and isinstance(error, ListedFileLost)):
+                    survey.unknown.append(Named(removable.ref, f"a file of it cannot be read: {error.message}"))
+                continue
+            survey.files += 1
+            survey.rows += counted.rows
+            n_rows += counted.rows
+            if counted.matched:
+                by_file[file.uri] = counted.matched
+                if manifest.uri_type is UriType.IDENTIFIER:
+                    survey.outside.append(Outside(path, removable.ref, counted.matched))
+        survey.instances += not is_gone
+        if by_file and not is_gone:
+            held = removable.held
+            survey.matches.append(
+                Match(
+                    removable.uuid,
+                    removable.ref,
+                    warehouse,
+                    manifest,
+                    Counted(n_rows, sum(by_file.values())),
+                    by_file,
+                    held.is_canonical and held.state is InstanceState.LIVE,
+                )
+            )
+
+    # Erasing
+
+    def _pass(self, survey: Survey, receipt: Receipt, *, is_first: bool) -> dict[str, str]:
+        """Carry out a survey as far as it can be; returns why instances are not done."""
+        why_not: dict[str, str] = {}
+        for match in survey.matches:
+            if match.is_read:
+                try:
+                    receipt.rewritten.append(self._rewrite(survey.condition, match))
+                except DatabuildError as error:
+                    why_not[match.uuid] = error.message.rstrip(".")
+        if is_first or survey.matches:
+            receipt.downstream = sorted({*receipt.downstream, *survey.downstream})
+        self._remove([match for match in survey.matches if match.uuid not in why_not], receipt, why_not)
+        receipt.leftovers += survey.leftovers.remove(self._cleaner)
+        return why_not
+
+    def _rewrite(self, condition: Condition, match: Match) -> Rewritten:
+        """Write an instance again, and move the pointer to the new one, if readers still see the other.
+
+        Raises what the warehouse raises, `Overtaken`, and refusals of the command.
+        """
+        warehouse, manifest, asset = match.warehouse, match.manifest, asset_of(match.ref)
+        Ownership(self._engine.store).claim(warehouse)
+        job_run = self._engine.new_id()
+        uuid = derive_partition_uuid(job_run, match.ref)
+        with _staging(warehouse, staging_name(match.uuid, job_run)) as staging:
+            try:
+                bare = write_without(condition, warehouse, manifest, match.by_file, staging, uuid)
+                written = msgspec.structs.replace(
+                    bare,
+                    job_run=job_run,
+                    created_at=datetime.now(UTC),
+                    state=ManifestState.COMPLETE if bare.files else ManifestState.EMPTY,
+                    comment=f"{match.counted.matched} rows of instance {match.uuid} were erased.",
+                )
+                fact = manifest_fact(written, write_manifest(warehouse, written))
+                command = ReplaceFiles(ref=match.ref, uuid=match.uuid, job_run_id=job_run, manifest=fact, erased=True)
+                outcome = self._engine.handle(command, actor=this_user(), command_id=command_of(job_run))
+            except DatabuildError:
+                discard(warehouse, asset, uuid)
+                raise
+            if not isinstance(outcome.events[0].fact, LotArrived):
+                raise Overtaken(ref=match.ref)
+        return Rewritten(match.ref, match.uuid, uuid, match.counted.rows, written.rows)
+
+    def _remove(self, matches: Sequence[Match], receipt: Receipt, why_not: dict[str, str]) -> None:
+        """Remove the data of instances that no reader needs, after the table has forgotten it."""
+        now = self._removals.of_uuids(match.uuid for match in matches)
+        for match in matches:
+            if (why := why_not_erased(now[match.uuid].held)) is not None:
+                why_not[match.uuid] = why
+        left = [match for match in matches if match.uuid not in why_not]
+        left = self._without_listed_by_table(left, why_not)
+        plan = Plan(
+            going=[
+                Going(one.uuid, one.ref, Reason.ERASED, len(one.manifest.files), one.manifest.bytes, one.warehouse)
+                for one in left
+            ],
+            unfinished=[stored for stored in self._removals.unfinished() if asset_of(stored.ref) == receipt.asset],
+            erasure=receipt.erasure,
+        )
+        self._cleaner.keep_what_others_list(plan)
+        done = self._cleaner.carry_out(plan)
+        why_not |= {kept.uuid: kept.why for kept in [*plan.kept, *done.kept]}
+        failed = dict(done.failed)
+        why_not |= {match.uuid: failed[match.ref] for match in left if match.ref in failed}
+        gone = {going.uuid for going in done.going}
+        receipt.removed += [match for match in left if match.uuid in gone]
+
+    def _without_listed_by_table(self, matches: list[Match], why_not: dict[str, str]) -> list[Match]:
+        """The instances of which no snapshot that stays lists a file with matching rows."""
+        if self._table is None or not matches:
+            return matches
+        asset = asset_of(matches[0].ref)
+        try:
+            self._table.follow(asset)
+            self._table.expire(asset, 0.0)
+            listed = self._table.kept(asset, 0.0)
+        except DatabuildError as error:
+            why_not |= dict.fromkeys((match.uuid for match in matches), f"its table cannot follow: {error.message}")
+            return []
+        left = []
+        for match in matches:
+            paths = zip(file_paths(match.warehouse, match.manifest), match.manifest.files, strict=True)
+            if listed.isdisjoint(path for path, file in paths if file.uri in match.by_file):
+                left.append(match)
+            else:
+                why_not[match.uuid] = "a snapshot of its table that a tag or a branch keeps lists its files"
+        return left
+
+    def _clear_table(self, asset: str) -> list[Named]:
+        if self._table is None:
+            return []
+        try:
+            return [Named(path, "it has statistics of erased rows") for path in self._table.clear(asset)]
+        except DatabuildError as error:
+            return [Named(asset, f"the statistics of its table cannot be cleared: {error.message}")]
+
+    @cached_property
+    def _cleaner(self) -> Cleaner:
+        return Cleaner(self._engine, self._default, self._table)
+
+    def _places(self, asset: str) -> list[Warehouse]:
+        """The warehouses with instances of a dataset, and the default one."""
+        uris = (one.manifest_uri for one in self._removals.with_data(asset) if one.manifest_uri is not None)
+        roots = {Warehouse(self._default).root, *(Warehouse.of_manifest(uri, asset).root for uri in uris)}
+        return [Warehouse(root) for root in sorted(roots)]
+
+
+@contextmanager
+def _staging(warehouse: Warehouse, name: str) -> Iterator[str]:
+    """A staging folder, which is removed with the block: while it exists, a rewrite is unfinished."""
+    folder = warehouse.new_staging_dir(name)
+    disk.make_dirs(folder)
+    try:
+        yield folder
+    finally:
+        with suppress(DiskTrouble):
+            disk.remove_tree(folder)

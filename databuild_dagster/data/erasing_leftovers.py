@@ -1,0 +1,156 @@
+"""Files of a dataset that no instance which was live lists, and that may hold rows to erase (rule 10.11).
+
+The rest of attempts is removed whole. A folder of no known instance may belong to another store: it is named if rows in it
+match. The folders of killed rewrites hold no such rows, and are cleared by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from databuild_dagster.data.cleaning import Cleaner, Plan, staged_by_the_dead
+from databuild_dagster.data.lost_run_output import WarehouseRemains
+from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.commands import InvokeMeta
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.meta_storage import do
+from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
+from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.erasing import Condition
+from databuild_dagster.warehouse.formats import READABLE, WRITTEN
+from databuild_dagster.warehouse.found import Found, find_staged, find_stored
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.removing import discard
+
+#: The beginning of the names of staging folders.
+_STAGED: Final = "erase-"
+_UUID_LENGTH: Final = 36
+
+
+class Named(NamedTuple):
+    """A ref or a path that is not done, or is gone, and why."""
+
+    what: str
+    why: str
+
+
+@dataclass
+class Leftovers:
+    """The rest of attempts of a dataset, to be removed, and the places that stay."""
+
+    plan: Plan = field(default_factory=Plan)
+    named: list[Named] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, engine: Engine, cleaner: Cleaner, asset: str, places: Sequence[Warehouse], condition: Condition
+    ) -> Leftovers:
+        """Lists the folders of the dataset. Raises `DiskTrouble`, `StorageTrouble`."""
+        plan = cleaner.plan_clean((asset,))
+        # Finished by the removal of superseded data.
+        plan.unfinished = []
+        seen = {going.warehouse.instance_dir(asset, going.uuid) for going in plan.going}
+        seen |= {left.path for left in plan.leftovers}
+        found = cls(plan, [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in plan.kept])
+        for warehouse in places:
+            staged = staged_by_the_dead(engine, warehouse, WarehouseRemains(engine, warehouse.root))
+            plan.leftovers += [left for left in staged if left.ref is not None and asset_of(left.ref) == asset]
+            seen |= {left.path for left in plan.leftovers}
+            found.named += _staged_just_now(engine, warehouse, asset, seen)
+            stored = _of_dataset(find_stored(warehouse, [asset]), f"{warehouse.dataset_dir(asset)}/data/")
+            for item in unlisted_storage(engine.queries, warehouse, engine.clock(), stored):
+                if item.path in seen:
+                    continue
+                if item.ref is not None and asset_of(item.ref) == asset:
+                    plan.leftovers.append(item)
+                elif item.ref is None and item.path.startswith(f"{warehouse.dataset_dir(asset)}/data/"):
+                    found.named += _matching(warehouse, asset, item, condition)
+        return found
+
+    @property
+    def listed(self) -> list[Named]:
+        """The rests that `remove` removes."""
+        gone = [Named(going.ref, f"instance {going.uuid}, {going.reason.value}") for going in self.plan.going]
+        return [*gone, *(Named(left.path, left.why) for left in self.plan.leftovers if not left.is_orphan)]
+
+    def remove(self, cleaner: Cleaner) -> list[Named]:
+        """Remove the rest of attempts; returns what is gone. A failure is named."""
+        done = cleaner.carry_out(self.plan)
+        self.named += [Named(what, why) for what, why in done.failed]
+        self.named += [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in done.kept]
+        self.plan = Plan(going=done.going, leftovers=done.leftovers)
+        return self.listed
+
+
+def _of_dataset(stored: Found, folder: str) -> Found:
+    return Found(
+        [one for one in stored.folders if one.path.startswith(folder)],
+        [one for one in stored.attempts if one.path.startswith(folder)],
+        stored.strays,
+    )
+
+
+def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Collection[str]) -> Iterator[Named]:
+    """Staging folders of job runs that have ended, whose process may not have."""
+    found = find_staged(warehouse).items()
+    folders = {name: folder.path for name, folder in found if folder.files[0].path != folder.path}
+    for name, run in engine.queries.job_runs_named(folders).items():
+        if run.ended_at is not None and folders[name] not in seen and asset in map(asset_of, run.refs):
+            yield Named(
+                folders[name], f"job run {name}, which began it, has ended, but its process may be writing there"
+            )
+
+
+def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[Named]:
+    """An orphan with matching rows, or one that cannot be read."""
+    suffixes = tuple(data_format.suffix for data_format in READABLE.values())
+    paths = item.loose or ([file.path for file in warehouse.all_files(item.path)] if item.is_folder else [item.path])
+    advice = "`databuild gc --leftovers --orphans --yes` removes it"
+    for path in paths:
+        if not path.endswith(suffixes):
+            continue
+        try:
+            matched = condition.count(path, Ref(asset), WRITTEN.name).matched
+        except DatabuildError as error:
+            yield Named(path, f"{item.why}, and it cannot be read: {error.message.rstrip('.')}; {advice}")
+            continue
+        if matched or condition.needs_key:
+            yield Named(path, f"{item.why}, and rows in it {'may ' if condition.needs_key else ''}match; {advice}")
+
+
+# Killed rewrites
+
+
+def staging_name(uuid: str, job_run: str) -> str:
+    """The name of the staging folder of a rewrite: the instance that it replaces, and its job run."""
+    return f"{_STAGED}{uuid}-{job_run}"
+
+
+def command_of(job_run: str) -> str:
+    """The id of the command that moves the pointer to a rewrite."""
+    return derive_partition_uuid(job_run, "command")
+
+
+def clear_killed(engine: Engine, asset: str, places: Sequence[Warehouse]) -> None:
+    """Remove the files of rewrites of a dataset that never became an instance, as far as this machine has begun them.
+
+    Their process may only be asleep before its command. So the command's id is used up first, and the command has no effect any
+    more (decision 0022).
+    """
+    for warehouse in places:
+        for name, folder in warehouse.staging_dirs().items():
+            if not name.startswith(_STAGED):
+                continue
+            named = name.removeprefix(_STAGED)
+            replaced, job_run = engine.queries.instance(named[:_UUID_LENGTH]), named[_UUID_LENGTH + 1 :]
+            if replaced is None or asset_of(replaced.ref) != asset:
+                continue
+            uuid = derive_partition_uuid(job_run, replaced.ref)
+            engine.handle(InvokeMeta(statements=(do(),)), actor=this_user(), command_id=command_of(job_run))
+            if engine.queries.instance(uuid) is None:
+                discard(warehouse, asset, uuid)
+            disk.remove_tree(folder)
