@@ -17,12 +17,13 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from databuild_dagster.bindings.registry.instance import UnsupportedInstance
+from databuild_dagster.bindings.registry.instance import UnsupportedInstance, engine_for
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
+from databuild_dagster.web.announcing import announce_pages
 from databuild_dagster.web.api import ROUTES, ApiRoute
 from databuild_dagster.web.pages import PAGES, Page, Pages
 from databuild_dagster.web.parameters import read_parameters
@@ -66,6 +67,7 @@ def pages_routes(instance: Any, path_prefix: str) -> list[BaseRoute]:
     async def first_page(_: Request) -> Response:
         return RedirectResponse(root + "/")
 
+    announce_pages(partial(engine_for, instance), root)
     application = make_application(State.of_instance(instance), path_prefix)
     return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
 
