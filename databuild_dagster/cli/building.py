@@ -11,14 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
 from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
-from databuild_dagster.data.home import BadHome
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
 from databuild_dagster.engine.operations.coordinator import Coordination
@@ -84,20 +82,13 @@ class Workshop:
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
         """Register the locations, and make Dagster's own reads and writes cheap in this process.
 
-        Raises `LocationTaken`, and `BadHome` if Dagster's telemetry has no folder to write to.
+        Raises `LocationTaken`.
         """
-        from databuild_dagster.bindings.adapter.dagster_private import make_telemetry_folder, shield_log_tails
+        from databuild_dagster.bindings.adapter.dagster_private import send_no_telemetry, shield_log_tails
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
         from databuild_dagster.bindings.registry.instance import engine_for
 
-        if instance.telemetry_enabled:
-            try:
-                make_telemetry_folder()
-            except OSError as error:
-                raise BadHome(
-                    f"Dagster's telemetry cannot make a folder below {Path.home()}: {error.strerror}; set `telemetry: {{enabled: "
-                    f"false}}` in {instance.root_directory}/dagster.yaml, or set HOME to a directory you can write to."
-                ) from error
+        send_no_telemetry(instance)
         tune_dagster_writes()
         shield_log_tails()
         engine = engine_for(instance)

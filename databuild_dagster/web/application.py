@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from databuild_dagster.bindings.registry.instance import UnsupportedInstance
+from databuild_dagster.bindings.registry.instance import UnsupportedInstance, engine_for
 from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
@@ -27,6 +27,7 @@ from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
 from databuild_dagster.web.actions import ACTIONS
+from databuild_dagster.web.announcing import announce_pages
 from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, PAGES, Pages
@@ -69,6 +70,7 @@ def pages_routes(instance: Any, path_prefix: str, *, is_read_only: bool = False)
         return RedirectResponse(root + "/")
 
     settings = settings_of_environment(read_only=is_read_only)
+    announce_pages(partial(engine_for, instance), root)
     application = make_application(State.of_instance(instance), path_prefix, settings)
     return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
 

@@ -248,15 +248,15 @@ def test_a_home_that_is_no_directory_is_refused(project: Project) -> None:
     assert_refused(project.call("show", DAY, DAGSTER_HOME=str(project.folder / "nowhere")), "no directory")
 
 
-def test_telemetry_that_has_no_folder_of_the_user_is_refused_before_a_run_fails_by_it(project: Project) -> None:
-    """Dagster's telemetry writes below ~ with any Dagster home; in a container ~ may not be writable."""
+def test_a_build_sends_no_telemetry_and_prints_no_notice_of_it(project: Project) -> None:
+    """Dagster's telemetry is on in a home without settings. It writes below ~, which a container may not let it do."""
     (project.home / "dagster.yaml").write_text("telemetry: {enabled: true}\n")
-    n_events = project.n_events()
 
     done = project.call("build", DAY, HOME="/proc/nowhere")
 
-    assert_refused(done, "telemetry", "/proc/nowhere", f"{project.home}/dagster.yaml")
-    assert project.n_events() == n_events
+    assert done.code == 0, done
+    assert "telemetry" not in (done.out + done.err).lower()
+    assert not (project.home / ".telemetry").exists()
 
 
 def test_without_a_home_the_project_gets_one_of_its_own_and_says_so_once(project: Project) -> None:

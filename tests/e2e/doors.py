@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from dagster import DagsterInstance
 
+from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
@@ -294,6 +295,11 @@ class Run(NamedTuple):
     run_id: str
     status: str
     tags: Mapping[str, str]
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether the orchestrator's sensor launched it; GraphQL leaves out the tag of the launch."""
+        return self.tags.get("dagster/sensor_name") == ORCHESTRATOR
 
 
 class Ticks(NamedTuple):

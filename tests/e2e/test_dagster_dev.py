@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
+from databuild_dagster.bindings.display.partition_status import taint_run_id
 from databuild_dagster.model.states import InstanceState
 from tests.support.chromium import running_chromium
 
@@ -158,11 +159,11 @@ class Browser:
 
     def __init__(self, page: Page, shop: Shop, pictures: Path) -> None:
         self.page = page
-        self._root = f"http://127.0.0.1:{shop.dagster.port}"
+        self.root = f"http://127.0.0.1:{shop.dagster.port}"
         self._pictures = pictures
 
     def open(self, path: str) -> None:
-        self.page.goto(self._root + path)
+        self.page.goto(self.root + path)
 
     def sees(self, *texts: str) -> None:
         """Each of them is on the page, or comes onto it; then its picture is kept."""
@@ -252,6 +253,8 @@ def test_a_live_partition_shows_its_data_and_who_has_been_served_by_it(browser: 
     browser.open("/assets/orders?view=partitions&partition=2024-01-01")
 
     browser.sees("databuild/instance", "databuild/manifest", "dagster/row_count")
+    link = browser.page.get_by_text("/databuild/partition?ref=orders%402024-01-01&instance=").first
+    assert browser.page.request.get(f"{browser.root}{link.get_attribute('href')}").status == 200
     browser.sees("databuild/delegated", f"Observed in run {runs.delegated[:8]}")
     served_by = browser.page.get_by_text(runs.failed, exact=True).first
     assert served_by.get_attribute("href") == f"/runs/{runs.failed}"
@@ -268,7 +271,8 @@ def test_a_run_that_others_have_served_says_so_and_links_to_the_run_that_did(bro
 def test_the_list_of_runs_marks_the_delegated_run_and_the_one_that_only_missed(browser: Browser, runs: Runs) -> None:
     browser.open("/runs")
 
-    browser.sees("databuild/delegated: true", "databuild/outcome: waiting")
+    browser.sees("databuild/delegated: true", "databuild/outcome: waiting", "partitions: 2024-01-01..2024-01-03 (3)")
+    assert browser.page.get_by_text("databuild_launch").count() == 0
 
 
 def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
@@ -284,6 +288,12 @@ def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
     browser.sees_dots({"2024-01-01": RED, "2024-01-02": GRAY})
     browser.page.get_by_text("View logs").click()
     browser.sees("stock@2024-01-01 was tainted by user", "counted twice", f"databuild untaint {taint_id}")
+    run = taint_run_id(taint_id)[:8]
+    browser.open("/runs")
+    browser.sees("Success")
+    assert browser.page.get_by_text(run, exact=True).count() == 0
+    browser.page.get_by_text("Show runs within backfills").click()
+    browser.sees(run)
 
     browser.open("/assets/stock?view=checks")
     browser.sees("no_tainted_partitions", "1 tainted: stock@2024-01-01.")

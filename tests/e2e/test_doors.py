@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pytest
 from dagster._grpc.types import ExecuteRunArgs
 
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OUTCOME_TAG
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import InstanceState
@@ -357,7 +357,7 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
     doors.finish(build)
     assert {doors.wait_for_run(run_id).status for run_id in runs} == {"SUCCESS"}
     # The orchestrator may have launched for the wants, and another have done that launch's work before it.
-    launches = {run.run_id for run in doors.runs() if LAUNCH_TAG in run.tags}
+    launches = {run.run_id for run in doors.runs() if run.is_launch}
     entries = {entry.requester: entry for entry in doors.ledger.of_ref(ref) if entry.requester not in launches}
     assert {*runs, *requests} <= entries.keys()
     assert len(entries) == 50
@@ -482,7 +482,7 @@ def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Dep
     """
 
     def launches() -> list[str]:
-        return [run.run_id for run in doors.runs(dagster__partition=MISSING) if LAUNCH_TAG in run.tags]
+        return [run.run_id for run in doors.runs(dagster__partition=MISSING) if run.is_launch]
 
     doors.limit_pool("queue", 1)
     ref = f"queued@{MISSING}"

@@ -18,6 +18,7 @@ from typing import Any, Final
 import dagster
 from dagster import (
     AssetExecutionContext,
+    DagsterInstance,
     ScheduleEvaluationContext,
     SensorEvaluationContext,
     TimeWindow,
@@ -70,6 +71,7 @@ try:
         AUTO_MATERIALIZE_TAG,
         AUTOMATION_CONDITION_TAG,
         BACKFILL_ID_TAG,
+        HIDDEN_TAG_PREFIX,
         MAX_RETRIES_TAG,
         MULTIDIMENSIONAL_PARTITION_PREFIX,
         PARTITION_NAME_TAG,
@@ -118,13 +120,14 @@ def shield_log_tails() -> None:
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
 
 
-def make_telemetry_folder() -> None:
-    """Make the folder below ~ in which Dagster's telemetry keeps a file; each of its runs fails without it. Raises `OSError`."""
-    try:
-        from dagster_shared.telemetry import get_or_create_user_telemetry_dir
-    except ImportError:  # Older versions of Dagster keep the file in the Dagster home.
-        return
-    get_or_create_user_telemetry_dir()
+def send_no_telemetry(instance: DagsterInstance) -> None:
+    """Let this process send no usage statistics to Dagster, whatever dagster.yaml says.
+
+    In a home without settings Dagster would print a notice in the middle of the output, and each run would fail where the
+    folder for them, below ~, cannot be made.
+    """
+    # `get_settings` answers from it; there is no setter.
+    instance._settings = {**(instance._settings or {}), "telemetry": {"enabled": False}}
 
 
 #: A time, which Dagster puts in place of the tick's id when the UI evaluates a sensor.

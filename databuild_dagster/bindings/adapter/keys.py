@@ -17,6 +17,8 @@ SPARK: Final = "databuild_spark"
 IO_MANAGER: Final = "databuild_io_manager"
 #: The resource by which sensors and schedules create wants.
 WANTS: Final = "wants"
+#: The sensor that ticks.
+ORCHESTRATOR: Final = "databuild_orchestrator"
 
 
 def asset_text(key: AssetKey) -> str:

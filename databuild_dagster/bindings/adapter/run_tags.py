@@ -11,6 +11,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     AUTO_MATERIALIZE_TAG,
     AUTOMATION_CONDITION_TAG,
     BACKFILL_ID_TAG,
+    HIDDEN_TAG_PREFIX,
     PARTITION_NAME_TAG,
     SCHEDULE_NAME_TAG,
     SENSOR_NAME_TAG,
@@ -18,15 +19,26 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 
 #: The name of the asset check for taints, the same for every asset of ours.
 TAINT_CHECK: Final = "no_tainted_partitions"
+#: Dagster's pages show no tag with this prefix; runs are found by such tags as by others (decision 0049).
+_HIDDEN: Final = f"{HIDDEN_TAG_PREFIX}databuild_"
 #: The launch that a run hosts. The store has its refs and job runs.
-LAUNCH_TAG: Final = "databuild/launch"
+LAUNCH_TAG: Final = f"{_HIDDEN}launch"
 #: The process that created a run to execute it itself. Its death is detected before the run has started.
-PROCESS_TAG: Final = "databuild/process"
+PROCESS_TAG: Final = f"{_HIDDEN}process"
 #: The process that executes a launch of ours that Dagster has started, set before its step begins.
-WORKER_TAG: Final = "databuild/worker"
+WORKER_TAG: Final = f"{_HIDDEN}worker"
+#: A launch of a plain asset, which does not report its results to the store.
+PLAIN_TAG: Final = f"{_HIDDEN}plain"
 #: The operation whose jobs a run executes, and the id of its executor.
 OPERATION_TAG: Final = "databuild/operation"
-EXECUTOR_TAG: Final = "databuild/executor"
+EXECUTOR_TAG: Final = f"{_HIDDEN}executor"
+#: The names of these tags on runs of earlier versions.
+FORMER_NAMES: Final = {
+    tag: tag.replace(_HIDDEN, "databuild/") for tag in (LAUNCH_TAG, PROCESS_TAG, WORKER_TAG, PLAIN_TAG, EXECUTOR_TAG)
+}
+#: The partitions of a run over several, for people: Dagster's list of runs folds away the tags that have them. A longer name
+#: would push the last of them off the list.
+PARTITIONS_TAG: Final = "partitions"
 #: Why a run built less than it was asked for.
 OUTCOME_TAG: Final = "databuild/outcome"
 #: A launch whose job runs missed inputs.
@@ -50,16 +62,17 @@ HELD: Final = "true"
 RELEASED: Final = "released"
 #: It has ended, and its results are reported.
 OVER: Final = "over"
-#: The URL of Spark's UI for the run.
-SPARK_UI_TAG: Final = "databuild/spark_ui"
 #: The taint that a run represents. Such a run is never executed.
 TAINT_TAG: Final = "databuild/taint"
 #: The job run whose cancellation, by which its outputs failed, a run represents. Such a run is never executed.
 STOPPED_TAG: Final = "databuild/stopped"
-#: A launch of a plain asset, which does not report its results to the store.
-PLAIN_TAG: Final = "databuild/plain"
 
 _NOT_BY_A_PERSON = (BACKFILL_ID_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG, AUTOMATION_CONDITION_TAG, AUTO_MATERIALIZE_TAG)
+
+
+def machine_tag(tags: Mapping[str, str], name: str) -> str | None:
+    """The value of a hidden tag of ours, also on a run that an earlier version has tagged."""
+    return tags.get(name, tags.get(FORMER_NAMES[name]))
 
 
 def is_by_person(tags: Mapping[str, str]) -> bool:
@@ -77,7 +90,13 @@ def partition_tags(partition_keys: Sequence[str | None]) -> dict[str, str]:
         return {}
     if len(keys) == 1:
         return {PARTITION_NAME_TAG: keys[0]}
-    return {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+    ends = {ASSET_PARTITION_RANGE_START_TAG: keys[0], ASSET_PARTITION_RANGE_END_TAG: keys[-1]}
+    return {**ends, PARTITIONS_TAG: range_in_words(keys)}
+
+
+def range_in_words(partition_keys: Sequence[str]) -> str:
+    """The first and the last of several partition keys, and their number."""
+    return f"{partition_keys[0]}..{partition_keys[-1]} ({len(partition_keys)})"
 
 
 def partition_keys_of(

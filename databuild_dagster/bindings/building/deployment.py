@@ -6,7 +6,13 @@ from typing import Any
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, OPERATION_TAG, PROCESS_TAG, WORKER_TAG
+from databuild_dagster.bindings.adapter.run_tags import (
+    LAUNCH_TAG,
+    OPERATION_TAG,
+    PROCESS_TAG,
+    WORKER_TAG,
+    machine_tag,
+)
 from databuild_dagster.bindings.building.operation_types import Operations, known_operations
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.engine.holders import this_process
@@ -96,8 +102,8 @@ def _tag_process(context: InitResourceContext) -> None:
     """Tag the Dagster run of a launch, or of an executor of operations, with this process before its step may wait in a
     queue: if the process is killed there, the next tick sees that it is dead."""
     run, instance = context.run, context.instance
-    if run is None or instance is None or PROCESS_TAG in run.tags:
+    if run is None or instance is None or machine_tag(run.tags, PROCESS_TAG) is not None:
         return
-    if LAUNCH_TAG not in run.tags and OPERATION_TAG not in run.tags:
+    if machine_tag(run.tags, LAUNCH_TAG) is None and OPERATION_TAG not in run.tags:
         return
     instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})

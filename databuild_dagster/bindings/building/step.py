@@ -22,8 +22,10 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OUTCOME_DEP_MISS,
     OUTCOME_TAG,
     OUTCOME_WAITING,
+    PARTITIONS_TAG,
     PROCESS_TAG,
-    SPARK_UI_TAG,
+    machine_tag,
+    range_in_words,
 )
 from databuild_dagster.bindings.building.arguments import Arguments
 from databuild_dagster.bindings.building.asset_value import put_asset_value
@@ -37,6 +39,7 @@ from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, cla
 from databuild_dagster.bindings.claims.not_live import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
+from databuild_dagster.bindings.display.page_links import page_metadata
 from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.registry.instance import engine_for, temporary_home_of, warehouse_of
@@ -123,7 +126,7 @@ class _Step:
             self.datasets,
             self._partition_keys(),
             asking=self.asking,
-            launch_id=self.context.run.tags.get(LAUNCH_TAG),
+            launch_id=machine_tag(self.context.run.tags, LAUNCH_TAG),
             apart=self._with_missing_inputs,
             check=self._check_spark,
         )
@@ -172,7 +175,10 @@ class _Step:
     def _partition_keys(self) -> Sequence[str | None]:
         if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):
             return [None]
-        return list(self.context.partition_keys)
+        keys = list(self.context.partition_keys)
+        if len(keys) > 1 and PARTITIONS_TAG not in self.context.run.tags:
+            self.painter.tag(PARTITIONS_TAG, range_in_words(keys))
+        return keys
 
     def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
         """Outputs of a multi-asset that must not delay the buildable ones (rule 6.2)."""
@@ -215,7 +221,7 @@ class _Step:
 
         with _logging_errors("the Dagster run could not be linked to Spark's UI"):
             if (url := spark_ui_url(session)) is not None:
-                self.painter.tag(SPARK_UI_TAG, url)
+                self.painter.link("Spark has pages of its own for this run.", spark_ui=url)
             self.held.enter_context(watch_progress(session, log))
 
     # Builds of others
@@ -303,6 +309,8 @@ class _Step:
             self.painter.only_failed([*progress.failed, *progress.denied])
             why = _failure_message(progress) or next(iter(waiting.values())).sentence
             metadata = progress.cause.metadata if isinstance(progress.cause, Failure) else {}
+            if first := next(iter([*progress.failed, *progress.denied]), None):
+                metadata = {**metadata, **page_metadata(self.engine, first)}
             raise (
                 NotBuilt(refs=left, why=why, metadata=metadata)
                 if left and self.is_direct

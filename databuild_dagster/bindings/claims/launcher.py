@@ -23,11 +23,13 @@ from dagster import DagsterRunStatus as Status
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import (
+    FORMER_NAMES,
     LAUNCH_TAG,
     OPERATION_TAG,
     PLAIN_TAG,
     PROCESS_TAG,
     WORKER_TAG,
+    machine_tag,
     partition_tags,
 )
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -76,11 +78,9 @@ class OrderCollector:
             for record in self._instance.get_run_records(filters=RunsFilter(run_ids=run_ids)):
                 found[by_run[record.dagster_run.run_id]] = self.state_of(record)
         for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
-            # Dagster lists the newest first.
-            for record in reversed(self._instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: tags}))):
-                if self.was_forgotten(record):
-                    continue
-                found.setdefault(record.dagster_run.tags[LAUNCH_TAG], self.state_of(record))
+            for launch_id, record in runs_of_launches(self._instance, tags):
+                if not self.was_forgotten(record):
+                    found.setdefault(launch_id, self.state_of(record))
         return found
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
@@ -97,7 +97,7 @@ class OrderCollector:
         Such a run counts as absent: at the next request with the same run key, Dagster submits it.
         """
         run = record.dagster_run
-        if run.status is not Status.NOT_STARTED or PROCESS_TAG in run.tags:
+        if run.status is not Status.NOT_STARTED or machine_tag(run.tags, PROCESS_TAG) is not None:
             return False
         patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
         return engine_for(self._instance).clock() - record.update_timestamp.timestamp() > patience
@@ -108,8 +108,8 @@ class OrderCollector:
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
-            holder=run.tags.get(PROCESS_TAG),
-            worker=run.tags.get(WORKER_TAG),
+            holder=machine_tag(run.tags, PROCESS_TAG),
+            worker=machine_tag(run.tags, WORKER_TAG),
             begin_by=self._begin_by(record),
             error=self._error_of(run) if run.status is Status.FAILURE else None,
         )
@@ -141,6 +141,17 @@ class OrderCollector:
         if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
             return None
         return record.update_timestamp.timestamp() + patience
+
+
+def runs_of_launches(instance: DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, RunRecord]]:
+    """Each Dagster run that has the tag of one of these launches, the oldest first, with its launch."""
+    found = []
+    # A run may have waited in the queue since before an upgrade.
+    for tag in (FORMER_NAMES[LAUNCH_TAG], LAUNCH_TAG):
+        # Dagster lists the newest first.
+        for record in reversed(instance.get_run_records(filters=RunsFilter(tags={tag: list(launch_ids)}))):
+            found.append((record.dagster_run.tags[tag], record))
+    return found
 
 
 def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:

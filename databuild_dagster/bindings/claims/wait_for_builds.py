@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Event
 
-from dagster import DagsterInstance, DagsterRunStatus, Failure, RunsFilter
+from dagster import DagsterInstance, DagsterRunStatus, Failure
 
-from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG
 from databuild_dagster.bindings.claims.claims import Asking, Hosting, take_over
-from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY
+from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY, runs_of_launches
 from databuild_dagster.bindings.claims.run_messages import gave_way, stalled
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.standstill import launches_not_begun
@@ -152,13 +151,13 @@ def in_the_way_of(
         return ()
     # Of more launches it suffices that none of these runs.
     launches = list(needed_by)[:LAUNCHES_PER_QUERY]
-    records = instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: launches}))
-    if any(record.dagster_run.status in _BEGINNING for record in records):
+    found = runs_of_launches(instance, launches)
+    if any(record.dagster_run.status in _BEGINNING for _, record in found):
         return ()
     now = engine.clock()
     behind = [
-        record.dagster_run.tags[LAUNCH_TAG]
-        for record in records
+        launch_id
+        for launch_id, record in found
         if record.dagster_run.status is DagsterRunStatus.QUEUED
         and now - record.create_timestamp.timestamp() > patience_seconds
     ]

@@ -35,8 +35,9 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
+from databuild_dagster.bindings.display.page_links import page_metadata
 from databuild_dagster.bindings.display.table_snapshots import table_entries
-from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.datasets import DatasetSpec
@@ -90,6 +91,7 @@ class Describer:
                 manifest = output.manifest
                 origin = origins[manifest.instance_uuid]
                 metadata: dict[str, Any] = {
+                    **page_metadata(self._engine, output.fact.ref, manifest.instance_uuid),
                     "databuild/instance": manifest.instance_uuid,
                     "databuild/job_run": success.run.id,
                     "dagster/row_count": manifest.rows,
@@ -201,12 +203,13 @@ class Served(NamedTuple):
     dagster_run_id: str | None = None
 
 
-def event_of(asset: str, partition: str | None, served: Served) -> dict[str, Any]:
+def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) -> dict[str, Any]:
     """The arguments of an event for a live instance: its uuid as data version, and a link to the Dagster run that built it.
 
     An observation does not count as a build; readers such as a backfill accept only a repeated materialization.
     """
     metadata: dict[str, Any] = {
+        **page_metadata(engine, ref, served.uuid),
         "databuild/instance": served.uuid,
         "databuild/delegated": True,
         "databuild/job_run": served.job_run,
@@ -214,7 +217,7 @@ def event_of(asset: str, partition: str | None, served: Served) -> dict[str, Any
     if served.dagster_run_id is not None:
         metadata["databuild/served_by"] = MetadataValue.dagster_run(served.dagster_run_id)
     return {
-        "asset_key": asset_key(asset),
+        "asset_key": asset_key(asset_of(ref)),
         "partition": partition,
         "metadata": metadata,
         "tags": version_tags(served.uuid, partition),
@@ -231,7 +234,11 @@ def report_live(
             asset_key=asset_key(asset_of(ref)),
             partition=partition,
             description=description,
-            metadata={"databuild/instance": uuid, "dagster/row_count": rows},
+            metadata={
+                **page_metadata(engine_for(instance), ref, uuid),
+                "databuild/instance": uuid,
+                "dagster/row_count": rows,
+            },
             tags=version_tags(uuid, partition),
         )
     )

@@ -2,8 +2,9 @@
 A partition that failed upstream is red as well, by the Dagster run of its cause (rule 8.8). So is one that a person failed by
 canceling its job run (rule 6.10): a failed run represents the cancellation.
 
-A failed Dagster run represents each taint. It never ran: its failure message says who tainted what and why, and what to
-do. Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
+A failed Dagster run represents each taint, because Dagster shows a partition as failed by nothing else. The run never ran,
+and Dagster's list of runs leaves it out (decision 0049). Its failure message says who tainted what and why, and what to do.
+Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
 rebuilds: a partition that is rebuilt at once shows in progress, not red. Painting twice is painting once.
 """
 
@@ -16,12 +17,16 @@ from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunSta
 from databuild_dagster.bindings.adapter.dagster_private import (
     IMPLICIT_ASSET_JOB_NAME,
     MAX_RETRIES_TAG,
+    SENSOR_NAME_TAG,
     DagsterEvent,
     DagsterRunAlreadyExists,
+    EngineEventData,
 )
-from databuild_dagster.bindings.adapter.keys import asset_key
+from databuild_dagster.bindings.adapter.dagster_storage import leave_out_of_run_list
+from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR, asset_key
 from databuild_dagster.bindings.adapter.run_tags import STOPPED_TAG, TAINT_TAG
 from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
+from databuild_dagster.bindings.display.page_links import page_metadata
 from databuild_dagster.bindings.display.partition_status import (
     clear_cached_status,
     plan_runs,
@@ -168,11 +173,13 @@ def _ensure_run(
             job_name=IMPLICIT_ASSET_JOB_NAME,
             run_id=run_id,
             status=DagsterRunStatus.NOT_STARTED,
-            tags={**tags, MAX_RETRIES_TAG: "0"},
+            # Dagster's pages would name a person as the one who launched it.
+            tags={**tags, MAX_RETRIES_TAG: "0", SENSOR_NAME_TAG: ORCHESTRATOR},
             asset_selection=frozenset(asset_key(asset_of(ref)) for ref in refs),
         )
         try:
             run = instance.add_run(made)
+            leave_out_of_run_list(instance, run_id)
         except DagsterRunAlreadyExists:
             # Another process that ticks has just created it.
             run = instance.get_run_by_id(run_id)
@@ -180,6 +187,8 @@ def _ensure_run(
         # Without a start event Dagster's list of runs shows that it failed to start.
         began = DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
         instance.report_dagster_event(began, run_id)
+        if links := page_metadata(engine_for(instance), next(iter(refs))):
+            instance.report_engine_event("databuild has a page about it.", run, EngineEventData(links))
         instance.report_run_failed(run, why)
 
 

@@ -15,13 +15,14 @@ from dagster import (
     AssetKey,
     AssetMaterialization,
     AssetObservation,
+    MetadataValue,
     MultiPartitionsDefinition,
     Output,
 )
 
-from databuild_dagster.bindings.adapter.dagster_private import OBSERVED
+from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, EngineEventData
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
-from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG, machine_tag
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.not_live import NotLive
 from databuild_dagster.bindings.claims.results import Built
@@ -57,7 +58,7 @@ class Painter:
         when it was created, with every partition of its range.
         """
         build = [ref for run in hosting.job_runs for ref in run.refs]
-        if PROCESS_TAG in self._context.run.tags:
+        if machine_tag(self._context.run.tags, PROCESS_TAG) is not None:
             self._plan(dict.fromkeys(build, self._context.run.run_id))
             return
         # Usually the step builds the run's whole range, and Dagster need not be asked.
@@ -100,7 +101,7 @@ class Painter:
             job_run = canonical[ref].job_run or ""
             run = runs.get(job_run)
             served = Served(uuids[ref], job_run, None if run is None else run.dagster_run_id)
-            yield event(**event_of(asset_of(ref), self._partition(ref), served))
+            yield event(**event_of(self._engine, ref, self._partition(ref), served))
         if len(uuids) > len(shown):
             self._context.log.info(
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
@@ -146,6 +147,11 @@ class Painter:
     def tag(self, name: str, value: str) -> None:
         """Tag the whole run, where Dagster's list of runs shows it."""
         self._context.instance.add_run_tags(self._context.run.run_id, {name: value})
+
+    def link(self, sentence: str, **urls: str) -> None:
+        """A line with links in the log of the run: Dagster shows the URL of a tag as text."""
+        links = {name: MetadataValue.url(url) for name, url in urls.items()}
+        self._instance.report_engine_event(sentence, self._context.run, EngineEventData(links))
 
     # Helpers
 

@@ -15,8 +15,8 @@ from typing import Any
 from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRunContext
 
 from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
-from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig
-from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
+from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig, target_assets_alone
+from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED, machine_tag
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
 
@@ -39,12 +39,26 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
         """Answer or hold the run, or enqueue it unchanged; a second submission has no effect."""
         run = context.dagster_run
         if run.status is DagsterRunStatus.NOT_STARTED:
+            self._show_assets(context)
             if run.tags.get(HOLD_TAG) == HELD:
                 # A re-execution has copies of the tags of the run before it.
                 self._instance.add_run_tags(run.run_id, {HOLD_TAG: RELEASED})
-            if LAUNCH_TAG not in run.tags and self._has_ended(run):
+            if machine_tag(run.tags, LAUNCH_TAG) is None and self._has_ended(run):
                 return self._instance.get_run_by_id(run.run_id) or run
         return super().submit_run(context)
+
+    def _show_assets(self, context: SubmitRunContext) -> None:
+        """Dagster's list of runs has one line for assets as soon as a run names checks, and a partition takes that line."""
+        run = context.dagster_run
+        try:
+            graph = context.workspace.asset_graph
+            of_assets = [graph.get(key).check_keys for key in run.asset_selection or () if graph.has(key)]
+            if run.asset_check_selection and run.asset_check_selection == set().union(*of_assets):
+                target_assets_alone(self._instance, run)
+        except Exception as error:
+            log_failure(
+                _log, f"Dagster's list of runs shows the checks of run {run.run_id} in place of its asset", error
+            )
 
     def _has_ended(self, run: DagsterRun) -> bool:
         """Whether the run was answered and need not be enqueued."""

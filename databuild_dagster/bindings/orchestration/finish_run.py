@@ -25,12 +25,19 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     EngineEventData,
     StepMaterializationData,
 )
-from databuild_dagster.bindings.adapter.run_tags import DELEGATED_TAG, OUTCOME_DENIED, OUTCOME_TAG
+from databuild_dagster.bindings.adapter.run_tags import (
+    DELEGATED_TAG,
+    OUTCOME_DENIED,
+    OUTCOME_TAG,
+    PARTITIONS_TAG,
+    range_in_words,
+)
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request
 from databuild_dagster.bindings.display.materialization import Served, event_of, shown_keys
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.wording import few_of
 
 #: Observations of one run, and refusals in its log; beyond that one line counts the rest.
@@ -51,6 +58,9 @@ def end_as_answered(
     """
     run = request.run
     tags = ({DELEGATED_TAG: "true"} if served else {}) | ({OUTCOME_TAG: OUTCOME_DENIED} if denied else {})
+    keys = [key for key in dict.fromkeys(map(partition_key_of, request.refs)) if key is not None]
+    if len(keys) > 1:
+        tags[PARTITIONS_TAG] = range_in_words(keys)
     instance.add_run_tags(run.run_id, tags)
     for refs, sentence in _kinds(served, joined):
         log_to_run(instance, run, sentence, metadata=_links([served[ref] for ref in refs]))
@@ -122,7 +132,7 @@ def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[R
     by_asset: dict[str, dict[str | None, Served]] = {}
     for ref, one in served.items():
         by_asset.setdefault(asset_of(ref), {})[partition_key_of(ref)] = one
-    left = MAX_SHOWN
+    engine, left = engine_for(instance), MAX_SHOWN
     for asset, by_key in by_asset.items():
         partitions = request.datasets[asset].partitions
         known = set() if BACKFILL_ID_TAG in request.run.tags else shown_keys(instance, asset, by_key)
@@ -131,11 +141,15 @@ def _asset_events(instance: DagsterInstance, request: Request, served: Mapping[R
             data: StepMaterializationData | AssetObservationData
             if partition_key not in known:
                 kind, message = DagsterEventType.ASSET_MATERIALIZATION, "Materialized before, by another Dagster run."
-                data = StepMaterializationData(AssetMaterialization(**event_of(asset, partition, one)))
+                data = StepMaterializationData(
+                    AssetMaterialization(**event_of(engine, make_ref(asset, partition_key), partition, one))
+                )
             elif left:
                 left -= 1
                 kind, message = DagsterEventType.ASSET_OBSERVATION, "Live already."
-                data = AssetObservationData(AssetObservation(**event_of(asset, partition, one)))
+                data = AssetObservationData(
+                    AssetObservation(**event_of(engine, make_ref(asset, partition_key), partition, one))
+                )
             else:
                 continue
             job_name, step_key = request.run.job_name, request.steps[asset]

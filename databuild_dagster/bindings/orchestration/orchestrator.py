@@ -18,6 +18,7 @@ from dagster import (
 )
 
 from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
+from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Work, do_duties
@@ -32,8 +33,6 @@ from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
-#: The sensor's name in Dagster.
-ORCHESTRATOR = "databuild_orchestrator"
 #: Dagster's daemon does not evaluate a sensor more often.
 MIN_INTERVAL_SECONDS = 5
 #: Reasons that one tick prints, of those for which it set something aside.

@@ -149,6 +149,29 @@ def test_an_instance_tells_its_storage(instance: dg.DagsterInstance) -> None:
     assert isinstance(instance, private.DynamicPartitionsStore)
 
 
+def test_a_run_is_left_out_of_the_list_of_runs_and_its_checks_out_of_its_target(instance: dg.DagsterInstance) -> None:
+    check = dg.AssetCheckKey(dg.AssetKey("a"), "c")
+    run = instance.add_run(dg.DagsterRun("job", tags={"a": "b"}, asset_check_selection=frozenset({check})))
+
+    dagster_storage.leave_out_of_run_list(instance, run.run_id)
+    dagster_storage.target_assets_alone(instance, run)
+
+    assert instance.get_runs(dg.RunsFilter(exclude_subruns=True)) == []
+    (found,) = instance.get_runs(dg.RunsFilter(tags={"a": "b"}))
+    assert (found.run_id, found.asset_check_selection) == (run.run_id, None)
+
+
+def test_telemetry_can_be_switched_off_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("")
+
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.telemetry_enabled
+
+        private.send_no_telemetry(instance)
+
+        assert not instance.telemetry_enabled
+
+
 def test_definitions_are_found_and_loaded_as_dagster_does(tmp_path: Path) -> None:
     file = tmp_path / "some_definitions.py"
     file.write_text("import dagster as dg\ndefs = dg.Definitions()\n")

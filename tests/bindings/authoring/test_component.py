@@ -19,6 +19,7 @@ import yaml
 
 from databuild_dagster import CommandAlert, DatabuildComponent, WebhookAlert
 from databuild_dagster.bindings.adapter.dagster_private import ComponentTree
+from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
@@ -26,7 +27,7 @@ from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import table_of
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
-from databuild_dagster.bindings.orchestration.orchestrator import ORCHESTRATOR, run_tick
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import register_deployed

@@ -615,7 +615,13 @@ def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: st
     # The UI hears of jobs a little late.
     wait_until(lambda: spark_jobs(url, session), "the UI of Spark knows the job that wrote `counted`", 120)
     assert len(spark_jobs(url, session)) == 1
-    assert site.runs[-1].tags["databuild/spark_ui"].startswith("http://127.0.0.1:")
+    (link,) = [
+        record.dagster_event.event_specific_data.metadata["spark_ui"].value
+        for record in site.instance.all_logs(site.runs[-1].run_id)
+        if record.dagster_event is not None
+        and "spark_ui" in getattr(record.dagster_event.event_specific_data, "metadata", {})
+    ]
+    assert link.startswith("http://127.0.0.1:")
 
 
 @pytest.mark.extended

@@ -8,10 +8,18 @@ import dagster as dg
 import pandas as pd
 import pytest
 from dagster._core.events import RunFailureReason
+from dagster._core.storage.tags import TagType, get_tag_type
 from dagster._utils.error import serializable_error_info_from_exc_info
 
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
+from databuild_dagster.bindings.adapter.run_tags import (
+    FORMER_NAMES,
+    LAUNCH_TAG,
+    PARTITIONS_TAG,
+    WORKER_TAG,
+    partition_tags,
+)
 from databuild_dagster.bindings.claims.launcher import (
     OrderCollector,
     run_config,
@@ -68,13 +76,32 @@ def test_a_started_run_has_a_deadline_to_report_its_process(site: Any) -> None:
     assert begin_by() is not None, "its process may die before it has said which one it is"
 
 
+def test_a_run_that_an_earlier_version_has_tagged_is_found(site: Any) -> None:
+    """It may have waited in Dagster's queue during an upgrade."""
+    launch_id, run = requested(site)
+    site.instance.delete_run(run.run_id)
+    tags = {FORMER_NAMES[LAUNCH_TAG]: launch_id, FORMER_NAMES[WORKER_TAG]: "its process"}
+    former = site.instance.add_run(dg.DagsterRun(run.job_name, tags=tags))
+
+    found = OrderCollector(site.instance).dagster_runs({launch_id: None})
+
+    assert (found[launch_id].dagster_run_id, found[launch_id].worker) == (former.run_id, "its process")
+
+
+def test_a_run_over_several_partitions_shows_them_and_hides_the_tags_of_machines(site: Any) -> None:
+    _, run = requested(site)
+
+    assert [tag for tag in run.tags if get_tag_type(tag) is not TagType.HIDDEN] == []
+    assert partition_tags(["a", "b", "d"])[PARTITIONS_TAG] == "a..d (3)"
+
+
 def test_a_worker_says_which_process_it_is_before_its_step_begins(site: Any) -> None:
     _, run = requested(site)
     site.launch(["alone"], tags=run.tags)
 
     (_, executed) = site.instance.get_runs(filters=dg.RunsFilter(tags=dict(run.tags)))[::-1]
 
-    assert executed.tags["databuild/worker"] == this_process()
+    assert executed.tags[WORKER_TAG] == this_process()
     assert site.state("alone") is InstanceState.LIVE
 
 

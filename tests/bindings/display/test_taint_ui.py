@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import BuildContext, DepMiss, databuild_asset
-from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
+from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, is_by_person
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.partition_status import stopped_run_id, taint_run_id
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
@@ -111,6 +111,8 @@ def test_a_tainted_partition_is_red_with_the_reason_one_click_away(live: Any) ->
     assert run.status is dg.DagsterRunStatus.FAILURE
     assert run.tags["databuild/taint"] == taint_id
     assert run.asset_selection == {dg.AssetKey("numbers")}
+    assert not is_by_person(run.tags)
+    assert run.run_id not in {listed.run_id for listed in live.instance.get_runs(dg.RunsFilter(exclude_subruns=True))}
     (failure,) = [
         record.dagster_event.message
         for record in live.instance.all_logs(run.run_id)

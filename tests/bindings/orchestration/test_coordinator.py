@@ -433,6 +433,15 @@ def test_a_run_that_rebuilds_goes_on(deployment: Deployment, how: str) -> None:
     assert goes_on(deployment, run)
 
 
+def test_the_target_of_a_run_that_executes_all_checks_of_its_asset_is_the_asset(deployment: Deployment) -> None:
+    """Dagster's list of runs would show the checks in place of the asset."""
+    run = deployment.submit("sold", checks=[("sold", TAINT_CHECK)])
+
+    assert (run.asset_selection, run.asset_check_selection) == ({dg.AssetKey("sold")}, None)
+    some = deployment.submit("numbers", checks=[("numbers", TAINT_CHECK)])
+    assert some.asset_check_selection == {dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)}
+
+
 def test_a_launch_of_the_orchestrator_goes_on(deployment: Deployment) -> None:
     deployment.live(f"numbers@{DAY}")
 
