@@ -10,8 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
 import pyarrow as pa
@@ -65,6 +64,7 @@ from databuild_dagster.tables.errors import (
 from databuild_dagster.tables.footers import columns_of, read_footers
 from databuild_dagster.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
 from databuild_dagster.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID
+from databuild_dagster.tables.iceberg_values import stored, typed
 from databuild_dagster.tables.port import (
     METADATA_FOLDER,
     Contents,
@@ -94,8 +94,6 @@ MAX_NAMED: Final = 100
 _RESERVED = frozenset(
     ["_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"]
 )
-_EPOCH_DAY = date(1970, 1, 1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: Final[Mapping[PartitionType, PrimitiveType]] = {
     PartitionType.DATE: DateType(),
     PartitionType.TIMESTAMP: TimestamptzType(),
@@ -145,7 +143,7 @@ class IcebergTable:
                 if manifest.content is ManifestContent.DATA
                 for entry in manifest.fetch_manifest_entry(table.io)
             ]
-        return {_path(entry.data_file.file_path): _typed(values_of(entry.data_file), self._types) for entry in entries}
+        return {_path(entry.data_file.file_path): typed(values_of(entry.data_file), self._types) for entry in entries}
 
     def kept(self, since: float) -> set[str]:
         table = self.loaded()
@@ -200,7 +198,7 @@ class IcebergTable:
         if is_known and (None if table is None else self.mark()) != before:
             raise PublishConflict(entity=f"the table {self._place.shown}")
         wanted = {
-            _stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()
+            stored(partition): {_url(file.path): file for file in files} for partition, files in contents.files.items()
         }
         change = self._change(table, wanted, is_whole=contents.is_whole)
         if change.is_empty and (table is None or not always):
@@ -481,25 +479,3 @@ def _url(path: str) -> str:
 
 def _path(url: str) -> str:
     return url.removeprefix("file://")
-
-
-def _stored(partition: Partition) -> Values:
-    return tuple(map(_stored_value, partition))
-
-
-def _stored_value(value: date | datetime | str) -> Any:
-    if isinstance(value, datetime):
-        return (value - _EPOCH) // timedelta(microseconds=1)
-    return (value - _EPOCH_DAY).days if isinstance(value, date) else value
-
-
-def _typed(values: Values, types: Sequence[PrimitiveType]) -> Partition:
-    return tuple(_typed_value(value, kind) for value, kind in zip(values, types, strict=True))
-
-
-def _typed_value(value: Any, kind: PrimitiveType) -> date | datetime | str:
-    if isinstance(kind, DateType):
-        return _EPOCH_DAY + timedelta(days=value)
-    if isinstance(kind, TimestamptzType):
-        return _EPOCH + timedelta(microseconds=value)
-    return str(value)

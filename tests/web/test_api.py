@@ -177,13 +177,13 @@ def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
 
     in_full = found()
     of_named = found(dataset="named")
-    monkeypatch.setattr(api, "MAX_LOOKED_AT", 2)
+    monkeypatch.setattr(api, "MAX_LOOKED_AT", 3)
     monkeypatch.setattr(api, "MAX_COUNTED", 1)
 
     assert in_full[0] is None
-    assert found() == (2, 2, in_full[2][:2])
-    assert found(limit=1) == (2, 2, in_full[2][:1])
-    assert found(dataset="named") == (2, 0, [])
+    assert found() == (3, 2, in_full[2][:2])
+    assert found(limit=1) == (3, 2, in_full[2][:1])
+    assert found(dataset="named") == (3, 0, [])
     assert of_named[1] == 2
     assert found(ref="whole") == (None, 1, [["whole"]])
 
