@@ -1,0 +1,72 @@
+"""The story of `make story` up to its red cell, and from there what an engineer on call does, in Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.support.chromium import running_chromium
+from tools.story import Shop, until_the_bug
+from tools.story_project import READS_COMMAS, WEDNESDAY, WEEK
+
+pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
+
+MAX_PAGE_SECONDS = 60
+MAX_CLICKS = 5
+CAUSE = f"sales@{WEDNESDAY}"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with Shop(tmp_path_factory.mktemp("story") / "shop").open() as shop:
+        until_the_bug(shop)
+        yield shop
+
+
+class Clicks:
+    """Clicks on links and buttons of a page, counted."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.n = 0
+
+    def link(self, name: str) -> None:
+        self.n += 1
+        self.page.get_by_role("link", name=name, exact=True).first.click()
+
+    def cell(self, label: str) -> None:
+        self.n += 1
+        self.page.get_by_label(label).click()
+
+    def button(self, name: str) -> None:
+        self.n += 1
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+
+def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -> None:
+    shop.deploy(READS_COMMAS)
+
+    with running_chromium() as chromium:
+        page = chromium.new_page()
+        page.set_default_timeout(MAX_PAGE_SECONDS * 1000)
+        page.goto(f"{shop.pages}/assets")
+        clicks = Clicks(page)
+        clicks.cell(f"{WEEK}: upstream failed")
+        page.get_by_text(f"needs {CAUSE}, which failed").first.wait_for()
+        clicks.link(CAUSE)
+        page.get_by_text("could not convert string to float").first.wait_for()
+        clicks.link("Retry")
+        page.get_by_label("Your name").fill("Anna")
+        page.get_by_label("Reason").fill("the code reads commas now")
+        clicks.button("Retry")
+        page.get_by_text("Done: ").first.wait_for()
+
+        shop.wait_for("Live", CAUSE, WEEK)
+        page.goto(f"{shop.pages}/assets")
+        page.get_by_label(f"{WEEK}: live").wait_for()
+
+    assert clicks.n <= MAX_CLICKS
+    rows = shop.ask("sample", ref=CAUSE)
+    assert "12.5" in str(rows)
