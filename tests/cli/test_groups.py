@@ -20,6 +20,7 @@ VERBS = {
     "Bring",
     "Build",
     "Cancel",
+    "Compare",
     "Copy",
     "Count",
     "Create",

@@ -1,4 +1,4 @@
-"""Where the pages are, by the note that their web server leaves (decision 0049)."""
+"""Where the pages are, by the note that their web server leaves (decision 0051)."""
 
 from databuild_dagster.engine.orchestrator_notes import KEEP_SECONDS
 from databuild_dagster.engine.pages_notes import LOOK_EVERY_SECONDS, note_pages, pages_root

@@ -19,7 +19,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 
 #: The name of the asset check for taints, the same for every asset of ours.
 TAINT_CHECK: Final = "no_tainted_partitions"
-#: Dagster's pages show no tag with this prefix; runs are found by such tags as by others (decision 0049).
+#: Dagster's pages show no tag with this prefix; runs are found by such tags as by others (decision 0051).
 _HIDDEN: Final = f"{HIDDEN_TAG_PREFIX}databuild_"
 #: The launch that a run hosts. The store has its refs and job runs.
 LAUNCH_TAG: Final = f"{_HIDDEN}launch"

@@ -97,7 +97,7 @@ class _Step:
             instance=context.instance,
             on_session=self._show_spark,
         )
-        self.painter = Painter(context, self.frames.warehouse, sample_rows=self.deployment.sample_rows)
+        self.painter = Painter(context, self.frames.warehouse, self.datasets, sample_rows=self.deployment.sample_rows)
         self.progress = Progress()
         asker = asking(
             context.instance,

@@ -60,7 +60,13 @@ class Describer:
     """Metadata and tags for everything that one step builds."""
 
     def __init__(
-        self, context: AssetExecutionContext, engine: Engine, warehouse: Warehouse, *, sample_rows: int
+        self,
+        context: AssetExecutionContext,
+        engine: Engine,
+        warehouse: Warehouse,
+        datasets: Mapping[str, DatasetSpec],
+        *,
+        sample_rows: int,
     ) -> None:
         self._context = context
         self._instance = context.instance
@@ -68,7 +74,8 @@ class Describer:
         self._engine = engine
         self._warehouse = warehouse
         # A table without a warehouse of its own is in the home's.
-        self._home_warehouse = warehouse_of(context.instance)
+        home = warehouse_of(context.instance)
+        self._tables = {asset: table_entries(dataset, home) for asset, dataset in datasets.items()}
         self._sample_rows = sample_rows
         self._details_left = MAX_DETAILED
         self._schemas: dict[WrittenSchema, TableSchema] = {}
@@ -81,8 +88,6 @@ class Describer:
     def metadata(self, built: Sequence[Built]) -> dict[Ref, dict[str, Any]]:
         """The metadata of each built ref, by ref."""
         outputs = [output for success in built for output in success.outputs]
-        asset_names = {output.manifest.dataset for output in outputs}
-        tables = {name: table_entries(self._engine.queries.dataset(name), self._home_warehouse) for name in asset_names}
         origins = self._engine.queries.origins(output.manifest.instance_uuid for output in outputs)
         last = {output.manifest.dataset: output.fact.ref for output in outputs}
         found = {}
@@ -99,7 +104,7 @@ class Describer:
                     "databuild/files": len(manifest.files),
                     "databuild/manifest": MetadataValue.path(output.uri),
                     "databuild/wants": origin.wants,
-                    **tables[manifest.dataset],
+                    **self._tables.get(manifest.dataset, {}),
                 }
                 if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.

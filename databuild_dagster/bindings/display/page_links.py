@@ -1,4 +1,4 @@
-"""Links from Dagster's pages to the page of an instance, where a web server has announced such pages (decision 0049)."""
+"""Links from Dagster's pages to the page of an instance, where a web server has announced such pages (decision 0051)."""
 
 from typing import Final
 from urllib.parse import quote, urlencode

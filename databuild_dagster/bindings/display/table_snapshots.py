@@ -18,12 +18,12 @@ from databuild_dagster.tables.publisher import Published
 TABLE_NAME, URI = "dagster/table_name", "dagster/uri"
 
 
-def table_entries(dataset: DatasetSpec | None, warehouse: str) -> dict[str, Any]:
+def table_entries(dataset: DatasetSpec, warehouse: str) -> dict[str, Any]:
     """The metadata of a materialization: the name and the place of the table; none for a dataset without one.
 
     `warehouse` is the home's own.
     """
-    if dataset is None or not dataset.table:
+    if not dataset.table:
         return {}
     place = place_of(dataset, warehouse)
     named = {TABLE_NAME: place.spec.name or None, URI: place.uri}

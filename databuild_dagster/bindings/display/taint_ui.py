@@ -3,7 +3,7 @@ A partition that failed upstream is red as well, by the Dagster run of its cause
 canceling its job run (rule 6.10): a failed run represents the cancellation.
 
 A failed Dagster run represents each taint, because Dagster shows a partition as failed by nothing else. The run never ran,
-and Dagster's list of runs leaves it out (decision 0049). Its failure message says who tainted what and why, and what to do.
+and Dagster's list of runs leaves it out (decision 0051). Its failure message says who tainted what and why, and what to do.
 Its PLANNED event is the last one of each tainted partition. The tick paints from the log, after it has launched due
 rebuilds: a partition that is rebuilt at once shows in progress, not red. Painting twice is painting once.
 """

@@ -31,6 +31,7 @@ from databuild_dagster.bindings.display.checks import listed, selected_taint_che
 from databuild_dagster.bindings.display.materialization import Describer, Served, event_of
 from databuild_dagster.bindings.display.partition_status import plan_runs, runs_to_show
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -43,11 +44,18 @@ MAX_NAMED: Final = 20
 class Painter:
     """Writes to Dagster for one step, of one asset or several."""
 
-    def __init__(self, context: AssetExecutionContext, warehouse: Warehouse, *, sample_rows: int) -> None:
+    def __init__(
+        self,
+        context: AssetExecutionContext,
+        warehouse: Warehouse,
+        datasets: Mapping[str, DatasetSpec],
+        *,
+        sample_rows: int,
+    ) -> None:
         self._context = context
         self._instance = context.instance
         self._engine = engine_for(context.instance)
-        self._describer = Describer(context, self._engine, warehouse, sample_rows=sample_rows)
+        self._describer = Describer(context, self._engine, warehouse, datasets, sample_rows=sample_rows)
 
     # Refs
 

@@ -1,4 +1,4 @@
-"""The links from Dagster's pages to the page of an instance (decision 0049)."""
+"""The links from Dagster's pages to the page of an instance (decision 0051)."""
 
 from typing import Any
 
