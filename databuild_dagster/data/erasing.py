@@ -410,11 +410,20 @@ class Eraser:
 
 @contextmanager
 def _staging(warehouse: Warehouse, name: str) -> Iterator[str]:
-    """A staging folder, which is removed with the block: while it exists, a rewrite is unfinished."""
+    """A staging folder, which is removed with the block: while it exists, a rewrite is unfinished.
+
+    It stays if the process is stopped, as by Ctrl-C, so that the next erasure removes what was written.
+    """
     folder = warehouse.new_staging_dir(name)
     disk.make_dirs(folder)
     try:
         yield folder
-    finally:
-        with suppress(DiskTrouble):
-            disk.remove_tree(folder)
+    except DatabuildError:
+        _remove_staging(folder)
+        raise
+    _remove_staging(folder)
+
+
+def _remove_staging(folder: str) -> None:
+    with suppress(DiskTrouble):
+        disk.remove_tree(folder)

@@ -297,6 +297,19 @@ def test_a_rewrite_whose_files_another_erasure_removed_never_becomes_live(world:
     assert erase(world).is_complete
 
 
+def test_the_files_of_a_rewrite_that_ctrl_c_ended_are_removed_by_the_next_one(world: PublishedWorld) -> None:
+    world.build(DAYS[0], BOB, ADA)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(world, stop)
+
+    assert erase(world).is_complete
+    assert [str(path) for path in data_files(world)] == kept_files(world)
+
+
 def test_data_that_cannot_be_removed_is_named_until_it_is_gone(s3: S3Server, bucket: str, tmp_path: Path) -> None:
     """Its removal is recorded, so that no survey reads it again."""
     world = PublishedWorld(tmp_path, ICEBERG, warehouse=f"s3://{bucket}/warehouse")
