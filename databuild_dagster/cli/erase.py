@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.options import tabular
+from databuild_dagster.cli.options import table_timeout, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
@@ -28,8 +28,11 @@ from databuild_dagster.tables.erasing import ErasedTables
 @click.option("--reason", metavar="TEXT", default=None, help="Recorded in the log for ever: name no person in it.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, as without --yes.")
 @click.option("--yes", is_flag=True, help="Erase the rows. Without --yes nothing is changed, only shown.")
+@table_timeout
 @tabular
-def erase(dataset: str, where: str, reason: str | None, dry_run: bool, yes: bool, as_json: bool) -> None:
+def erase(
+    dataset: str, where: str, reason: str | None, dry_run: bool, yes: bool, timeout: float | None, as_json: bool
+) -> None:
     """Erase rows of DATASET, in every instance and copy.
 
     Each instance that readers see is written again without the rows. All data that has one is removed: earlier and tainted
@@ -48,7 +51,7 @@ def erase(dataset: str, where: str, reason: str | None, dry_run: bool, yes: bool
     if yes and not (reason and reason.strip()):
         raise click.UsageError("--yes needs --reason.")
     engine, warehouse = the_engine(), the_warehouse()
-    eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse))
+    eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse, seconds=timeout))
     if not yes:
         survey = eraser.survey(dataset, where)
         emit(_survey_as_json(dataset, where, survey)) if as_json else _show_survey(dataset, survey)
@@ -91,7 +94,7 @@ def _survey_as_json(dataset: str, where: str, survey: Survey) -> dict[str, Any]:
         "read": picked(survey, "instances", "files", "rows"),
         "leftovers": [one._asdict() for one in survey.leftovers.listed],
         "downstream": survey.downstream,
-        "not_done": [one._asdict() for one in survey.not_done],
+        "not_done": [one._asdict() for one in survey.not_done_yet],
         "outside": [one._asdict() for one in survey.outside],
     }
 
@@ -106,7 +109,7 @@ def _show_survey(dataset: str, survey: Survey) -> None:
     if survey.leftovers.listed:
         what = [one.what for one in survey.leftovers.listed]
         click.echo(f"Removed with them: {count(len(what), 'rest', 'rests')} of attempts ({shown(what, 2)}).")
-    _show_rest(survey.downstream, survey.not_done, survey.outside)
+    _show_rest(survey.downstream, survey.not_done_yet, survey.outside)
     click.echo(
         f"{count(survey.matched, 'row')} of {count(len(survey.matches), 'instance')} would be erased. "
         "Nothing was done; --yes does it."

@@ -32,7 +32,7 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED, Reason, why_not_erased
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.meta_storage import MetaQueries
-from databuild_dagster.store.removals import Removable, Removals
+from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.erasing import Condition, Counted, condition_over, parsed_condition, write_without
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost
@@ -51,6 +51,13 @@ from databuild_dagster.warehouse.removing import discard
 
 #: Builds may bring matching rows back while they are erased: each of them costs another pass.
 MAX_PASSES: Final = 5
+#: Why data may be there of which no survey reads a file.
+UNFINISHED: Final = "the removal of its data was begun and has not ended"
+UNPUBLISHED: Final = (
+    "its table has no snapshot yet, so a first publication that runs now may list its files; build a partition of the "
+    "dataset, or remove publish= from its definition, and erase again"
+)
+SHOWN_TAINTED: Final = "its table keeps tainted partitions; build the partition, or cancel the taint, and erase again"
 
 
 class Overtaken(Refused):
@@ -64,6 +71,9 @@ class ErasedTable(TableFiles, Protocol):
 
     def follow(self, asset: str) -> None:
         """Publish what the log has; nothing for a dataset without a table. Raises what publishing raises."""
+
+    def tags(self, asset: str) -> list[str]:
+        """The names under which snapshots are kept; none of a dataset without a table."""
 
     def clear(self, asset: str) -> list[str]:
         """Remove statistics of expired snapshots; returns the files that still have some and that are not ours to remove."""
@@ -81,6 +91,8 @@ class Match(NamedTuple):
     by_file: dict[str, int]
     #: Readers see it, so that it is written again; the data of any other is removed.
     is_read: bool
+    #: It is tainted, and has no successor.
+    is_tainted: bool = False
 
 
 class Outside(NamedTuple):
@@ -100,6 +112,8 @@ class Survey:
     #: Files that cannot be read, and refs that are being built.
     unknown: list[Named] = field(default_factory=list)
     outside: list[Outside] = field(default_factory=list)
+    #: Removals that were begun, so that no survey reads their files.
+    unfinished: list[Stored] = field(default_factory=list)
     leftovers: Leftovers = field(default_factory=Leftovers)
     #: Other refs that were built from matching rows.
     downstream: list[Ref] = field(default_factory=list)
@@ -116,6 +130,11 @@ class Survey:
     def not_done(self) -> list[Named]:
         """The places where rows that match may stay, whatever is erased."""
         return [*self.unknown, *self.leftovers.named]
+
+    @property
+    def not_done_yet(self) -> list[Named]:
+        """The places where such rows are or may be, and that are no match."""
+        return [*self.not_done, *(Named(one.ref, UNFINISHED) for one in self.unfinished)]
 
 
 class Rewritten(NamedTuple):
@@ -186,6 +205,7 @@ class Eraser:
         receipt.outside = survey.outside
         receipt.not_done = [
             *(Named(match.ref, why_not.get(match.uuid, "it came while rows were erased")) for match in survey.matches),
+            *(Named(one.ref, why_not.get(one.uuid, UNFINISHED)) for one in survey.unfinished),
             *survey.not_done,
             *self._clear_table(asset),
         ]
@@ -204,6 +224,7 @@ class Eraser:
         built = self._engine.queries.canonical_of_dataset(asset)
         why = "it is being built, and its build may have read rows that match"
         survey.unknown += [Named(one.ref, why) for one in built if one.state is InstanceState.BUILDING]
+        survey.unfinished = [stored for stored in self._removals.unfinished() if asset_of(stored.ref) == asset]
         survey.leftovers = Leftovers.of(self._engine, self._cleaner, asset, self._places(asset), survey.condition)
         survey.unknown += sampled(self._engine.queries, self._meta, asset, survey.condition)
         survey.downstream = self._engine.queries.refs_built_from(match.uuid for match in survey.matches)
@@ -257,6 +278,7 @@ class Eraser:
                     Counted(n_rows, sum(by_file.values())),
                     by_file,
                     held.is_canonical and held.state is InstanceState.LIVE,
+                    held.is_canonical and held.state is InstanceState.TAINTED,
                 )
             )
 
@@ -273,7 +295,8 @@ class Eraser:
                     why_not[match.uuid] = error.message.rstrip(".")
         if is_first or survey.matches:
             receipt.downstream = sorted({*receipt.downstream, *survey.downstream})
-        self._remove([match for match in survey.matches if match.uuid not in why_not], receipt, why_not)
+        left = [match for match in survey.matches if match.uuid not in why_not]
+        self._remove(left, survey.unfinished, receipt, why_not)
         receipt.leftovers += survey.leftovers.remove(self._cleaner)
         return why_not
 
@@ -306,49 +329,64 @@ class Eraser:
                 raise Overtaken(ref=match.ref)
         return Rewritten(match.ref, match.uuid, uuid, match.counted.rows, written.rows)
 
-    def _remove(self, matches: Sequence[Match], receipt: Receipt, why_not: dict[str, str]) -> None:
+    def _remove(
+        self, matches: Sequence[Match], unfinished: list[Stored], receipt: Receipt, why_not: dict[str, str]
+    ) -> None:
         """Remove the data of instances that no reader needs, after the table has forgotten it."""
         now = self._removals.of_uuids(match.uuid for match in matches)
+        ownership = Ownership(self._engine.store)
         for match in matches:
-            if (why := why_not_erased(now[match.uuid].held)) is not None:
+            why = why_not_erased(now[match.uuid].held)
+            if why is None and (not_ours := ownership.why_not(match.warehouse)) is not None:
+                why = f"this build state does not own {match.warehouse.root}: {not_ours}"
+            if why is not None:
                 why_not[match.uuid] = why
         left = [match for match in matches if match.uuid not in why_not]
-        left = self._without_listed_by_table(left, why_not)
+        if left or unfinished:
+            left = self._without_listed_by_table(receipt.asset, left, why_not)
         plan = Plan(
             going=[
                 Going(one.uuid, one.ref, Reason.ERASED, len(one.manifest.files), one.manifest.bytes, one.warehouse)
                 for one in left
             ],
-            unfinished=[stored for stored in self._removals.unfinished() if asset_of(stored.ref) == receipt.asset],
+            unfinished=unfinished,
             erasure=receipt.erasure,
         )
         self._cleaner.keep_what_others_list(plan)
         done = self._cleaner.carry_out(plan)
         why_not |= {kept.uuid: kept.why for kept in [*plan.kept, *done.kept]}
         failed = dict(done.failed)
-        why_not |= {match.uuid: failed[match.ref] for match in left if match.ref in failed}
+        refs = {match.uuid: match.ref for match in left} | {stored.uuid: stored.ref for stored in unfinished}
+        why_not |= {uuid: failed[ref] for uuid, ref in refs.items() if ref in failed}
         gone = {going.uuid for going in done.going}
         receipt.removed += [match for match in left if match.uuid in gone]
 
-    def _without_listed_by_table(self, matches: list[Match], why_not: dict[str, str]) -> list[Match]:
-        """The instances of which no snapshot that stays lists a file with matching rows."""
-        if self._table is None or not matches:
+    def _without_listed_by_table(self, asset: str, matches: list[Match], why_not: dict[str, str]) -> list[Match]:
+        """The instances of which no snapshot that stays lists a file with matching rows, once the table has followed the log."""
+        if self._table is None:
             return matches
-        asset = asset_of(matches[0].ref)
         try:
             self._table.follow(asset)
             self._table.expire(asset, 0.0)
             listed = self._table.kept(asset, 0.0)
+            tags = self._table.tags(asset) if listed else []
+            is_unpublished = self._table.published_to(asset) == 0
         except DatabuildError as error:
             why_not |= dict.fromkeys((match.uuid for match in matches), f"its table cannot follow: {error.message}")
             return []
+        spec = self._engine.queries.known_dataset(asset).table
         left = []
         for match in matches:
             paths = zip(file_paths(match.warehouse, match.manifest), match.manifest.files, strict=True)
-            if listed.isdisjoint(path for path, file in paths if file.uri in match.by_file):
+            if is_unpublished:
+                why_not[match.uuid] = UNPUBLISHED
+            elif listed.isdisjoint(path for path, file in paths if file.uri in match.by_file):
                 left.append(match)
+            elif spec and spec.keep_tainted and match.is_tainted:
+                why_not[match.uuid] = SHOWN_TAINTED
             else:
-                why_not[match.uuid] = "a snapshot of its table that a tag or a branch keeps lists its files"
+                named = f" (its tags: {', '.join(tags)})" if tags else ""
+                why_not[match.uuid] = f"a snapshot of its table that a tag or a branch keeps lists its files{named}"
         return left
 
     def _clear_table(self, asset: str) -> list[Named]:
@@ -372,11 +410,20 @@ class Eraser:
 
 @contextmanager
 def _staging(warehouse: Warehouse, name: str) -> Iterator[str]:
-    """A staging folder, which is removed with the block: while it exists, a rewrite is unfinished."""
+    """A staging folder, which is removed with the block: while it exists, a rewrite is unfinished.
+
+    It stays if the process is stopped, as by Ctrl-C, so that the next erasure removes what was written.
+    """
     folder = warehouse.new_staging_dir(name)
     disk.make_dirs(folder)
     try:
         yield folder
-    finally:
-        with suppress(DiskTrouble):
-            disk.remove_tree(folder)
+    except DatabuildError:
+        _remove_staging(folder)
+        raise
+    _remove_staging(folder)
+
+
+def _remove_staging(folder: str) -> None:
+    with suppress(DiskTrouble):
+        disk.remove_tree(folder)

@@ -139,7 +139,10 @@ class DeltaTableHere:
         for version in range(table.version(), -1, -1):
             actions = self._log.actions(version)
             added = [action["add"] for action in actions if "add" in action]
-            with_values = [add for add in added if "minValues" in add.get("stats", "") and add["path"] not in present]
+            # Another writer may have written null there.
+            with_values = [
+                add for add in added if "minValues" in (add.get("stats") or "") and add["path"] not in present
+            ]
             for add in with_values:
                 add["stats"] = json.dumps({"numRecords": json.loads(add["stats"])["numRecords"]}, separators=(",", ":"))
             if with_values:

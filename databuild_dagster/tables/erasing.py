@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.tables.keeping import PublishedFiles
+from databuild_dagster.tables.opening import place_of
 from databuild_dagster.tables.port import Table
 from databuild_dagster.tables.publisher import publish
+from databuild_dagster.tables.waiting import within
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.storage import storage_at
 
@@ -34,7 +37,12 @@ class ErasedTables(PublishedFiles):
     def follow(self, asset: str) -> None:
         dataset = self._engine.queries.dataset(asset)
         if dataset is not None and dataset.table:
-            publish(self._engine, dataset, self._warehouse, open_table=self._open)
+            # A table that has all files already is behind, too: a removal waits for its mark.
+            follow = partial(publish, self._engine, dataset, self._warehouse, advance=True, open_table=self._open)
+            within(self._seconds, place_of(dataset, self._warehouse), follow)
+
+    def tags(self, asset: str) -> list[str]:
+        return self._ask(asset, lambda table: sorted({tag for one in table.history() for tag in one.tags})) or []
 
     def expire(self, asset: str, older_than_seconds: float) -> int:
         before = self._ask(asset, _metadata) or set()

@@ -52,13 +52,15 @@ def publish(
     take_over: bool = False,
     dry_run: bool = False,
     all_partitions: bool = False,
+    advance: bool = False,
     touches: Touches | None = None,
     open_table: OpenTable = open_table,
 ) -> Published:
     """Bring the table of a dataset up to the end of the log.
 
     `repair` compares all partitions, also of a table that another writer has changed; `take_over` does so with another store's
-    table; `all_partitions` compares them and replaces no other writer's work. `warehouse` is the home's own. Raises
+    table; `all_partitions` compares them and replaces no other writer's work. With `advance` a table that has all files already
+    gets a snapshot, too, so that no slower publisher commits an earlier state. `warehouse` is the home's own. Raises
     `NotPublished`, `StoreIsACopy`, the refusals of the mark, and what the table and the manifests raise.
     """
     place = place_of(dataset, warehouse)
@@ -82,7 +84,8 @@ def publish(
                 contents = contents_of_refs(engine.queries, dataset, place, refs, head)
             # A mark that is not of this log is replaced, also by the same files under a mark of ours.
             is_of_log = is_readable and is_of_this_log(engine.queries, before)
-            snapshot = table.replace(contents, after, before, dry_run=dry_run, always=not is_of_log)
+            is_behind = advance and before is not None and before.seq < head
+            snapshot = table.replace(contents, after, before, dry_run=dry_run, always=is_behind or not is_of_log)
             return Published(place.asset, place.shown, head, snapshot)
         except PublishConflict:
             if n_try == MAX_TRIES:

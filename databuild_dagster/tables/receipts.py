@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 from databuild_dagster.tables.errors import NotInTable, NotPublished, PublishConflict
@@ -122,6 +123,11 @@ def _holding(
 ) -> dict[str, Listed]:
     """The newest snapshot of this store by the uuid of an instance that readers of the snapshot see."""
     own = store.identity().id
+    # Delta has no record of versions whose files are gone.
+    gone = {one.uuid for one in queries.instances_named(instances) if one.manifest_state == REMOVED}
+    instances = {uuid: ref for uuid, ref in instances.items() if uuid not in gone}
+    if not instances:
+        return {}
 
     def search() -> dict[str, Listed]:
         found: dict[str, Listed] = {}

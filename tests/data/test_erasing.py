@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from databuild_dagster import read
 from databuild_dagster.data.erasing import Eraser, Receipt
 from databuild_dagster.data.erasing_leftovers import clear_killed
+from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.read_plan import DataErased
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.ids import new_id
@@ -294,6 +295,51 @@ def test_a_rewrite_whose_files_another_erasure_removed_never_becomes_live(world:
     assert "another process that erases" in receipt.not_done[0].why.lower()
     assert [row["n"] for row in rows(world, DAYS[0])] == [4, 5, 1, 2, 3]
     assert erase(world).is_complete
+
+
+def test_the_files_of_a_rewrite_that_ctrl_c_ended_are_removed_by_the_next_one(world: PublishedWorld) -> None:
+    world.build(DAYS[0], BOB, ADA)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(world, stop)
+
+    assert erase(world).is_complete
+    assert [str(path) for path in data_files(world)] == kept_files(world)
+
+
+def test_data_that_cannot_be_removed_is_named_until_it_is_gone(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+    """Its removal is recorded, so that no survey reads it again."""
+    world = PublishedWorld(tmp_path, ICEBERG, warehouse=f"s3://{bucket}/warehouse")
+    Ownership(world.store).claim(world.warehouse)
+    world.build(DAYS[0], ADA)
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[0], BOB)
+
+    for _ in range(2):
+        s3.refusals += [(403, "AccessDenied", "DELETE")]
+        receipt = erase(world)
+
+        assert not receipt.is_complete
+        assert [one.what for one in receipt.not_done] == [world.ref(DAYS[0])]
+        assert "AccessDenied" in receipt.not_done[0].why
+        assert eraser(world).survey("sales", WHERE).not_done_yet
+    assert erase(world).is_complete
+    assert eraser(world).survey("sales", WHERE).not_done_yet == []
+
+
+def test_data_in_a_warehouse_of_another_build_state_is_named(tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path / "home", ICEBERG, warehouse=str(tmp_path / "elsewhere"))
+    world.build(DAYS[0], ADA)
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[0], BOB)
+
+    receipt = erase(world)
+
+    assert not receipt.is_complete
+    assert [f"does not own {world.warehouse.root}" in one.why for one in receipt.not_done] == [True]
 
 
 def test_in_a_bucket_as_on_a_disk(s3: S3Server, bucket: str, tmp_path: Path) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
+from threading import Event
 
+import msgspec
 import pytest
 
-from databuild_dagster.data.erasing import Eraser, Receipt
+from databuild_dagster.data.erasing import SHOWN_TAINTED, UNPUBLISHED, Eraser, Receipt
 from databuild_dagster.model.datasets import TableSpec
 from databuild_dagster.tables.erasing import ErasedTables
 from databuild_dagster.tables.errors import CatalogAway
+from databuild_dagster.tables.opening import open_table
+from databuild_dagster.tables.port import Place, Table
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_of, rows_by_reader
@@ -88,7 +93,7 @@ def test_data_that_a_tag_keeps_is_named(tmp_path: Path) -> None:
     receipt = erase(world)
 
     assert not receipt.is_complete
-    assert any("a tag or a branch keeps" in one.why for one in receipt.not_done)
+    assert any("a tag or a branch keeps" in one.why and "audit" in one.why for one in receipt.not_done)
     table = iceberg_table(world)
     table.manage_snapshots().remove_tag("audit").commit()
     assert erase(world).is_complete
@@ -108,3 +113,79 @@ def test_a_catalog_that_is_away_keeps_the_data_and_is_named(table: TableSpec, tm
     assert all("it does not answer" in one.why for one in receipt.not_done)
     assert receipt.removed == []
     assert erase(world).is_complete
+
+
+@BOTH
+def test_an_instance_that_came_and_left_between_two_snapshots_is_erased(table: TableSpec, tmp_path: Path) -> None:
+    """The table has all files already, and its mark is before the event by which the instance left."""
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[1], BOB)
+    world.publish()
+    world.build(DAYS[0], ADA)
+    world.taint(world.ref(DAYS[0]))
+
+    receipt = erase(world)
+
+    assert receipt.is_complete, receipt.not_done
+    assert files_with(world, "aaa-ada") == []
+
+
+@BOTH
+def test_data_of_a_table_without_a_snapshot_stays_and_is_named(table: TableSpec, tmp_path: Path) -> None:
+    """A first publication that runs at this moment may list it."""
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"name": ["aaa-ada"]})
+
+    receipt = erase(world)
+
+    assert files_with(world, "aaa-ada")
+    assert not receipt.is_complete
+    assert [one.why for one in receipt.not_done] == [UNPUBLISHED]
+    world.build(DAYS[1], BOB)
+    assert erase(world).is_complete
+    assert files_with(world, "aaa-ada") == []
+
+
+@BOTH
+def test_tainted_data_that_its_table_keeps_is_named_until_a_build_replaces_it(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, msgspec.structs.replace(table, keep_tainted=True))
+    world.build(DAYS[0], ADA)
+    world.taint(world.ref(DAYS[0]))
+    world.publish()
+
+    receipt = erase(world)
+
+    assert [one.why for one in receipt.not_done] == [SHOWN_TAINTED]
+    world.build(DAYS[0], BOB)
+    assert erase(world).is_complete
+    assert files_with(world, "aaa-ada") == []
+
+
+def test_versions_of_another_writer_without_statistics_are_left_alone(tmp_path: Path) -> None:
+    world = published(DELTA, tmp_path)
+    log = Path(world.warehouse.dataset_dir(world.asset)) / "_delta_log"
+    first = sorted(log.glob("*.json"))[0]
+    lines = [json.loads(line) for line in first.read_text().splitlines()]
+    for line in lines:
+        line.get("add", {}).update({"stats": None} if "add" in line else {})
+    first.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    assert erase(world).is_complete
+
+
+def test_an_erasure_waits_for_its_table_no_longer_than_the_bound(tmp_path: Path) -> None:
+    world = published(ICEBERG, tmp_path)
+    ended = Event()
+
+    def silent(place: Place) -> Table:
+        ended.wait(60)
+        return open_table(place)
+
+    tables = ErasedTables(world.engine, world.warehouse.root, seconds=0.1, open_table=silent)
+    try:
+        receipt = Eraser(world.engine, world.warehouse.root, tables).erase("sales", "name = 'aaa-ada'", "ticket 7")
+    finally:
+        ended.set()
+
+    assert receipt.removed == []
+    assert all("was not done within" in one.why for one in receipt.not_done)

@@ -73,6 +73,17 @@ def test_an_instance_that_no_snapshot_holds_has_none(table: TableSpec, tmp_path:
     assert (found.snapshot, found.why) == (None, "no snapshot holds it")
 
 
+@BOTH
+def test_an_instance_whose_data_is_removed_is_in_no_snapshot(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    first, second, _ = replaced(world)
+
+    assert world.gc() == [first]
+
+    found = named(world, first, second)
+    assert (found[first].snapshot, found[second].snapshot) == (None, newest_snapshot(world))
+
+
 def test_a_table_that_cannot_be_read_leaves_the_rest_of_the_receipt(tmp_path: Path) -> None:
     world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="no-such"))
     uuid = world.build(DAYS[0], {"x": [1]})
