@@ -163,7 +163,8 @@ def number(name: str, description: str, default: int | None, least: int, most: i
         schema["default"] = default
 
     def read(name: str, value: str) -> int:
-        is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(most))
+        digits = value.removeprefix("-")
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(most))
         if not is_number or not least <= int(value) <= most:
             raise InvalidRequest(what=name, value=_shown(value), why=f"it must be a number from {least} to {most}")
         return int(value)
