@@ -22,8 +22,8 @@ from databuild_dagster.web.action import Action, By
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority
 from databuild_dagster.web.bodies import Fields, parse_form, read_body
 from databuild_dagster.web.pages import DONE, PAGES, Pages
-from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, read_fields, text
-from databuild_dagster.web.refusals import ActionRefused, NoName, OtherOrigin
+from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
+from databuild_dagster.web.refusals import ActionRefused, BadBody, NoName, OtherOrigin, names_a_place
 from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.state import State
 
@@ -95,7 +95,7 @@ class Acting:
         except OtherOrigin:
             raise
         except DatabuildError as error:
-            if not is_page or controls["csrf"] is None:
+            if not is_page or controls["csrf"] is None or names_a_place(error):
                 raise
             return await self._confirmation(action, request, own, controls, error)
         return self._sent_back(request, actor, by, controls["back"]) if is_page else answer
@@ -159,6 +159,8 @@ class Acting:
             return await self._state.ask(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:
             return None, refused
+            if names_a_place(refused):
+                raise
 
     def _acts_as(self, request: Request) -> str:
         """The actor as far as it is known; raises `NoUserOfProxy`."""
