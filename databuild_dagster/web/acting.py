@@ -36,7 +36,8 @@ COMMAND_ID: Final = text(
 )
 DRY_RUN: Final = flag("dry_run", "Answer what the action would do, and do nothing.")
 CSRF: Final = text("csrf", "Of the form of a page: its token.")
-BACK: Final = text("back", "Of the form of a page: the page to show afterwards.")
+#: A whole url: the percent signs of a key make it longer than the key.
+BACK: Final = text("back", "Of the form of a page: the page to show afterwards.", most=MAX_QUERY_BYTES)
 CONTROLS: Final = (ACTOR, COMMAND_ID, DRY_RUN, CSRF, BACK)
 _CONTROL_NAMES: Final = frozenset(control.name for control in CONTROLS)
 _PATHS: Final = frozenset(page.path for page in PAGES)
@@ -158,9 +159,9 @@ class Acting:
         try:
             return await self._state.ask(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:
-            return None, refused
             if names_a_place(refused):
                 raise
+            return None, refused
 
     def _acts_as(self, request: Request) -> str:
         """The actor as far as it is known; raises `NoUserOfProxy`."""
@@ -201,7 +202,7 @@ class _Form:
         return [switch.parameter.name for switch in self.switches if switch.is_on]
 
     def _switch(self, parameter: Parameter, root: str, action: Action) -> Switch:
-        is_on = any(name == parameter.name and value == "true" for name, value in self._fields)
+        is_on = any(name == parameter.name and is_true(value) for name, value in self._fields)
         others = [field for field in self._fields if field[0] != parameter.name]
         query = [*others, *([] if is_on else [(parameter.name, "true")]), (BACK.name, self.back)]
         return Switch(parameter, is_on, f"{root}/confirm/{action.name}?{urlencode(query)}")
@@ -224,7 +225,11 @@ def page_after(back: str | None, done: str | None) -> str:
     path, _, query = (back or "").partition("?")
     if path not in _PATHS:
         path, query = "/", ""
-    fields = [field for field in parse_form(query) if field[0] != DONE]
+    try:
+        fields = [field for field in parse_form(query) if field[0] != DONE.name]
+    except BadBody:
+        # The command may be done: its answer must be no refusal.
+        path, fields = "/", []
     if done is not None:
-        fields.append((DONE, done))
+        fields.append((DONE.name, done))
     return path + (f"?{urlencode(fields)}" if fields else "")

@@ -164,9 +164,9 @@ def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
 def _page_endpoint(state: State, pages: Pages, page: Page) -> Endpoint:
     async def answer(request: Request) -> Response:
         query = _query(request)
-        done = next((text for name, text in query if name == DONE), None)
-        others = [pair for pair in query if pair[0] != DONE]
+        others = [pair for pair in query if pair[0] != DONE.name]
         values = read_parameters(page.parameters, others, _n_bytes(request))
+        done = read_parameters((DONE,), [pair for pair in query if pair[0] == DONE.name], 0)[DONE.name]
         html = await state.ask(lambda: pages.render(page, values, urlencode(others), done))
         return Response(html, media_type="text/html")
 
