@@ -22,8 +22,8 @@ from databuild_dagster.web.action import Action, By
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority
 from databuild_dagster.web.bodies import Fields, parse_form, read_body
 from databuild_dagster.web.pages import DONE, PAGES, Pages
-from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, read_fields, text
-from databuild_dagster.web.refusals import ActionRefused, NoName, OtherOrigin
+from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
+from databuild_dagster.web.refusals import ActionRefused, BadBody, NoName, OtherOrigin, names_a_place
 from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.state import State
 
@@ -36,7 +36,8 @@ COMMAND_ID: Final = text(
 )
 DRY_RUN: Final = flag("dry_run", "Answer what the action would do, and do nothing.")
 CSRF: Final = text("csrf", "Of the form of a page: its token.")
-BACK: Final = text("back", "Of the form of a page: the page to show afterwards.")
+#: A whole url: the percent signs of a key make it longer than the key.
+BACK: Final = text("back", "Of the form of a page: the page to show afterwards.", most=MAX_QUERY_BYTES)
 CONTROLS: Final = (ACTOR, COMMAND_ID, DRY_RUN, CSRF, BACK)
 _CONTROL_NAMES: Final = frozenset(control.name for control in CONTROLS)
 _PATHS: Final = frozenset(page.path for page in PAGES)
@@ -95,7 +96,7 @@ class Acting:
         except OtherOrigin:
             raise
         except DatabuildError as error:
-            if not is_page or controls["csrf"] is None:
+            if not is_page or controls["csrf"] is None or names_a_place(error):
                 raise
             return await self._confirmation(action, request, own, controls, error)
         return self._sent_back(request, actor, by, controls["back"]) if is_page else answer
@@ -158,6 +159,8 @@ class Acting:
         try:
             return await self._state.ask(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:
+            if names_a_place(refused):
+                raise
             return None, refused
 
     def _acts_as(self, request: Request) -> str:
@@ -199,7 +202,7 @@ class _Form:
         return [switch.parameter.name for switch in self.switches if switch.is_on]
 
     def _switch(self, parameter: Parameter, root: str, action: Action) -> Switch:
-        is_on = any(name == parameter.name and value == "true" for name, value in self._fields)
+        is_on = any(name == parameter.name and is_true(value) for name, value in self._fields)
         others = [field for field in self._fields if field[0] != parameter.name]
         query = [*others, *([] if is_on else [(parameter.name, "true")]), (BACK.name, self.back)]
         return Switch(parameter, is_on, f"{root}/confirm/{action.name}?{urlencode(query)}")
@@ -222,7 +225,11 @@ def page_after(back: str | None, done: str | None) -> str:
     path, _, query = (back or "").partition("?")
     if path not in _PATHS:
         path, query = "/", ""
-    fields = [field for field in parse_form(query) if field[0] != DONE]
+    try:
+        fields = [field for field in parse_form(query) if field[0] != DONE.name]
+    except BadBody:
+        # The command may be done: its answer must be no refusal.
+        path, fields = "/", []
     if done is not None:
-        fields.append((DONE, done))
+        fields.append((DONE.name, done))
     return path + (f"?{urlencode(fields)}" if fields else "")

@@ -32,7 +32,7 @@ from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, PAGES, Pages
 from databuild_dagster.web.parameters import read_parameters
-from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead
+from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead, names_a_place
 from databuild_dagster.web.routes import ApiRoute, Page
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
@@ -164,9 +164,9 @@ def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
 def _page_endpoint(state: State, pages: Pages, page: Page) -> Endpoint:
     async def answer(request: Request) -> Response:
         query = _query(request)
-        done = next((text for name, text in query if name == DONE), None)
-        others = [pair for pair in query if pair[0] != DONE]
+        others = [pair for pair in query if pair[0] != DONE.name]
         values = read_parameters(page.parameters, others, _n_bytes(request))
+        done = read_parameters((DONE,), [pair for pair in query if pair[0] == DONE.name], 0)[DONE.name]
         html = await state.ask(lambda: pages.render(page, values, urlencode(others), done))
         return Response(html, media_type="text/html")
 
@@ -223,16 +223,12 @@ def _as_ours(error: Exception, request: Request) -> Exception:
             return NoSuchPage(kind="url", name=url)
         is_action = "POST" in (error.headers or {}).get("Allow", "")
         return (OnlyPosted if is_action else OnlyRead)(place=url, method=request.method)
-    if isinstance(error, UnsupportedInstance) or _names_a_place(error):
+    if isinstance(error, UnsupportedInstance) or names_a_place(error):
         _logger.warning("%s: %s", url, error)
         hint = error.hint if isinstance(error, DatabuildError) else ""
         has_fact = not hint or "{" in hint
         return NoBuildState(kind=type(error).__name__, advice=_WHERE_THE_MESSAGE_IS if has_fact else hint)
     return error
-
-
-def _names_a_place(error: Exception) -> bool:
-    return isinstance(error, DatabuildError) and bool({"url", "path"} & error.facts.keys())
 
 
 def _status_of(error: Exception) -> int:

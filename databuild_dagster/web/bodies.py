@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from databuild_dagster.web.refusals import BadBody, BodyTooLarge, WrongMediaType
 
@@ -16,6 +17,8 @@ JSON: Final = "application/json"
 #: Bytes of a body, and fields in it.
 MAX_BODY_BYTES: Final = 100_000
 MAX_FIELDS: Final = 1_000
+#: Seconds in which a body must come: one that never ends would keep its connection.
+MAX_SECONDS: Final = 30
 
 Fields = list[tuple[str, str]]
 
@@ -28,11 +31,13 @@ async def read_body(request: Request) -> Fields:
     length = request.headers.get("content-length", "")
     if length.isascii() and length.isdecimal() and (len(length) > 15 or int(length) > MAX_BODY_BYTES):
         raise BodyTooLarge(most=MAX_BODY_BYTES)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise BodyTooLarge(most=MAX_BODY_BYTES)
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            body = await _received(request)
+    except ClientDisconnect:
+        raise BadBody(why="it ended too early") from None
+    except TimeoutError:
+        raise BadBody(why=f"it did not come within {MAX_SECONDS} seconds") from None
     try:
         text = body.decode("utf-8")
         return parse_form(text) if kind == FORM else list(_of_json(text))
@@ -40,6 +45,15 @@ async def read_body(request: Request) -> Fields:
         raise BadBody(why="it is not UTF-8") from None
     except RecursionError:
         raise BadBody(why="it is nested too deeply") from None
+
+
+async def _received(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise BodyTooLarge(most=MAX_BODY_BYTES)
+    return bytes(body)
 
 
 def media_type(request: Request) -> str:

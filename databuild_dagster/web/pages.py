@@ -28,7 +28,7 @@ MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
 MAX_INSTANCES: Final = 100
 #: The parameter of every page with the id of the command that led there.
-DONE: Final = "done"
+DONE: Final = text("done", "The id of the command that led there.")
 
 
 class Pages:

@@ -101,9 +101,10 @@ def read_fields(parameters: Sequence[Parameter], fields: Sequence[tuple[str, str
     return found
 
 
-def text(name: str, description: str, *, required: bool = False) -> Parameter:
-    """Any text of at most `MAX_TEXT` characters."""
-    return Parameter(name, description, _text, {"type": "string", "maxLength": MAX_TEXT}, required=required)
+def text(name: str, description: str, *, required: bool = False, most: int = MAX_TEXT) -> Parameter:
+    """Any text of so many characters at most."""
+    schema = {"type": "string", "maxLength": most}
+    return Parameter(name, description, lambda name, value: _text(name, value, most), schema, required=required)
 
 
 def ref(name: str, description: str, *, required: bool = False) -> Parameter:
@@ -163,7 +164,8 @@ def number(name: str, description: str, default: int | None, least: int, most: i
         schema["default"] = default
 
     def read(name: str, value: str) -> int:
-        is_number = value.isascii() and value.isdecimal() and len(value) <= len(str(most))
+        digits = value.removeprefix("-")
+        is_number = digits.isascii() and digits.isdecimal() and len(digits) <= len(str(most))
         if not is_number or not least <= int(value) <= most:
             raise InvalidRequest(what=name, value=_shown(value), why=f"it must be a number from {least} to {most}")
         return int(value)
@@ -177,9 +179,13 @@ def flag(name: str, description: str) -> Parameter:
     def read(name: str, value: str) -> bool:
         if value.lower() not in (*_TRUE, *_FALSE):
             raise InvalidRequest(what=name, value=_shown(value), why="it must be true or false")
-        return value.lower() in _TRUE
+        return is_true(value)
 
     return Parameter(name, description, read, {"type": "boolean", "default": False}, default=False)
+
+
+def is_true(value: str) -> bool:
+    return value.lower() in _TRUE
 
 
 def choice(name: str, description: str, values: Sequence[str], *, required: bool = False) -> Parameter:
@@ -194,9 +200,9 @@ def choice(name: str, description: str, values: Sequence[str], *, required: bool
     return Parameter(name, description, read, {"type": "string", "enum": list(values)}, required=required)
 
 
-def _text(name: str, value: str) -> str:
-    if len(value) > MAX_TEXT or not value.isprintable():
-        why = f"it must be at most {MAX_TEXT} printable characters"
+def _text(name: str, value: str, most: int = MAX_TEXT) -> str:
+    if len(value) > most or not value.isprintable():
+        why = f"it must be at most {most} printable characters"
         raise InvalidRequest(what=name, value=_shown(value), why=why)
     return value
 

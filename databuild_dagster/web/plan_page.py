@@ -12,6 +12,7 @@ from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web import plans
 from databuild_dagster.web.parameters import Parameter, choice, number, text
+from databuild_dagster.web.refusals import names_a_place
 
 #: The question without a supposition.
 _BUILD: Final = "build"
@@ -103,6 +104,8 @@ def show(ask: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
     try:
         found = ask("plan", ref=values["ref"]) if what == _BUILD else _supposed(ask, what, values)
     except DatabuildError as error:
+        if names_a_place(error):
+            raise
         return {**shown, "error": error_as_json(error)}
     # The sort is stable: partitions that need nothing come last.
     rows = sorted(map(_row, _entries(found)), key=lambda row: row.effect == Action.REUSE)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import ClassVar
+from typing import ClassVar, Final
 
-from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.errors import DatabuildError, Refused
+
+#: Facts of errors that are the place of a file or of a database.
+_PLACES: Final = {"url", "path", "root", "folder"}
+
+
+def names_a_place(error: Exception) -> bool:
+    """Whether a page must not show its message: a part of a page that fails so is the failure of the whole page."""
+    return isinstance(error, DatabuildError) and bool(_PLACES & error.facts.keys())
 
 
 class ActionRefused(Refused):

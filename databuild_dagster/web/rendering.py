@@ -22,6 +22,7 @@ from databuild_dagster.shapes.explanations import CauseShape
 from databuild_dagster.shapes.marks import MARKS
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
+from databuild_dagster.web.parameters import MAX_QUERY_BYTES
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 #: Deeper causes are not moved further to the right.
@@ -116,10 +117,16 @@ class Urls:
         return f"{self._root}{path}" + (f"?{urlencode(texts, quote_via=quote)}" if texts else "")
 
     def action(self, name: str, back: str, values: Mapping[str, object]) -> str:
-        """The confirmation of an action; a list of values is given one by one."""
+        """The confirmation of an action; a list of values is given one by one.
+
+        A url that would be too long leads back to the first page.
+        """
         given = {field: value for field, value in values.items() if value not in (None, "", False)}
         texts = {field: "true" if value is True else value for field, value in given.items()}
-        return f"{self._root}/confirm/{name}?{urlencode(texts | {'back': back}, doseq=True, quote_via=quote)}"
+        query = urlencode(texts | {"back": back}, doseq=True, quote_via=quote)
+        if len(query) > MAX_QUERY_BYTES:
+            query = urlencode(texts, doseq=True, quote_via=quote)
+        return f"{self._root}/confirm/{name}?{query}"
 
     def file(self, name: str) -> str:
         return f"{self._root}/static/{name}"

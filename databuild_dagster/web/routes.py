@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypedDict
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
+from databuild_dagster.web.refusals import names_a_place
 
 
 class HeadShape(TypedDict):
@@ -56,4 +57,6 @@ def or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None
     try:
         return question(), None
     except DatabuildError as error:
+        if names_a_place(error):
+            raise
         return None, error_as_json(error)

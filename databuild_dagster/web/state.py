@@ -149,7 +149,10 @@ class State:
         """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
         with self._lock:
             looking = self._looking.get(name)
-            if looking is None or looking.done():
+            if looking is not None and looking.done() and looking.exception() is not None:
+                # Its question got no answer: this one gets the reason, and the next one tries again.
+                del self._looking[name]
+            elif looking is None or looking.done():
                 looking = self._looking[name] = self._slow.submit(self.kept, name, question)
         wait([looking], PATIENCE_SECONDS)
         if looking.done():

@@ -133,6 +133,27 @@ def test_one_question_too_many_is_refused_and_waits_for_nothing(
     assert asyncio.run(state.ask(lambda: "again")) == "again"
 
 
+def test_a_slow_answer_that_fails_is_not_waited_for_without_end(world: PagesWorld) -> None:
+    state = world.state_behind_pages()
+    may_end = threading.Event()
+
+    def question() -> str:
+        assert may_end.wait(60)
+        raise ValueError("no count")
+
+    first = state.soon("slow", question)
+    may_end.set()
+    state._looking["slow"].exception(60)
+    may_end.clear()
+
+    assert first is None
+    with pytest.raises(ValueError, match="no count"):
+        state.soon("slow", question)
+    state.soon("slow", lambda: "counted")
+    assert state._looking["slow"].result(60) == "counted"
+    state.close()
+
+
 def test_a_slow_answer_is_none_until_it_is_there_and_stays_meanwhile(world: PagesWorld) -> None:
     state = world.state_behind_pages()
     may_end = threading.Event()

@@ -1,0 +1,21 @@
+"""Texts of a url or of a form become values."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.web.parameters import number, read_fields
+
+PRIORITY = number("priority", "Higher is more urgent.", 0, -20, 20)
+
+
+@pytest.mark.parametrize(("text", "value"), [("-20", -20), ("-5", -5), ("0", 0), ("20", 20)])
+def test_a_number_may_be_below_zero_within_its_bounds(text: str, value: int) -> None:
+    assert read_fields([PRIORITY], [("priority", text)]) == {"priority": value}
+
+
+@pytest.mark.parametrize("text", ["-21", "21", "--5", "-", "5-", "-٣", "- 5", "-100000"])
+def test_a_text_that_is_no_number_within_the_bounds_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="from -20 to 20"):
+        read_fields([PRIORITY], [("priority", text)])
