@@ -1081,8 +1081,8 @@ GUARDS = (
         "an erasure removes data that a job run may be reading",
         "10.11",
         "data/erasing.py",
-        "if (why := why_not_erased(now[match.uuid].held)) is not None:",
-        "if (why := None) is not None:",
+        "            why = why_not_erased(now[match.uuid].held)\n",
+        "            why = None\n",
         (ERASING,),
     ),
     Guard(
