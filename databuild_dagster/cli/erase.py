@@ -25,7 +25,7 @@ from databuild_dagster.tables.erasing import ErasedTables
     required=True,
     help="The rows to erase, as in \"email = 'ada@example.org' or user_id in (7, 9)\". partition_key is a column, too.",
 )
-@click.option("--reason", metavar="TEXT", default=None, help="Recorded in the log for ever: name no person in it.")
+@click.option("--reason", metavar="TEXT", default=None, help="The log keeps it permanently: name no person in it.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done, as without --yes.")
 @click.option("--yes", is_flag=True, help="Erase the rows. Without --yes nothing is changed, only shown.")
 @table_timeout

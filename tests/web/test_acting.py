@@ -275,8 +275,23 @@ def test_a_read_only_server_changes_nothing_and_has_no_button(
 
     assert (refused.status_code, page.status_code, own_world.seq) == (403, 403, before)
     assert refused.json()["error"]["type"] == "ReadOnlyServer"
-    for path in ("/", f"/partition?ref={DAY}", "/wants", f"/calendar?dataset=orders&ref={DAY}"):
+    for path in ("/", f"/partition?ref={DAY}", "/wants", f"/calendar?dataset=orders&ref={DAY}", "/operations"):
         assert "/confirm/" not in client.get(path).text
+
+
+def test_operations_are_started_and_canceled_from_their_pages(
+    acting: TestClient, own_world: PagesWorld, tmp_path: Path
+) -> None:
+    running = prepared(own_world, "operation-cancel", tmp_path)["operation"]
+
+    listed = acting.get("/operations").text
+    page = acting.get(f"/operation?id={running}").text
+    form = confirmation(acting, "operation-start")
+
+    assert "/confirm/operation-start?" in listed
+    assert f"/confirm/operation-cancel?operation={running}" in page
+    assert form.status_code == 200
+    assert 'name="type"' in form.text
 
 
 def test_a_get_of_an_action_changes_nothing(acting: TestClient, own_world: PagesWorld, action: str) -> None:
