@@ -19,7 +19,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.action import Action, By
-from databuild_dagster.web.authority import MAX_NAME, Actor, Authority
+from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
 from databuild_dagster.web.bodies import Fields, parse_form, read_body
 from databuild_dagster.web.pages import DONE, PAGES, Pages
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
@@ -112,6 +112,7 @@ class Acting:
     async def confirm(self, action: Action, request: Request) -> Response:
         """The page that says what an action would touch. Raises a `DatabuildError`."""
         self._authority.check_writable()
+        check_is_opened(request)
         query = request.scope["query_string"]
         if len(query) > MAX_QUERY_BYTES:
             raise QueryTooLong(what="the query", value=len(query), most=MAX_QUERY_BYTES)

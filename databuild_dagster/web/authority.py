@@ -171,6 +171,14 @@ def check_origin(request: Request) -> None:
         raise OtherOrigin(why="its origin is not the host of this server")
 
 
+def check_is_opened(request: Request) -> None:
+    """A confirmation takes the lock of writers for a moment, so a page of another site may link to it and not load it as an image
+    or by a script. Raises `OtherOrigin`."""
+    is_opened = request.headers.get("sec-fetch-mode") in (None, "navigate")
+    if request.headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_opened:
+        raise OtherOrigin(why="a page of it loads this one without opening it")
+
+
 def cookie_of(request: Request, name: str) -> str:
     """The value of a cookie; empty without it, and for one that comes twice, of which one may be another program's."""
     found = []

@@ -88,6 +88,26 @@ def test_a_form_is_of_the_host_that_the_proxy_passes_on(
     assert answer.status_code == status, answer.text
 
 
+@pytest.mark.parametrize(
+    ("site", "mode", "status"),
+    [
+        ("cross-site", "navigate", 200),
+        ("same-origin", "cors", 200),
+        ("cross-site", "no-cors", 403),
+        ("same-site", "cors", 403),
+    ],
+)
+def test_a_page_of_another_site_may_open_a_confirmation_and_not_load_it(
+    own_world: PagesWorld, site: str, mode: str, status: int
+) -> None:
+    """A rehearsal takes the lock of writers, and an image of another site would take it again and again."""
+    client = mounted(own_world)
+
+    answer = client.get("/confirm/want", params={"refs": DAY}, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
+
+    assert answer.status_code == status, answer.text
+
+
 def test_a_token_of_another_server_process_is_asked_for_again(own_world: PagesWorld) -> None:
     """As after a restart: the page is shown again, with what was typed and a new token."""
     before, after = mounted(own_world), mounted(own_world)
