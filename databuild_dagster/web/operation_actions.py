@@ -75,10 +75,10 @@ def _would_cancel(state: State, values: Values, actor: str) -> tuple[list[str], 
 
 OPERATION_START: Final = Action(
     "operation-start",
-    "Start",
+    "Start operation",
     "Start an operation over the live partitions of a dataset; the orchestrator runs it.",
     (
-        text("type", "The type, such as compact.", required=True),
+        text("type", "A type of databuild or of an installed package, such as compact.", required=True),
         text("dataset", "The name of the asset.", required=True),
         several(text("partitions", "Only these partitions, by key, range or ref. By default all live ones.")),
         json_value("arg", "The argument of the type, as JSON."),
