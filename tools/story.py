@@ -48,6 +48,8 @@ MAX_SECONDS: Final = 240
 STOP_SECONDS: Final = 30
 POLL_SECONDS: Final = 0.5
 FOLDER: Final = Path(__file__).parent.parent / ".story"
+#: In a folder that a story has made.
+MARK: Final = ".databuild-story"
 _RELOAD: Final = 'mutation { reloadRepositoryLocation(repositoryLocationName: "definitions.py") { __typename } }'
 
 
@@ -64,9 +66,13 @@ class Shop:
 
     @contextmanager
     def open(self) -> Iterator[Shop]:
-        """From its start until each of its processes has ended. The folder begins empty."""
+        """From its start until each of its processes has ended. A folder of an earlier story is made empty."""
+        mark = self.folder / MARK
+        if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
+            raise SystemExit(f"{self.folder} has files of something else; name an empty folder by --folder.")
         shutil.rmtree(self.folder, ignore_errors=True)
         (self.folder / "landing").mkdir(parents=True)
+        mark.touch()
         self.home.mkdir()
         (self.home / "dagster.yaml").write_text(SETTINGS)
         (self.folder / "workspace.yaml").write_text(WORKSPACE)
@@ -105,7 +111,14 @@ class Shop:
         """A command, which must succeed."""
         print(f"   $ databuild {' '.join(arguments)}", flush=True)
         command = [sys.executable, "-m", "databuild_dagster", *arguments]
-        subprocess.run(command, cwd=self.folder, env=self._environment, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self._environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=MAX_SECONDS,
+        )
 
     # What the pages know
 
@@ -163,6 +176,7 @@ def until_the_bug(shop: Shop) -> None:
     shop.wait_for("Live", *well)
 
     _step(2, "Saturday's file is missing. The gap report names it.", f"{shop.pages}/gaps?dataset=sales")
+    shop.wait_until(lambda: shop.ask("gaps", dataset="sales")["n_absent"] > 0, "the gap report names the day")
     shop.land(SATURDAY, ["20.00", "1.00"])
     shop.wait_for("Live", f"sales@{SATURDAY}")
     print("   It has come late, and the day is built.")
@@ -202,6 +216,9 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="of the shop; it is made empty")
     given = parser.parse_args()
     began = time.monotonic()
+    # A terminal that is closed ends the story as Ctrl-C does, or the server would stay.
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, signal.default_int_handler)
     try:
         with Shop(given.folder.absolute()).open() as shop:
             until_the_bug(shop)

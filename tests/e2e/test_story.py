@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page
 
 from tests.support.chromium import running_chromium
-from tools.story import Shop, until_the_bug
+from tools.story import Shop, after_the_bug, until_the_bug
 from tools.story_project import READS_COMMAS, WEDNESDAY, WEEK
 
-pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 MAX_PAGE_SECONDS = 60
 MAX_CLICKS = 5
@@ -45,6 +46,7 @@ class Clicks:
         self.page.get_by_role("button", name=name, exact=True).click()
 
 
+@pytest.mark.browser
 def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -> None:
     shop.deploy(READS_COMMAS)
 
@@ -70,3 +72,22 @@ def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -
     assert clicks.n <= MAX_CLICKS
     rows = shop.ask("sample", ref=CAUSE)
     assert "12.5" in str(rows)
+
+
+def test_a_story_removes_no_files_of_something_else(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("four years")
+
+    with pytest.raises(SystemExit, match="files of something else"), Shop(tmp_path).open():
+        pass
+
+    assert (tmp_path / "thesis.txt").read_text() == "four years"
+
+
+@pytest.mark.extended
+def test_the_story_goes_to_its_end(tmp_path: Path) -> None:
+    with Shop(tmp_path / "shop").open() as shop:
+        until_the_bug(shop)
+        after_the_bug(shop)
+
+        (operation,) = shop.ask("operations")["ended"]
+        assert (operation["done"], operation["state"]) == (7, "success")
