@@ -128,7 +128,7 @@ class Survey:
 
     @property
     def not_done(self) -> list[Named]:
-        """The places where rows that match may stay, whatever is erased."""
+        """The places where matching rows may stay after any erasure."""
         return [*self.unknown, *self.leftovers.named]
 
     @property

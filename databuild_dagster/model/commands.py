@@ -283,7 +283,7 @@ class RemoveManifests(Command, frozen=True, kw_only=True):
     reason: str
     #: Also tainted instances without a successor.
     tainted: bool = False
-    #: They hold rows that this request erases: those stay alone that somebody reads or works on (rule 10.11).
+    #: They hold rows that this request erases: only those that a reader or a job run uses stay (rule 10.11).
     erasure: Erasure | None = None
 
 

@@ -1,7 +1,7 @@
 """The partition keys of a dataset and of its parts, remembered between the answers of a web server.
 
 A year of five minutes has 105,120 keys, whose texts take a third of a second, and a page is open all day. So they are kept while
-the same keys exist and somebody asks; a million keys take 100 MB.
+the same keys exist and questions come; a million keys take 100 MB.
 """
 
 from __future__ import annotations

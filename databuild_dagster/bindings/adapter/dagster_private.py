@@ -121,7 +121,7 @@ def shield_log_tails() -> None:
 
 
 def send_no_telemetry(instance: DagsterInstance) -> None:
-    """Let this process send no usage statistics to Dagster, whatever dagster.yaml says.
+    """Let this process send no usage statistics to Dagster; the setting in dagster.yaml does not matter.
 
     In a home without settings Dagster would print a notice in the middle of the output, and each run would fail where the
     folder for them, below ~, cannot be made.
