@@ -53,10 +53,9 @@ class RowShape(TypedDict):
     cells: list[CellShape | None]
 
 
-class CalendarShape(TypedDict):
-    """A dataset, or the part of it whose keys begin with `within`."""
+class GridShape(TypedDict):
+    """Some partitions, or the part of them whose keys begin with `within`."""
 
-    dataset: str
     within: str
     #: The partitions of the part, and how many come before those of this page.
     n: int
@@ -67,6 +66,12 @@ class CalendarShape(TypedDict):
     is_grouped: bool
     columns: list[str]
     rows: list[RowShape]
+
+
+class CalendarShape(GridShape):
+    """A dataset, or the part of it whose keys begin with `within`."""
+
+    dataset: str
 
 
 class _Place(NamedTuple):
@@ -93,17 +98,22 @@ def calendar_of(
         cells = _cells(queries, dataset.asset, keys[offset : offset + MAX_CELLS])
     else:
         cells = _grouped(queries, dataset.asset, expected, level)
+    grid = grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
+    return {"dataset": dataset.asset, **grid}
+
+
+def grid_of(cells: Sequence[CellShape], within: str, n: int, offset: int, *, is_grouped: bool) -> GridShape:
+    """The cells of a part of `n` partitions in rows; groups have no pages."""
     counts: Counter[str] = Counter()
     for cell in cells:
         counts.update(cell["counts"] or {cell["mark"]: 1})
     columns, rows = laid_out(cells)
     return {
-        "dataset": dataset.asset,
         "within": within,
-        "n": len(keys),
-        "offset": offset if level is None else 0,
+        "n": n,
+        "offset": 0 if is_grouped else offset,
         "counts": dict(counts),
-        "is_grouped": level is not None,
+        "is_grouped": is_grouped,
         "columns": columns,
         "rows": rows,
     }

@@ -14,6 +14,7 @@ from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.lots import InvalidLotRange
 from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.shapes.calendar import GridShape
 from databuild_dagster.shapes.calendar_keys import keys_of
 from databuild_dagster.shapes.gaps import (
     MARK_OF_CAUSE,
@@ -24,7 +25,7 @@ from databuild_dagster.shapes.gaps import (
     gaps_of_dataset,
     stretches_of,
 )
-from databuild_dagster.shapes.grids import Grid, GridShape
+from databuild_dagster.shapes.grids import Grid
 from databuild_dagster.shapes.marks import EMPTY, LIVE
 
 #: Lots of a report without a named range, and of any report: of the dataset, and of it with its inputs.

@@ -5,27 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Final, TypedDict
+from typing import Final
 
 from databuild_dagster.model.refs import make_ref
-from databuild_dagster.shapes.calendar import MAX_CELLS, CellShape, RowShape, laid_out, level_of
+from databuild_dagster.shapes.calendar import MAX_CELLS, CellShape, GridShape, grid_of, level_of
 from databuild_dagster.shapes.marks import mark_of_many
 
 #: Of more partitions, a grid has pages and no groups: each group would cost a look at all of them.
 MAX_GROUPED: Final = 150_000
-
-
-class GridShape(TypedDict):
-    """Some partitions, or the part of them whose keys begin with `within`; as a calendar."""
-
-    within: str
-    n: int
-    offset: int
-    #: The partitions of the cells, by mark.
-    counts: dict[str, int]
-    is_grouped: bool
-    columns: list[str]
-    rows: list[RowShape]
 
 
 class Grid:
@@ -43,19 +30,7 @@ class Grid:
             cells = [self._cell(key, mark_of(key)) for key in keys[offset : offset + MAX_CELLS]]
         else:
             cells = _grouped(keys, level, mark_of)
-        counts: Counter[str] = Counter()
-        for cell in cells:
-            counts.update(cell["counts"] or {cell["mark"]: 1})
-        columns, rows = laid_out(cells)
-        return {
-            "within": within,
-            "n": len(keys),
-            "offset": offset if level is None else 0,
-            "counts": dict(counts),
-            "is_grouped": level is not None,
-            "columns": columns,
-            "rows": rows,
-        }
+        return grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
 
     @cached_property
     def _level(self) -> int | None:
