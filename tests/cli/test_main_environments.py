@@ -93,12 +93,10 @@ def test_a_project_on_a_read_only_file_system_is_one_sentence(
 
 def test_dev_without_any_place_for_temporary_files_is_one_sentence(project: Project) -> None:
     """Dagster's error for it is a traceback."""
+    # The folder of the test is below /tmp itself, and so may be this clone with its Python.
     kept = shlex.quote(str(project.folder))
-    # The folder of the test is below /tmp itself.
-    mounts = (
-        f"mount --bind {kept} /mnt; for place in /tmp /var/tmp; do mount -t tmpfs tmpfs $place; done; mkdir -p {kept}"
-    )
-    mounts += f"; mount --bind /mnt {kept}; mount -o remount,ro /tmp; mount -o remount,ro /var/tmp; cd /proc"
+    mounts = f"mount --bind {kept} /mnt; {read_only(Path('/tmp'))}; {read_only(Path('/var/tmp'))}"
+    mounts += f"; mount --bind /mnt {kept}; cd /proc"
 
     done = run_mounted(project, mounts, "dev", "-p", "0")
 
