@@ -12,6 +12,7 @@ import sqlite3
 import sys
 import traceback
 import warnings
+from pathlib import Path
 
 import click
 
@@ -32,6 +33,9 @@ from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
 from databuild_dagster.version import __version__
+
+_PACKAGE = Path(__file__).parents[1]
+_as_python_shows = warnings.formatwarning
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
 #: that imports no command; a test compares them.
@@ -185,10 +189,20 @@ def main(arguments: list[str] | None = None) -> None:
     guard_streams()
     # PySpark warns of it in every process, in the middle of a build; `make matrix` has a row for pandas 3.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    warnings.formatwarning = shown_warning
     code = run(sys.argv[1:] if arguments is None else arguments)
     # The interpreter would search all of Dagster's modules for garbage at its end: half a second of processor time.
     gc.freeze()
     sys.exit(code)
+
+
+def shown_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """A warning as stderr shows it. One of this package is for its users, who need no line of its code."""
+    if Path(filename).is_relative_to(_PACKAGE):
+        return f"Warning: {message}\n"
+    return _as_python_shows(message, category, filename, lineno, line)
 
 
 def run(arguments: list[str]) -> int:

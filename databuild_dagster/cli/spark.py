@@ -31,7 +31,12 @@ def status(as_json: bool) -> None:
         | {"uptime_seconds": round(server.uptime_seconds, 1), "ui": server.ui_url}
         for server in server_statuses(dagster_home())
     ]
-    listing(records, COLUMNS, empty="No Spark server runs; the next build starts one.", as_json=as_json)
+    listing(
+        records,
+        COLUMNS,
+        empty="This home has no Spark server. Builds start one if their Spark is a local one.",
+        as_json=as_json,
+    )
 
 
 @click.command()

@@ -14,6 +14,10 @@ ANSWER_SECONDS = 20.0
 
 #: The first bytes of a client of HTTP/2, with empty settings; a server answers with its own settings.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_TLS = "it speaks TLS, and the url lacks /;use_ssl=true"
+#: The first byte of answers of other servers: HTTP 1 with and without its head, and an alert or a handshake of TLS.
+_WEB = "a web server answers there, and no Spark Connect"
+_OTHERS = {b"H": _WEB, b"<": _WEB, b"\x15": _TLS, b"\x16": _TLS}
 
 
 def check_reachable(host: str, port: int) -> None:
@@ -33,22 +37,26 @@ def accepts(host: str, port: int) -> bool:
     return False
 
 
-def check_answers(host: str, port: int) -> None:
-    """Raise `SparkUnreachable` if a gRPC server without TLS accepts connections and is silent.
+def check_answers(host: str, port: int, seconds: float | None = None) -> None:
+    """Raise `SparkUnreachable` if what accepts connections there is silent for so long, or is no gRPC server without TLS.
 
-    The kernel accepts connections for a server that is frozen, and PySpark's error says that it was lost.
+    The kernel accepts connections for a server that is frozen, and PySpark's error says that it was lost; a server of
+    another kind it asks again and again.
     """
+    seconds = ANSWER_SECONDS if seconds is None else seconds
     try:
         with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
-            connection.settimeout(ANSWER_SECONDS)
+            connection.settimeout(seconds)
             connection.sendall(_HELLO)
-            connection.recv(1)
+            first = connection.recv(1)
     except TimeoutError as error:
-        why = f"it accepts connections and has been silent for {ANSWER_SECONDS:.0f} s"
+        why = f"it accepts connections and has been silent for {seconds:.0f} s"
         raise SparkUnreachable(host=host, port=port, why=why) from error
     except OSError:
         # A server that closes the connection runs; the session's own error says more.
         return
+    if (other := _OTHERS.get(first)) is not None:
+        raise SparkUnreachable(host=host, port=port, why=other)
 
 
 def free_ports(n: int) -> list[int]:

@@ -125,14 +125,23 @@ _OF_A_STORE = {
         "Check the store, and its endpoint in the configuration of that Spark.",
     ),
 }
-#: The code of the store and the status of HTTP, as the clients of Spark's engines quote them.
+#: The code of the store and the status of HTTP, as the clients of Spark's engines quote them: Sail, those of Amazon's SDK for
+#: Java in both of its versions, of Azure and of Google.
 _STORE_CODE = re.compile(
     r"<Code>(\w+)</Code>|error occurred \((\w+)\) when|Error Code: (\w+)|Status Code: (\d{3})|status code: (\d{3})"
+    r"|Request ID: [^()\s]*\)(?: \(SDK Attempt Count: \d+\))?:([A-Z]\w+)"
+    r"|, \d{3}, [A-Z]+, https?://[^\s,]+,(?: rId: [^\s,]+,)? (\w+), \"|GoogleJsonResponseException: (\d{3}) "
 )
 #: Phrases of engines in the place of a code.
 _STORE_PHRASES = {
     "credential provider was not enabled": "AccessDenied",
     "NoAuthWithAWSException": "AccessDenied",
+    "NoAwsCredentialsException": "AccessDenied",
+    "UnknownStoreException": "NoSuchBucket",
+    "NoSuchBucketException": "NoSuchBucket",
+    # An answer to `HEAD` has no code. Of an object, S3 gives this one for a token that has expired, and for a wrong region.
+    "null (Service: S3, Status Code: 400": "AccessDenied",
+    "Error Code: 400 Bad Request": "AccessDenied",
     "HTTP error: error sending request": "ServiceUnavailable",
 }
 #: `Error performing PUT http://…/bucket/key?… in 2 ms`, or the url of a Hadoop file system.
@@ -210,7 +219,8 @@ def refusal(spark: str, error: Exception) -> SparkRefuses:
     """The error of a Spark that answers and does not work; its own may be of any class."""
     import pyspark
 
-    return SparkRefuses(spark=spark, why=explain_failure(error).rstrip("."), version=pyspark.__version__)
+    why = "the connection to it is lost at once" if is_lost(error) else explain_failure(error).rstrip(".")
+    return SparkRefuses(spark=spark, why=why, version=pyspark.__version__)
 
 
 def explain_failure(exception: BaseException) -> str:

@@ -11,6 +11,7 @@ import inspect
 import logging
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,7 +82,11 @@ def is_spark_frame(value: object) -> bool:
 
 
 def silence_query_errors() -> None:
-    """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught."""
+    """Keep PySpark from printing each failed query and each broken call to stderr as JSON, even if it is caught.
+
+    And from a warning beside the error of a server that does not answer.
+    """
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:  # Before PySpark 4.0 it prints none.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark.endpoints import check_reachable
+from databuild_dagster.spark.endpoints import check_answers, check_reachable
 from databuild_dagster.spark.errors import (
     BadSparkUrl,
     FixedSetting,
@@ -53,6 +53,9 @@ _MARKS_OF_A_CLIENT = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE", "SPARK_LOCAL
 
 #: Spark's conditions for a setting that a running session cannot change.
 _FIXED = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG")
+
+#: A command that waits for a Connect server in vain ends within ten seconds.
+_REMOTE_ANSWER_SECONDS = 6.0
 
 #: The UI of the server behind a client's session, by session id: a client cannot ask for it.
 _ui_urls: dict[str, str] = {}
@@ -279,11 +282,14 @@ def _warn_if_older(url: str, version: tuple[int, ...]) -> None:
 
 
 def _check_answers(remote: RemoteSpark) -> None:
-    """Raises `RemoteUnreachable` if none of several masters answers."""
+    """Raises `RemoteUnreachable` if none of several masters answers, or a Connect server is none."""
     failures: list[SparkUnreachable] = []
     for host, port in remote.endpoints:
         try:
-            return check_reachable(host, port)
+            check_reachable(host, port)
+            if remote.is_plain_connect:
+                check_answers(host, port, _REMOTE_ANSWER_SECONDS)
+            return
         except SparkUnreachable as error:
             failures.append(error)
     if failures:

@@ -73,6 +73,12 @@ class RemoteSpark:
         """The url for messages, without the token."""
         return self.url.partition("/;")[0] if self.is_connect else self.url
 
+    @property
+    def is_plain_connect(self) -> bool:
+        """Whether it is a Connect server that is surely asked without TLS, which a token may bring."""
+        given = dict(self.parameters)
+        return self.is_connect and given.get("use_ssl", "false").lower() == "false" and "token" not in given
+
     def __repr__(self) -> str:
         return f"RemoteSpark({without_secrets(self.shown)!r})"
 

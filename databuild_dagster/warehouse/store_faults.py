@@ -24,7 +24,9 @@ class StoreFault(Enum):
 CODES = {
     StoreFault.EXPIRED: frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}),
     StoreFault.FULL: frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}),
-    StoreFault.NO_BUCKET: frozenset({"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted"}),
+    StoreFault.NO_BUCKET: frozenset(
+        {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
+    ),
     StoreFault.REFUSED: frozenset(
         {
             "AccessDenied",

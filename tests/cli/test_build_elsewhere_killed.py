@@ -56,9 +56,9 @@ def sails(running_sail: Elsewhere, running_s3: S3Server, tmp_path: Path) -> Iter
         server.process.wait()
 
 
-def killed_at(project: Project, s3: S3Server, path: str) -> Hold:
+def killed_at(project: Project, s3: S3Server, path: str, end: str = "") -> Hold:
     """A builder of `numbers` is killed while the bucket holds its request back; not answered yet."""
-    hold = s3.hold("PUT", path)
+    hold = s3.hold("PUT", path, end)
     environment = {name: os.environ[name] for name in (*ENVIRONMENT, "AWS_ENDPOINT_URL", "DATABUILD_CACHE_DIR")}
     builder = project.start("build", "numbers", **environment)
     assert hold.reached.wait(300), builder.poll()
@@ -67,8 +67,10 @@ def killed_at(project: Project, s3: S3Server, path: str) -> Hold:
     return hold
 
 
-def attempts(s3: S3Server, bucket: str) -> set[str]:
-    return {key.split("/")[3] for key in s3.keys(bucket) if "/data/attempt=" in key}
+def attempts(s3: S3Server, bucket: str, prefix: str = "warehouse") -> set[str]:
+    """The folders of attempts in the warehouse at a prefix."""
+    keys = [key.split("/") for key in s3.keys(bucket)]
+    return {parts[3] for parts in keys if parts[0] == prefix and parts[3:] and parts[3].startswith("attempt=")}
 
 
 @pytest.mark.parametrize(

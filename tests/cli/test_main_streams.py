@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.cli.main import run
+from databuild_dagster.cli.main import run, shown_warning
 from databuild_dagster.cli.process import guard_streams
+from databuild_dagster.spark import session
 
 REFUSED = ("show", "orders@")
 
@@ -91,3 +92,15 @@ def test_closed_streams_change_neither_the_exit_code_nor_a_file(tmp_path):
 
     assert done.returncode == 0
     assert (tmp_path / ".dagster_home" / "databuild.db").read_bytes().startswith(b"SQLite format 3\0")
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        (Path(session.__file__), "Warning: it is older\n"),
+        (Path(pytest.__file__), f"{pytest.__file__}:1: UserWarning: it is older\n"),
+    ],
+    ids=["of the package", "of another"],
+)
+def test_a_warning_of_the_package_shows_no_line_of_code(file, shown):
+    assert shown_warning("it is older", UserWarning, str(file), 1, "") == shown

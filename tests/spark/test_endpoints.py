@@ -35,6 +35,28 @@ def test_a_server_that_answers_or_closes_is_not_frozen(reply: bytes) -> None:
         thread.join(60)
 
 
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (b"HTTP/1.1 505 HTTP Version Not Supported", "a web server answers there, and no Spark Connect"),
+        (b"\x15\x03\x01\x00\x02\x02F", "it speaks TLS, and the url lacks /;use_ssl=true"),
+    ],
+    ids=["web server", "TLS"],
+)
+def test_a_server_of_another_kind_is_named(reply: bytes, why: str) -> None:
+    def answer() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(1)
+            connection.sendall(reply)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SparkUnreachable, match=why):
+            check_answers("127.0.0.1", server.getsockname()[1])
+        thread.join(60)
+
+
 def test_a_server_whose_connections_only_the_kernel_accepts_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "ANSWER_SECONDS", 0.2)
 

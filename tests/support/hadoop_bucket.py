@@ -2,7 +2,8 @@
 
 No package registry has the jars of `s3a://`. Hadoop's client for WebHDFS is part of every Spark, speaks plain HTTP and takes
 any scheme. So a JVM session with these settings writes and reads `s3a://bucket/…` through Hadoop's own interfaces, with
-Spark's own committer, and through no disk. As with S3, a folder is a prefix, and a rename is a copy and a removal."""
+Spark's own committer, and through no disk. As with S3, a folder is a prefix, and a rename is a copy and a removal. What the
+store refuses is an error in the words of Hadoop's client for S3, after as many attempts."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from botocore.exceptions import ClientError
+
 from .free_port import LOOPBACK
 from .object_store import S3Server
 from .serving import served
@@ -23,12 +26,16 @@ from .serving import served
 _PREFIX = "/webhdfs/v1/"
 #: WebHDFS's port, where a url names none.
 _PORT = 9870
+#: How often one request is tried, as the clients of S3 do.
+_ATTEMPTS = 5
+#: Codes of an answer without contents, and with some, for an object that is not there.
+_ABSENT = ("404", "NoSuchKey")
 
 
 @contextlib.contextmanager
 def hadoop_bucket(s3: S3Server, bucket: str, folder: Path) -> Iterator[dict[str, str]]:
     """A running gateway to one bucket; yields the settings by which a Spark finds it behind `s3a://<bucket>/…`."""
-    client = s3.client()
+    client = s3.client(_ATTEMPTS)
 
     class Handler(_Gateway):
         store = _Bucket(client, bucket)
@@ -69,7 +76,9 @@ class _Bucket:
     def status(self, path: str) -> dict[str, Any] | None:
         try:
             found = self._client.head_object(Bucket=self._bucket, Key=path) if path else None
-        except self._client.exceptions.ClientError:
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in _ABSENT:
+                raise
             found = None
         if found is not None:
             return _status("", found["ContentLength"], found["LastModified"].timestamp())
@@ -156,8 +165,19 @@ class _Gateway(BaseHTTPRequestHandler):
             return
         try:
             operation()
+        except ClientError as error:
+            self._error(500, "IOException", self._in_words_of_s3a(error))
         except Exception as error:
             self._error(500, "IOException", f"{type(error).__name__}: {error}")
+
+    def _in_words_of_s3a(self, error: ClientError) -> str:
+        code, status = error.response["Error"]["Code"], error.response["ResponseMetadata"]["HTTPStatusCode"]
+        message = error.response["Error"].get("Message")
+        if code.isdigit():  # An answer without contents, to HEAD.
+            code = message = "null"
+        place = f"s3a://{self.headers['Host'].partition(':')[0]}/{self.path_asked}"
+        reason = f"{message} (Service: S3, Status Code: {status}, Request ID: 7)"
+        return f"{self.command} on {place}: software.amazon.awssdk.services.s3.model.S3Exception: {reason}:{code}"
 
     def _open(self) -> None:
         length = self.parameters.get("length")

@@ -38,10 +38,11 @@ MAX_HELD_SECONDS = 300.0
 
 @dataclass
 class Hold:
-    """The next request of a method to a part of a path, held back until the test answers it."""
+    """The next request of a method to a part of a path, with an end of it, held back until the test answers it."""
 
     method: str
     path: str
+    end: str = ""
     reached: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
@@ -72,14 +73,17 @@ class S3Server:
     #: Requests that it holds back, each once.
     holds: list[Hold] = field(default_factory=list)
 
-    def hold(self, method: str, path: str) -> Hold:
-        self.holds.append(Hold(method, path))
+    def hold(self, method: str, path: str, end: str = "") -> Hold:
+        self.holds.append(Hold(method, path, end))
         return self.holds[-1]
 
-    def client(self) -> Any:
+    def client(self, attempts: int | None = None) -> Any:
+        """A client of boto3, which tries a request so often, by default as the environment has it."""
         import boto3
+        from botocore.config import Config
 
-        return boto3.client("s3", endpoint_url=self.url, region_name="us-east-1", **_KEYS)
+        config = Config(retries={"total_max_attempts": attempts, "mode": "standard"}) if attempts else None
+        return boto3.client("s3", endpoint_url=self.url, region_name="us-east-1", config=config, **_KEYS)
 
     def make_bucket(self, name: str) -> str:
         self.client().create_bucket(Bucket=name)
@@ -105,7 +109,7 @@ class S3Server:
             if self.ignores_conditions:
                 environ.pop("HTTP_IF_NONE_MATCH", None)
             for hold in self.holds:
-                if hold.method == request[0] and hold.path in request[1]:
+                if hold.method == request[0] and hold.path in request[1] and request[1].endswith(hold.end):
                     self.holds.remove(hold)
                     return held(hold, environ, start_response)
             return answered(environ, start_response)

@@ -1,11 +1,12 @@
 """A Spark that shares no disk with the tests: Sail, which speaks Spark Connect, with mounts of its own.
 
-Sail writes Parquet to S3 by itself. In its mount namespace the folders of the tests are empty, so a path that a test and
-Sail both name is two places."""
+Sail writes Parquet to S3 by itself; of a Spark on a JVM see `jvm_elsewhere`. In its mount namespace the folders of the tests
+are empty, so a path that a test and Sail both name is two places."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from databuild_dagster.spark.settings import SparkSettings
 from .free_port import LOOPBACK, free_port
 from .object_store import ENVIRONMENT, S3Server
 
-START_SECONDS = 60.0
+START_SECONDS = 200.0
 
 
 @dataclass
@@ -42,8 +43,7 @@ class Elsewhere:
 def running_sail(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     """One for all tests of a worker: it starts in two seconds."""
     base = tmp_path_factory.getbasetemp()
-    if subprocess.run([*_own_mounts(), "true"], capture_output=True, check=False).returncode:
-        pytest.skip("a process may not have mounts of its own here")
+    skip_without_mounts()
     log = base / "sail.log"
     server = start_sail(running_s3, [base], log)
     yield server
@@ -64,9 +64,8 @@ def start_sail(
 ) -> Elsewhere:
     """Start a server for which the folders `hidden` are empty; `more` is of its environment, and an empty text takes it away."""
     port = free_port()
-    mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)
-    command = f"{mounts}exec '{sys.executable}' {program} spark server --ip {LOOPBACK} --port {port}"
-    everything = {
+    command = [*shlex.split(program), "spark", "server", "--ip", LOOPBACK, "--port", str(port)]
+    environment = {
         **os.environ,
         **ENVIRONMENT,
         "AWS_ENDPOINT": s3.url,
@@ -75,17 +74,27 @@ def start_sail(
         "RUST_LOG": "warn",
         **more,
     }
-    environment = {name: value for name, value in everything.items() if value}
+    return started([sys.executable, *command], port, hidden, log, environment)
+
+
+def started(command: list[str], port: int, hidden: list[Path], log: Path, environment: dict[str, str]) -> Elsewhere:
+    """A server that listens at a port of its own, in its own mounts. An empty text in the environment takes the name away."""
+    mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*_own_mounts(), "sh", "-c", command],
-            env=environment,
+            [*_own_mounts(), "sh", "-c", f"{mounts}exec {shlex.join(command)}"],
+            env={name: value for name, value in environment.items() if value},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
         )
     _wait_for(port, process, log)
     return Elsewhere(f"sc://{LOOPBACK}:{port}", process)
+
+
+def skip_without_mounts() -> None:
+    if subprocess.run([*_own_mounts(), "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a process may not have mounts of its own here")
 
 
 def _own_mounts() -> list[str]:
@@ -103,4 +112,4 @@ def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(0.1)
     process.kill()
-    raise AssertionError(f"Sail does not listen: {log.read_text()}")
+    raise AssertionError(f"the server does not listen: {log.read_text()}")

@@ -52,16 +52,21 @@ def prepare_machine(
             if not needed.isdisjoint(asset_text(key) for key in assets_def.keys)
             and (body := body_of(assets_def)) is not None
         ]
-        if bodies:
-            warehouse = Warehouse(location.deployment.warehouse or warehouse_of(instance))
-            warehouse.check_usable()
-            Ownership(engine_for(instance).store).claim(warehouse)
-        if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
+        if not bodies:
+            continue
+        warehouse = Warehouse(location.deployment.warehouse or warehouse_of(instance))
+        uses_spark = any(body.uses_spark for body in bodies)
+        if uses_spark and isinstance(spark := location.deployment.spark, DatabuildSpark):
             settings = spark.settings_at(instance.root_directory)
             check_startable(settings)
+            warehouse.check_usable()
             if settings.remote is not None:
                 check_reach(open_now(spark, instance.root_directory), warehouse)
             to_open.append(spark)
+        else:
+            warehouse.check_usable()
+        # Last: a build that is refused leaves no mark of this store in a warehouse.
+        Ownership(engine_for(instance).store).claim(warehouse)
     for spark in to_open:
         open_ahead(spark, instance.root_directory)
 

@@ -6,7 +6,7 @@ import math
 import socket
 import threading
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from databuild_dagster.store.backends.postgres_patience import CONNECTION_DEFAUL
 from databuild_dagster.store.errors import StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset
+from tests.support.line import Line
 from tests.support.postgres import postgres_server
 from tests.support.world import World
 
@@ -26,47 +27,14 @@ DATABASES = ("postgres",)
 PATIENCE_SECONDS = 2
 
 
-class Line:
-    """A TCP port in front of the test's server, which can stop carrying bytes while it stays open.
-
-    That is what a client sees of a frozen server, and of a network that drops packets.
-    """
-
-    def __init__(self, server_socket: Path) -> None:
-        self._server_socket = server_socket
-        self.carries = threading.Event()
-        self.carries.set()
-        self._open = ExitStack()
-        self._port = self._open.enter_context(closing(socket.create_server(("127.0.0.1", 0))))
-        self.port = self._port.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._port.accept()
-                server = socket.socket(socket.AF_UNIX)
-                server.connect(str(self._server_socket))
-                for end in (client, server):
-                    self._open.enter_context(closing(end))
-                for source, target in ((client, server), (server, client)):
-                    threading.Thread(target=self._carry, args=(source, target), daemon=True).start()
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while chunk := source.recv(65536):
-                self.carries.wait()
-                target.sendall(chunk)
-            target.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        self.carries.set()
-        self._open.close()
-
-
 @pytest.fixture
 def line():
-    with closing(Line(Path(postgres_server().folder) / ".s.PGSQL.5432")) as found:
+    def connect():
+        server = socket.socket(socket.AF_UNIX)
+        server.connect(str(Path(postgres_server().folder) / ".s.PGSQL.5432"))
+        return server
+
+    with closing(Line(connect)) as found:
         yield found
 
 

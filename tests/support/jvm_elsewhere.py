@@ -1,0 +1,75 @@
+"""A Spark on a JVM that shares no disk with the tests: PySpark's server of Spark Connect, with mounts of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.find_spark_home import _find_spark_home
+
+from databuild_dagster.spark.java import find_java
+
+from .free_port import LOOPBACK, free_port
+from .hadoop_bucket import hadoop_bucket
+from .object_store import S3Server
+from .spark_elsewhere import Elsewhere, skip_without_mounts, started
+
+StartJvm = Callable[[], Elsewhere]
+
+_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
+#: Two tasks at once, and four attempts at each, as on a cluster.
+_MASTER = "local[2,4]"
+
+
+@contextmanager
+def jvm_elsewhere(s3: S3Server, bucket: str, hidden: list[Path]) -> Iterator[StartJvm]:
+    """Yields what starts a server that reaches one bucket, as `s3a://<bucket>/…`, and sees nothing in the folders `hidden`.
+
+    Servers end with the block. They have no setting of this package.
+    """
+    skip_without_mounts()
+    servers: list[Elsewhere] = []
+    with tempfile.TemporaryDirectory(prefix="databuild-jvm-") as name, hadoop_bucket(s3, bucket, Path(name)) as config:
+
+        def start() -> Elsewhere:
+            port = free_port()
+            server = started(_command(config, port), port, hidden, Path(name, f"log-{len(servers)}"), _environment())
+            servers.append(server)
+            return server
+
+        try:
+            yield start
+        finally:
+            for server in servers:
+                server.process.kill()
+                server.process.wait()
+
+
+def _command(config: dict[str, str], port: int) -> list[str]:
+    settings = {
+        **config,
+        "spark.connect.grpc.binding.address": LOOPBACK,
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.driver.host": LOOPBACK,
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+    }
+    command = [os.path.join(_find_spark_home(), "bin", "spark-submit"), "--master", _MASTER, "--class", _SERVER]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    return [*command, "spark-internal"]
+
+
+def _environment() -> dict[str, str]:
+    """Without credentials of this process, and without the marks that PySpark leaves in a client."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
+    return own | {
+        "JAVA_HOME": find_java().home,
+        "SPARK_HOME": _find_spark_home(),
+        "SPARK_LOCAL_IP": LOOPBACK,
+        "PYSPARK_PYTHON": sys.executable,
+    }
