@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
@@ -158,7 +159,7 @@ def log(state: State, after: int, limit: int) -> list[EventShape]:
 def command(state: State, id: str) -> list[EventShape]:
     """The first events of a command."""
     queries = state.engine.queries
-    return event_shapes(queries, queries.events_of_command(id)[:MAX_EVENTS_OF_COMMAND])
+    return event_shapes(queries, queries.events_of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
 def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:

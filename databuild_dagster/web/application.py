@@ -19,10 +19,9 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance, engine_for
-from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.fields import error_as_json
-from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
@@ -32,12 +31,13 @@ from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, PAGES, Pages
 from databuild_dagster.web.parameters import read_parameters
-from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead, names_a_place
+from databuild_dagster.web.refusals import OnlyPosted, OnlyRead, names_a_place
 from databuild_dagster.web.routes import ApiRoute, Page
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State
-from databuild_dagster.web.streams import LogStreams, TooManyStreams
+from databuild_dagster.web.statuses import status_of
+from databuild_dagster.web.streams import LogStreams
 
 #: Where Dagster's web server has the application, below its path prefix.
 MOUNT: Final = "/databuild"
@@ -196,7 +196,7 @@ def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
 
 async def _refused(pages: Pages, request: Request, error: Exception) -> Response:
     """One sentence: as JSON below the API, as a page elsewhere."""
-    status = _status_of(error)
+    status = status_of(error)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     error = _as_ours(error, request)
     if isinstance(error, DatabuildError):
@@ -229,23 +229,3 @@ def _as_ours(error: Exception, request: Request) -> Exception:
         has_fact = not hint or "{" in hint
         return NoBuildState(kind=type(error).__name__, advice=_WHERE_THE_MESSAGE_IS if has_fact else hint)
     return error
-
-
-def _status_of(error: Exception) -> int:
-    match error:
-        case HTTPException(status_code=status):
-            return status
-        case NotFound() | UnknownAsset() | UnknownPartition():
-            return HTTPStatus.NOT_FOUND
-        case ActionRefused():
-            return error.status
-        case Conflict():
-            return HTTPStatus.CONFLICT
-        case TooManyStreams() | StoreUnusable():
-            return HTTPStatus.SERVICE_UNAVAILABLE
-        case Refused():
-            return HTTPStatus.BAD_REQUEST
-        case DatabuildError() | UnsupportedInstance():
-            return HTTPStatus.SERVICE_UNAVAILABLE
-        case _:
-            return HTTPStatus.INTERNAL_SERVER_ERROR
