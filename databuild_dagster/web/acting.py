@@ -86,7 +86,7 @@ class Acting:
     async def call(self, action: Action, request: Request) -> Any:
         """The answer of an action, or of its dry run; a `Response` for a browser. Raises a `DatabuildError`."""
         self._authority.check_writable()
-        fields = await read_body(request)
+        fields = await read_body(request, {known.name for known in action.parameters if known.is_json})
         controls = read_fields(CONTROLS, [field for field in fields if field[0] in _CONTROL_NAMES])
         own = [field for field in fields if field[0] not in _CONTROL_NAMES]
         is_page = _HTML in request.headers.get("accept", "")
