@@ -116,6 +116,8 @@ class PartitionShape(TypedDict):
     canonical: BoundedCanonical | None
     #: Whether its author lets a few rows be shown.
     shows_rows: bool
+    #: Whether its asset subscribes to others: the API has the arc.
+    is_arc: bool
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
@@ -215,6 +217,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
         "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
         "canonical": None if found.state is None else bounded_canonical(canonical_shape(queries, found, is_now=is_now)),
         "shows_rows": allows_sample(queries, asset_of(ref)),
+        "is_arc": queries.is_arc(asset_of(ref)),
         "paused": pause_shape(pause),
         "paused_by": None if pause is None else pause.resumed_by,
     }
