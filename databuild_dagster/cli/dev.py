@@ -38,7 +38,7 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
 
     The pages of databuild are at /databuild of the same address.
 
-    ARGUMENTS are those of `dagster dev`.
+    ARGUMENTS are those of `dagster dev`, such as --verbose; `dagster dev --help` lists them.
     """
     # Refused here in one sentence, and not some seconds later by the web server.
     settings_of_environment()

@@ -13,14 +13,19 @@ from databuild_dagster.data.home import project_root
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
 from databuild_dagster.web.settings import settings_of_environment
 
+# -h is the host, as for `dagster-webserver`.
+_SETTINGS = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": ["--help"]}
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+
+@click.command(context_settings=_SETTINGS)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def webserver(arguments: tuple[str, ...]) -> None:
     """Open Dagster's web server alone, with databuild's pages.
 
-    ARGUMENTS are those of `dagster-webserver`, --path-prefix and --read-only among them. The pages of databuild are at
-    /databuild, below the path prefix. They have no login: put a proxy with one in front of a server that others reach.
+    ARGUMENTS are those of `dagster-webserver`, such as -h HOST, -p PORT, --path-prefix and --read-only;
+    `dagster-webserver --help` lists them. The pages of databuild are at /databuild, below the path prefix.
+
+    The pages have no login: put a proxy with one in front of a server that others reach.
     DATABUILD_USER_HEADER names the header in which the proxy gives the user, DATABUILD_API_TOKEN or
     DATABUILD_API_TOKEN_FILE the token of programs that call actions.
     """

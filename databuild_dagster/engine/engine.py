@@ -12,6 +12,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import events as e
+from databuild_dagster.model.command_ids import CONTINUATION, is_possible
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
@@ -136,12 +137,12 @@ class Engine:
     def handle(self, command: Command, *, command_id: str | None = None, actor: str = "databuild") -> Outcome:
         """Handle one command. Raises a subclass of `Refused`, with nothing recorded.
 
-        A `command_id` that was handled before returns its first outcome and changes nothing.
+        A `command_id` that was handled before returns its first outcome and changes nothing. One with a fingerprint raises
+        `CommandIdUsed` if the id was handled with another fingerprint.
         """
-        if command_id is not None and (not command_id or log.CONTINUATION in command_id or "\0" in command_id):
-            raise InvalidRequest(
-                what="command_id", value=command_id, why=f"it must be a text without {log.CONTINUATION!r} and NUL"
-            )
+        if command_id is not None and not is_possible(command_id):
+            why = f"it must be a text without {CONTINUATION!r} and NUL"
+            raise InvalidRequest(what="command_id", value=command_id, why=why)
         if "\0" in actor:
             raise InvalidRequest(what="actor", value=actor, why="it must be a text without NUL")
         actor, named = utf8(actor), None if command_id is None else utf8(command_id)

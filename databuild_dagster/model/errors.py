@@ -206,6 +206,12 @@ class BeingBuilt(Refused):
     hint = f"Wait until it has ended, or cancel it with {_CANCEL_JOB_RUN}."
 
 
+class CommandIdUsed(Refused):
+    """The command id {command_id} was used before, by another name or with other fields, so nothing was done now."""
+
+    hint = "Give each command an id of its own; a repeated call has the same name and the same fields."
+
+
 class NothingToTaint(Refused):
     """{ref} has nothing to taint: it is {state}."""
 

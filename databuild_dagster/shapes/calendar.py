@@ -72,6 +72,8 @@ class CalendarShape(GridShape):
     """A dataset, or the part of it whose keys begin with `within`."""
 
     dataset: str
+    #: Whether it subscribes to others: the API has the arc.
+    is_arc: bool
 
 
 class _Place(NamedTuple):
@@ -99,7 +101,7 @@ def calendar_of(
     else:
         cells = _grouped(queries, dataset.asset, expected, level)
     grid = grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
-    return {"dataset": dataset.asset, **grid}
+    return {"dataset": dataset.asset, "is_arc": queries.is_arc(dataset.asset), **grid}
 
 
 def grid_of(cells: Sequence[CellShape], within: str, n: int, offset: int, *, is_grouped: bool) -> GridShape:

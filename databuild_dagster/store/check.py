@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from databuild_dagster.model.command_ids import CONTINUATION, bare, is_possible
 from databuild_dagster.model.errors import IllegalMove
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store import log, schema
@@ -169,14 +170,17 @@ def _misread(event: _Stored) -> Iterator[str]:
 
 def _misplaced(event: _Stored, before: _Stored | None) -> Iterator[str]:
     """The events of one command are consecutive and numbered, with one time and one actor."""
-    command, mark, place = event.command_id.partition(log.CONTINUATION)
-    if not mark:
+    command, mark, place = event.command_id.partition(CONTINUATION)
+    if not mark or is_possible(event.command_id):
         return
-    if before is None or before.command_id != _event_before(command, place):
+    if before is None or not _is_before(before.command_id, command, place):
         yield f"it is event {place} of command {command}, and the event before it is not the one before that"
     elif (event.at, event.actor) != (before.at, before.actor):
         yield f"command {command} has another time or actor in it than in the event before"
 
 
-def _event_before(command: str, place: str) -> str | None:
-    return log.event_command_id(command, int(place) - 1) if place.isdecimal() and int(place) else None
+def _is_before(before: str, command: str, place: str) -> bool:
+    """Whether an id is that of the event before an event of the command at a place; a first event may have a fingerprint."""
+    if place == "1":
+        return bare(before) == command and is_possible(before)
+    return place.isdecimal() and int(place) > 1 and before == log.event_command_id(command, int(place) - 1)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.command_ids import CONTINUATION, bare, is_of_another_request
+from databuild_dagster.model.errors import CommandIdUsed, IllegalMove
 from databuild_dagster.model.events import Event
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Keys
@@ -29,9 +30,6 @@ FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"""
 #: NUL in JSON, after an even number of backslashes; after an odd number the last one escapes its own.
 _NUL = "\\u0000"
 _NULS = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-
-#: Between a command's id and the number of its second and later events; command ids themselves may not hold it.
-CONTINUATION = "#"
 
 
 class Head(NamedTuple):
@@ -70,14 +68,20 @@ def append(connection: Connection, event: Event) -> Event:
 
 def event_command_id(command_id: str, place: int) -> str:
     """Unique for every event of a command: its id, and a number from the second event on."""
-    return command_id if place == 0 else f"{command_id}{CONTINUATION}{place}"
+    return command_id if place == 0 else f"{bare(command_id)}{CONTINUATION}{place}"
 
 
 def events_of_command(connection: Connection, command_id: str) -> list[Event]:
-    """The events of a command, in order."""
-    first, end = command_id + CONTINUATION, command_id + chr(ord(CONTINUATION) + 1)
+    """The events of a command, in order.
+
+    Raises `CommandIdUsed` for an id with a fingerprint, if another request had the id.
+    """
+    id = bare(command_id)
     which = "command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq"
-    return _read(connection, which, command_id, first, end)
+    found = _read(connection, which, id, id + CONTINUATION, id + chr(ord(CONTINUATION) + 1))
+    if found and is_of_another_request(command_id, found[0].command_id):
+        raise CommandIdUsed(command_id=id)
+    return found
 
 
 def events_after(connection: Connection, seq: int, limit: int) -> list[Event]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from http import HTTPStatus
+from operator import itemgetter
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -16,7 +17,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from databuild_dagster.engine.ids import new_id
-from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.command_ids import bare, with_fingerprint
+from databuild_dagster.model.errors import CommandIdUsed, DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.action import Action, By
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
@@ -26,13 +28,15 @@ from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTo
 from databuild_dagster.web.refusals import ActionRefused, BadBody, NoName, OtherOrigin, names_a_place
 from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.state import State
+from databuild_dagster.web.statuses import status_of
 
 MAX_COMMAND_ID: Final = 100
 #: Fields of every action, beside its own.
 ACTOR: Final = text("actor", f"The name of the person or program that acts, of at most {MAX_NAME} characters.")
 COMMAND_ID: Final = text(
     "command_id",
-    f"A text of at most {MAX_COMMAND_ID} characters; the action is done once for it, and answers the same again.",
+    f"A text of at most {MAX_COMMAND_ID} characters. The action is done once for it and answers the same again; with another "
+    "actor or other fields, the call is refused.",
 )
 DRY_RUN: Final = flag("dry_run", "Answer what the action would do, and do nothing.")
 CSRF: Final = text("csrf", "Of the form of a page: its token.")
@@ -82,13 +86,13 @@ class Acting:
     async def call(self, action: Action, request: Request) -> Any:
         """The answer of an action, or of its dry run; a `Response` for a browser. Raises a `DatabuildError`."""
         self._authority.check_writable()
-        fields = await read_body(request)
+        fields = await read_body(request, {known.name for known in action.parameters if known.is_json})
         controls = read_fields(CONTROLS, [field for field in fields if field[0] in _CONTROL_NAMES])
         own = [field for field in fields if field[0] not in _CONTROL_NAMES]
         is_page = _HTML in request.headers.get("accept", "")
         try:
             actor = self._authority.actor(request, controls["csrf"], controls["actor"])
-            by = By(actor.text, command_id(action, controls["command_id"]))
+            by = By(actor.text, command_id(action, controls["command_id"], actor.text, own))
             values = read_fields(action.parameters, own)
             if controls["dry_run"]:
                 return await self._state.ask(lambda: action.rehearsal(self._state, values, by.actor))
@@ -102,7 +106,7 @@ class Acting:
         return self._sent_back(request, actor, by, controls["back"]) if is_page else answer
 
     def _sent_back(self, request: Request, actor: Actor, by: By, back: str | None) -> Response:
-        response = RedirectResponse(self._pages.urls.root + page_after(back, by.command_id), HTTPStatus.SEE_OTHER)
+        response = RedirectResponse(self._pages.urls.root + page_after(back, bare(by.command_id)), HTTPStatus.SEE_OTHER)
         if actor.typed is not None:
             self._authority.keep_name(request, response, actor.typed)
         return response
@@ -145,11 +149,10 @@ class Acting:
             max_name=MAX_NAME,
             acts_as=self._acts_as(request),
             csrf=token,
-            # Kept through a refusal: nothing was recorded under it.
-            command_id=controls.get("command_id") or new_id(),
+            command_id=_kept_id(controls, error) or new_id(),
         )
-        wrong = error or refused
-        status = HTTPStatus.OK if wrong is None else getattr(wrong, "status", HTTPStatus.BAD_REQUEST)
+        of_rehearsal = HTTPStatus.OK if refused is None else getattr(refused, "status", HTTPStatus.BAD_REQUEST)
+        status = of_rehearsal if error is None else status_of(error)
         response = Response(html, status, media_type=_HTML)
         self._authority.keep_session(request, response, session)
         return response
@@ -213,12 +216,22 @@ def _is_switch(parameter: Parameter) -> bool:
     return parameter.schema.get("type") == "boolean"
 
 
-def command_id(action: Action, given: str | None) -> str:
-    """The id of the command, which no other action has. Raises `BadCommandId`."""
+def _kept_id(controls: Mapping[str, Any], error: DatabuildError | None) -> str | None:
+    """The id of a form that was refused: nothing was recorded under it, unless the id itself was used before."""
+    kept: str | None = controls.get("command_id")
+    return None if isinstance(error, CommandIdUsed) else kept
+
+
+def command_id(action: Action, given: str | None, actor: str, fields: Fields) -> str:
+    """The id of the command, which no other action has, with a fingerprint of its actor and fields. Raises `BadCommandId`.
+
+    Values are compared as they were sent: a time from now, such as 12h, is another one at each call.
+    """
     name = given or new_id()
     if len(name) > MAX_COMMAND_ID or not (name.isascii() and name.replace("-", "").replace(".", "").isalnum()):
         raise BadCommandId(most=MAX_COMMAND_ID)
-    return f"web/{action.name}/{name}"
+    sent = sorted((field for field in fields if field[1] != ""), key=itemgetter(0))
+    return with_fingerprint(f"web/{action.name}/{name}", [actor, *map(list, sent)])
 
 
 def page_after(back: str | None, done: str | None) -> str:

@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
@@ -115,6 +116,8 @@ class PartitionShape(TypedDict):
     canonical: BoundedCanonical | None
     #: Whether its author lets a few rows be shown.
     shows_rows: bool
+    #: Whether its asset subscribes to others: the API has the arc.
+    is_arc: bool
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
@@ -158,7 +161,7 @@ def log(state: State, after: int, limit: int) -> list[EventShape]:
 def command(state: State, id: str) -> list[EventShape]:
     """The first events of a command."""
     queries = state.engine.queries
-    return event_shapes(queries, queries.events_of_command(id)[:MAX_EVENTS_OF_COMMAND])
+    return event_shapes(queries, queries.events_of_command(bare(id))[:MAX_EVENTS_OF_COMMAND])
 
 
 def datasets(state: State, search: str | None, limit: int, offset: int) -> DatasetsShape:
@@ -214,6 +217,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
         "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
         "canonical": None if found.state is None else bounded_canonical(canonical_shape(queries, found, is_now=is_now)),
         "shows_rows": allows_sample(queries, asset_of(ref)),
+        "is_arc": queries.is_arc(asset_of(ref)),
         "paused": pause_shape(pause),
         "paused_by": None if pause is None else pause.resumed_by,
     }

@@ -14,15 +14,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from databuild_dagster.bindings.registry.instance import UnsupportedInstance, engine_for
-from databuild_dagster.model.errors import Conflict, DatabuildError, NotFound, Refused, UnknownAsset, UnknownPartition
-from databuild_dagster.model.logs import logger
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.shapes.fields import error_as_json
-from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
@@ -32,28 +30,22 @@ from databuild_dagster.web.api import ROUTES
 from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, PAGES, Pages
 from databuild_dagster.web.parameters import read_parameters
-from databuild_dagster.web.refusals import ActionRefused, OnlyPosted, OnlyRead, names_a_place
+from databuild_dagster.web.places import without_place
+from databuild_dagster.web.refusals import OnlyPosted, OnlyRead
 from databuild_dagster.web.routes import ApiRoute, Page
 from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State
-from databuild_dagster.web.streams import LogStreams, TooManyStreams
+from databuild_dagster.web.statuses import status_of
+from databuild_dagster.web.streams import LogStreams
 
 #: Where Dagster's web server has the application, below its path prefix.
 MOUNT: Final = "/databuild"
+#: Below it each answer is JSON, errors included.
+API: Final = "/api"
 STATIC: Final = Path(__file__).parent / "static"
 
-#: The hint of an error whose own one names a place.
-_WHERE_THE_MESSAGE_IS: Final = "The log of the web server has the whole message, and `databuild status` prints it."
-_logger = logger(__name__)
-
 Endpoint = Callable[[Request], Awaitable[Response]]
-
-
-class NoBuildState(DatabuildError):
-    """The build state beside this Dagster instance cannot be used ({kind})."""
-
-    hint = "{advice}"
 
 
 class NoSuchPage(NotFound):
@@ -65,14 +57,11 @@ class NoSuchPage(NotFound):
 def pages_routes(instance: Any, path_prefix: str, *, is_read_only: bool = False) -> list[BaseRoute]:
     """The routes of the application in the web server of a Dagster instance. Raises `BadSetting`."""
     root = path_prefix + MOUNT
-
-    async def first_page(_: Request) -> Response:
-        return RedirectResponse(root + "/")
-
     settings = settings_of_environment(read_only=is_read_only)
-    announce_pages(partial(engine_for, instance), root)
-    application = make_application(State.of_instance(instance), path_prefix, settings)
-    return [Route(root, first_page, methods=["GET"]), Mount(root, app=application)]
+    if not is_read_only:
+        announce_pages(partial(engine_for, instance), root)
+    mount = Mount(root, app=make_application(State.of_instance(instance), path_prefix, settings))
+    return [Route(root, WithoutSlash(mount)), mount]
 
 
 def make_application(state: State, path_prefix: str = "", settings: Settings = DEFAULTS) -> ASGIApp:
@@ -85,7 +74,7 @@ def make_application(state: State, path_prefix: str = "", settings: Settings = D
     api.append(Route(openapi.PATH, _document, methods=["GET"]))
     application = Starlette(
         routes=[
-            Mount(openapi.root(), routes=api),
+            Mount(openapi.root(), app=Router(api, redirect_slashes=False)),
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, pages, page), methods=["GET"]) for page in PAGES),
             *(
@@ -99,8 +88,26 @@ def make_application(state: State, path_prefix: str = "", settings: Settings = D
             Exception: partial(_refused, pages),
         },
     )
+    # As above: a redirect would repeat the header Host of the request.
+    application.router.redirect_slashes = False
     # Around all of it: Starlette answers mistakes of ours outside of its middleware.
     return SecurityHeaders(application)
+
+
+class WithoutSlash:
+    """The address of the pages without its last slash: it leads to the first page, and refuses what that page refuses."""
+
+    def __init__(self, mount: Mount) -> None:
+        self._mount = mount
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] in ("GET", "HEAD"):
+            first_page = RedirectResponse(self._mount.path + "/")
+            await SecurityHeaders(first_page)(scope, receive, send)
+            return
+        scope = {**scope, "path": scope["path"] + "/"}
+        _, of_mount = self._mount.matches(scope)
+        await self._mount.handle({**scope, **of_mount}, receive, send)
 
 
 class _Files(StaticFiles):
@@ -196,7 +203,7 @@ def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
 
 async def _refused(pages: Pages, request: Request, error: Exception) -> Response:
     """One sentence: as JSON below the API, as a page elsewhere."""
-    status = _status_of(error)
+    status = status_of(error)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     error = _as_ours(error, request)
     if isinstance(error, DatabuildError):
@@ -207,12 +214,17 @@ async def _refused(pages: Pages, request: Request, error: Exception) -> Response
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     is_form = request.method == "POST" and "text/html" in request.headers.get("accept", "")
-    if openapi.root() + "/" in request.url.path and not is_form:
+    if _is_of_api(pages, request) and not is_form:
         answer = _json({"error": sentence}, status)
     else:
         answer = Response(pages.render_error(sentence, status), status, media_type="text/html")
     answer.headers.update(headers)
     return answer
+
+
+def _is_of_api(pages: Pages, request: Request) -> bool:
+    path = request.scope["path"].removeprefix(pages.urls.root)
+    return bool(path == API or path.startswith(API + "/"))
 
 
 def _as_ours(error: Exception, request: Request) -> Exception:
@@ -223,29 +235,4 @@ def _as_ours(error: Exception, request: Request) -> Exception:
             return NoSuchPage(kind="url", name=url)
         is_action = "POST" in (error.headers or {}).get("Allow", "")
         return (OnlyPosted if is_action else OnlyRead)(place=url, method=request.method)
-    if isinstance(error, UnsupportedInstance) or names_a_place(error):
-        _logger.warning("%s: %s", url, error)
-        hint = error.hint if isinstance(error, DatabuildError) else ""
-        has_fact = not hint or "{" in hint
-        return NoBuildState(kind=type(error).__name__, advice=_WHERE_THE_MESSAGE_IS if has_fact else hint)
-    return error
-
-
-def _status_of(error: Exception) -> int:
-    match error:
-        case HTTPException(status_code=status):
-            return status
-        case NotFound() | UnknownAsset() | UnknownPartition():
-            return HTTPStatus.NOT_FOUND
-        case ActionRefused():
-            return error.status
-        case Conflict():
-            return HTTPStatus.CONFLICT
-        case TooManyStreams() | StoreUnusable():
-            return HTTPStatus.SERVICE_UNAVAILABLE
-        case Refused():
-            return HTTPStatus.BAD_REQUEST
-        case DatabuildError() | UnsupportedInstance():
-            return HTTPStatus.SERVICE_UNAVAILABLE
-        case _:
-            return HTTPStatus.INTERNAL_SERVER_ERROR
+    return without_place(error, url)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -23,8 +23,11 @@ MAX_SECONDS: Final = 30
 Fields = list[tuple[str, str]]
 
 
-async def read_body(request: Request) -> Fields:
-    """The fields in their order. Raises `WrongMediaType`, `BodyTooLarge`, `BadBody`."""
+async def read_body(request: Request, of_json: Set[str] = frozenset()) -> Fields:
+    """The fields in their order. Those of `of_json` take any JSON, and are given as its text.
+
+    Raises `WrongMediaType`, `BodyTooLarge`, `BadBody`.
+    """
     kind = media_type(request)
     if kind not in (FORM, JSON):
         raise WrongMediaType(given=kind[:100])
@@ -40,7 +43,7 @@ async def read_body(request: Request) -> Fields:
         raise BadBody(why=f"it did not come within {MAX_SECONDS} seconds") from None
     try:
         text = body.decode("utf-8")
-        return parse_form(text) if kind == FORM else list(_of_json(text))
+        return parse_form(text) if kind == FORM else list(_of_json(text, of_json))
     except UnicodeDecodeError:
         raise BadBody(why="it is not UTF-8") from None
     except RecursionError:
@@ -70,7 +73,7 @@ def parse_form(text: str) -> Fields:
         raise BadBody(why=f"it has more than {MAX_FIELDS:,} fields") from None
 
 
-def _of_json(text: str) -> Iterator[tuple[str, str]]:
+def _of_json(text: str, of_json: Set[str]) -> Iterator[tuple[str, str]]:
     try:
         pairs = json.loads(text, object_pairs_hook=_Pairs)
     except ValueError:
@@ -78,11 +81,15 @@ def _of_json(text: str) -> Iterator[tuple[str, str]]:
     if not isinstance(pairs, _Pairs):
         raise BadBody(why="it is no JSON object")
     for name, value in pairs:
-        if isinstance(value, list) and not isinstance(value, _Pairs):
+        if value is None:
+            continue
+        if name in of_json:
+            yield name, json.dumps(_plain(value))
+        elif isinstance(value, list) and not isinstance(value, _Pairs):
             if not all(isinstance(one, str) for one in value):
                 raise BadBody(why=f"the list {name[:100]!r} may hold texts only")
             yield from ((name, one) for one in value)
-        elif value is not None:
+        else:
             yield name, _text_of(value)
 
 

@@ -58,6 +58,8 @@ class Parameter:
     required: bool = False
     #: Whether it may be given several times; its value is then a tuple.
     is_list: bool = False
+    #: Whether its value in a body of JSON is any JSON; of a form, the value is the text of the JSON.
+    is_json: bool = False
 
 
 def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, str]], n_bytes: int) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def moment_to_come(name: str, description: str) -> Parameter:
 
 def json_value(name: str, description: str) -> Parameter:
     """Any value of JSON; of a form its text."""
-    return Parameter(name, description, _by(_parsed), {})
+    return Parameter(name, description, _by(_parsed), {}, is_json=True)
 
 
 def _parsed(value: str) -> Any:

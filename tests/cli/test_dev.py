@@ -41,6 +41,13 @@ def test_dev_with_a_port_or_host_that_cannot_be_is_refused(project: Project, arg
     assert sentence in done.err
 
 
+def test_the_help_of_dev_names_the_command_that_lists_dagsters_options(project: Project) -> None:
+    done = project.run("dev", "--help")
+
+    assert done.code == 0
+    assert "`dagster dev --help` lists them" in " ".join(done.out.split())
+
+
 def test_dev_starts_dagster_that_asks_code_servers_here_without_the_proxy(project: Project, monkeypatch) -> None:
     """A proxy that answers nothing, between Dagster and a code server of `workspace.yaml` at a port of this machine."""
     started = []

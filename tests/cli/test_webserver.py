@@ -48,6 +48,22 @@ def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(pr
     assert time.monotonic() - began < MAX_END_SECONDS
 
 
+def test_the_short_host_option_is_dagsters_and_the_help_names_its_command(
+    project: Project, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with project.own_process():
+        codes = [
+            run(["webserver", "-h", "no.such.host.invalid", "--path-prefix", "wrong"]),
+            run(["webserver", "--help"]),
+        ]
+
+    out, err = capfd.readouterr()
+    # Dagster's own refusal of its own option: the host before it was read.
+    assert "The path prefix should begin with a leading" in err
+    assert codes[1] == 0
+    assert "`dagster-webserver --help` lists them" in " ".join(out.split())
+
+
 def test_a_machine_without_dagsters_web_server_gets_one_sentence(
     project: Project, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

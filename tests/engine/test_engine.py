@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.errors import InvalidRequest, Refused
+from databuild_dagster.model.command_ids import with_fingerprint
+from databuild_dagster.model.errors import CommandIdUsed, InvalidRequest, Refused
 from databuild_dagster.model.states import InstanceState, WantState
+from tests.support.catalog import dataset
 
 
 def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world):
@@ -50,6 +55,65 @@ def test_command_ids_that_look_alike_are_different(world):
     outcome = world.handle(c.CreateWants(wants=(("c",),)), command_id="x1")
 
     assert not outcome.repeated
+
+
+def asked(id, *what):
+    return with_fingerprint(id, what)
+
+
+@pytest.mark.databases("sqlite", "postgres")
+def test_a_command_id_with_another_request_is_refused_and_records_nothing(world):
+    """Rule 3.3: an answer as if it was done would hide that it was not."""
+    first = world.handle(c.CreateWants(wants=(("a",),)), command_id=asked("once", "a"))
+    before = world.seq
+
+    again = world.handle(c.CreateWants(wants=(("a",),)), command_id=asked("once", "a"))
+    with pytest.raises(CommandIdUsed, match="The command id once was used before"):
+        world.handle(c.CreateWants(wants=(("b",),)), command_id=asked("once", "b"))
+
+    assert (again.repeated, again.events, world.seq) == (True, first.events, before)
+    assert world.queries.events_of_command("once") == list(first.events)
+
+
+@pytest.mark.databases("sqlite", "postgres")
+def test_a_command_of_several_events_keeps_its_fingerprint_with_the_first(world):
+    """Rules 3.1, 3.3"""
+    command = c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),))
+
+    first = world.handle(command, command_id=asked("miss", "b"))
+
+    assert [event.command_id for event in first.events] == [asked("miss", "b"), "miss#1"]
+    assert world.handle(command, command_id=asked("miss", "b")).events == first.events
+    assert world.check() == []
+
+
+def test_an_id_that_was_used_without_a_fingerprint_is_refused_with_one(world):
+    """Rule 3.3: nothing is known of what was asked."""
+    world.handle(c.CreateWants(wants=(("a",),)), command_id="once")
+
+    with pytest.raises(CommandIdUsed):
+        world.handle(c.CreateWants(wants=(("a",),)), command_id=asked("once", "a"))
+
+
+@pytest.mark.databases("sqlite", "postgres")
+def test_of_two_requests_with_one_id_at_once_one_is_recorded(make_world, shared_url):
+    """Rule 3.3: in whichever order they get the write lock."""
+    world, both_begin = make_world(dataset("a"), dataset("b"), url=shared_url), threading.Barrier(2)
+    engines = {ref: world.process() for ref in ("a", "b")}
+
+    def want(ref, id):
+        both_begin.wait(60)
+        try:
+            return engines[ref].handle(c.CreateWants(wants=((ref,),)), command_id=asked(id, ref)).repeated
+        except CommandIdUsed as refused:
+            return type(refused)
+
+    with ThreadPoolExecutor(2) as threads:
+        for id in map(str, range(20)):
+            before = world.seq
+            answers = [threads.submit(want, ref, id) for ref in ("a", "b")]
+            assert {answer.result(60) for answer in answers} == {False, CommandIdUsed}
+            assert world.seq == before + 1
 
 
 @pytest.mark.parametrize("command_id", ["", "a#1", "#"])

@@ -12,6 +12,7 @@ from databuild_dagster.engine.ports import Observation
 from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind
 from databuild_dagster.model.errors import NotPaused
 from databuild_dagster.model.events import (
@@ -27,7 +28,6 @@ from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import utf8
-from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.invariants import violations
@@ -415,7 +415,7 @@ class World:
                     raise Broken("lost command", f"{event} was acknowledged and is not in the log")
         last_of: dict[str, int] = {}
         for event in self.onlooker.log:
-            command_id = event.command_id.partition(log.CONTINUATION)[0]
+            command_id = bare(event.command_id)
             if last_of.setdefault(command_id, event.seq - 1) != event.seq - 1:
                 raise Broken("acted twice", f"command {command_id} did something again at seq {event.seq}")
             last_of[command_id] = event.seq

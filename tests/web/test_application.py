@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.testclient import TestClient
 
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance
+from databuild_dagster.data.ownership import RootOfAnother
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.web.application import make_application
+from databuild_dagster.spark.errors import RemoteUnreachable
+from databuild_dagster.store.errors import NewerStore, NoDatabase, StoreBusy, StoreSilent, StoreUnusable
+from databuild_dagster.tables.errors import TableElsewhere
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestDamaged
+from databuild_dagster.web.application import WithoutSlash, make_application
 from databuild_dagster.web.security import HEADERS
 from databuild_dagster.web.state import State
 
 API = "/api/v1"
+PLACE = "/srv/private/place"
 
 
 @pytest.mark.parametrize(
@@ -96,6 +104,72 @@ def test_every_answer_has_the_headers(client: TestClient, path: str) -> None:
     assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
     assert answer.headers["cache-control"] == ("no-cache" if path.startswith("/static") else "no-store")
     assert "unsafe" not in HEADERS["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "ODD"])
+@pytest.mark.parametrize("path", ["", "/api", "/api/v1", "/api/v1/", "/api/v1/head", "/static/pages.css", "/partition"])
+def test_a_method_that_cannot_be_is_refused_as_every_other_request(method: str, path: str) -> None:
+    """The address without its slash, too, is ours."""
+    client = TestClient(Starlette(routes=routes_of("/prefix")), raise_server_exceptions=False)
+
+    answer = client.request(method, f"/prefix/databuild{path}", follow_redirects=False)
+
+    assert answer.status_code in (404, 405)
+    assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
+    assert answer.headers["content-type"].startswith("application/json" if path.startswith("/api") else "text/html")
+
+
+def routes_of(prefix: str) -> list[BaseRoute]:
+    state = State(lambda: pytest.fail("a refused method needs no engine"), None)
+    mount = Mount(f"{prefix}/databuild", app=make_application(state, prefix))
+    return [Route(mount.path, WithoutSlash(mount)), mount]
+
+
+def test_the_address_without_its_slash_leads_to_the_first_page_of_the_same_host() -> None:
+    client = TestClient(Starlette(routes=routes_of("")), raise_server_exceptions=False)
+
+    answers = [client.request(method, "/databuild", follow_redirects=False) for method in ("GET", "HEAD")]
+
+    assert [(answer.status_code, answer.headers["location"]) for answer in answers] == [(307, "/databuild/")] * 2
+    assert all({name: answer.headers.get(name) for name in HEADERS} == HEADERS for answer in answers)
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/v1", "/wants/", "/static", "/api/v1/head/"])
+def test_no_url_is_redirected_to_the_host_that_a_request_names(client: TestClient, path: str) -> None:
+    answer = client.get(path, headers={"host": "evil.example"}, follow_redirects=False)
+
+    assert answer.status_code == 404
+    assert "evil.example" not in f"{answer.headers} {answer.text}"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (StoreBusy(url=PLACE, why="it is locked"), "The build state beside this Dagster instance is busy"),
+        (StoreSilent(url=PLACE, why="it is away"), "The build state beside this Dagster instance does not answer"),
+        (
+            NoDatabase(url=PLACE, path=PLACE, restore="a copy"),
+            "The build state beside this Dagster instance is damaged (NoDatabase).",
+        ),
+        (NewerStore(url=PLACE, found=9, known=1), "The build state beside this Dagster instance cannot be used (Newer"),
+        (ManifestDamaged(path=PLACE, why=PLACE), "the data in the warehouse cannot be used for this (ManifestDamaged)"),
+        (DiskTrouble(path=PLACE, done="read", why="EIO"), "the data in the warehouse cannot be used for this (Disk"),
+        (RootOfAnother(root=PLACE, why="it is new"), "the data in the warehouse cannot be used for this (RootOf"),
+        (TableElsewhere(table="t", asset="a", folder=PLACE), "the published table cannot be used for this (Table"),
+        (RemoteUnreachable(url=PLACE, host="h", port=1, why="no"), "Spark cannot be used for this (RemoteUnreachable)"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_that_names_a_place_says_what_is_in_trouble(error: DatabuildError, sentence: str) -> None:
+    def broken() -> Engine:
+        raise error
+
+    client = TestClient(make_application(State(broken, None)), raise_server_exceptions=False)
+
+    answer = client.get(f"{API}/head")
+
+    assert sentence in answer.json()["error"]["message"]
+    assert PLACE not in answer.text
 
 
 def test_a_store_that_cannot_be_read_is_one_sentence() -> None:

@@ -15,7 +15,15 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.meta_storage import MetaStorage
 from databuild_dagster.engine.operations.seen import Completion, OperationView, Seen, ended_view
 from databuild_dagster.model import errors
-from databuild_dagster.model.errors import NewerOperation, NewerOperations, NotFound, Refused, UnknownOperationType
+from databuild_dagster.model.command_ids import of_attempt
+from databuild_dagster.model.errors import (
+    IncompatibleOperation,
+    NewerOperation,
+    NewerOperations,
+    NotFound,
+    Refused,
+    UnknownOperationType,
+)
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.model.operations import compatibility, invokes, keys, records
 from databuild_dagster.model.operations.compatibility import TypeRule
@@ -154,13 +162,19 @@ class DistributedOperationManager:
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
         `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
         """
-        if command_id is not None:
-            *_, object_id = self._converted(type_id, dataset, arg)
-            if known := self._started_by(command_id, type_id, dataset, object_id):
-                return known
+        *_, object_id = self._converted(type_id, dataset, arg)
+        command_id = self._attempt_to_answer(command_id)
+        if known := self._started_by(command_id, type_id, dataset, object_id):
+            return known
         ready = self.prepared(type_id, dataset, arg, partitions=partitions)
         run_ops = self.meta.get(DatasetKeys.of(dataset).run_ops)
-        start = self.numbered(ready, records.run_ops_of(dataset, run_ops.value), {})
+        try:
+            start = self.numbered(ready, records.run_ops_of(dataset, run_ops.value), {})
+        except IncompatibleOperation:
+            # The same command, sent twice at once, has started it since.
+            if known := self._started_by(command_id, type_id, dataset, object_id):
+                return known
+            raise
         answers = self.meta.invoke_all([invokes.start(start, run_ops)], command_id=command_id)
         if answers.value is False:
             raise errors.OperationRace(type_name=type_id, dataset=dataset)
@@ -231,9 +245,19 @@ class DistributedOperationManager:
             if canonical.state is InstanceState.LIVE
         }
 
-    def _started_by(self, command_id: str, type_id: str, dataset: str, object_id: str | None) -> OperationId | None:
+    def _attempt_to_answer(self, command_id: str | None) -> str | None:
+        """The id of the first attempt at a start that has not lost a race: a lost one would be answered for all time."""
+        for race in range(MAX_RACES):
+            attempt = of_attempt(command_id, race)
+            if attempt is None or self.meta.answer_of(attempt) is not False:
+                break
+        return attempt
+
+    def _started_by(
+        self, command_id: str | None, type_id: str, dataset: str, object_id: str | None
+    ) -> OperationId | None:
         """The operation that a command id has started before, which is not compatible with itself."""
-        value = self.meta.answer_of(command_id)
+        value = None if command_id is None else self.meta.answer_of(command_id)
         return OperationId(dataset, type_id, object_id, value) if isinstance(value, int) and value else None
 
     # Canceling
@@ -253,8 +277,7 @@ class DistributedOperationManager:
                 return False
             seen = self.read(id)
             ended = seen.ended(OperationCause.CANCELED, self.engine.now(), reason=reason)
-            # An id has one answer: the attempt after a lost race has another one.
-            attempt = command_id if command_id is None or not race else f"{command_id}/{race}"
+            attempt = of_attempt(command_id, race)
             finish = invokes.finish(id, run_ops, ended, seen.unended())
             if self.meta.invoke_all(finish, command_id=attempt).values[-1]:
                 return True

@@ -84,7 +84,10 @@ class MetaStorage(MetaQueries):
         return Answers(event.fact.answers, event.seq, outcome.repeated)
 
     def answer_of(self, command_id: str, place: int = 0) -> Value:
-        """The value of the first statement of an invoke with this command id, or of another one; None if there was none."""
+        """The value of the first statement of an invoke with this command id, or of another one; None if there was none.
+
+        Raises `CommandIdUsed` as `Engine.handle`.
+        """
         with self.engine.store.reading() as connection:
             events = log.events_of_command(connection, command_id)
         fact = events[0].fact if events else None

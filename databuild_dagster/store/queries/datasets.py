@@ -47,6 +47,13 @@ class DatasetQueries(Asking):
         sql = f"SELECT {_ARC.columns} FROM {PREFIX}arcs a WHERE removed = 0 ORDER BY id"
         return _ARC.rows(self._all(sql))
 
+    def is_arc(self, asset: str) -> bool:
+        """Whether an asset is an arc in force."""
+        sql = f"""
+            SELECT 1 FROM {PREFIX}arcs a JOIN {PREFIX}datasets d ON d.asset = a.asset
+            WHERE a.asset = ? AND a.removed = 0 AND d.removed = 0"""
+        return bool(self._all(sql, asset))
+
     def ref_counts(self) -> list[tuple[str, str, int]]:
         """(asset, canonical state, how many refs), the missing ones left out. Looks at every ref."""
         sql = f"""

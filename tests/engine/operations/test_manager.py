@@ -10,7 +10,9 @@ from databuild_dagster.engine.operations import coordinator as completing
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import RetryJob, backoff_seconds
 from databuild_dagster.engine.operations.tracker import Tracker
+from databuild_dagster.model.command_ids import with_fingerprint
 from databuild_dagster.model.errors import (
+    CommandIdUsed,
     IncompatibleOperation,
     InvalidOperation,
     InvalidRequest,
@@ -169,6 +171,66 @@ def test_a_start_that_is_repeated_is_the_same_operation(operations):
     operations.run_all(id)
     operations.world.taint(*(f"days@{day}" for day in DAYS))
     assert start("write", "days", {}, command_id="once") == id
+
+
+def test_a_start_that_is_sent_twice_at_once_is_one_operation(operations, monkeypatch):
+    """Rule 3.3: the second one has looked before the first one was recorded."""
+    manager, first = operations.manager, []
+    prepared = manager.prepared
+
+    def slowly(*arguments, **options):
+        if not first:
+            first.append(None)
+            first[0] = manager.start("write", "days", {}, command_id="once")
+        return prepared(*arguments, **options)
+
+    monkeypatch.setattr(manager, "prepared", slowly)
+    second = manager.start("write", "days", {}, command_id="once")
+    monkeypatch.undo()
+
+    assert [second] == first == manager.running()
+    manager.cancel(second)
+
+
+def test_a_start_that_lost_a_race_may_be_sent_again_under_its_id(operations, monkeypatch):
+    """Rule 3.3: the log has the answer that it did not start."""
+    manager = operations.manager
+    invoke = manager.meta.invoke_all
+    first = []
+
+    def slowly(statements, *, command_id=None):
+        if not first:
+            first.append(None)
+            first[0] = manager.start("write", "days", {})
+        return invoke(statements, command_id=command_id)
+
+    monkeypatch.setattr(manager.meta, "invoke_all", slowly)
+    with pytest.raises(OperationRace):
+        manager.start("write", "days", {}, command_id="once")
+    monkeypatch.undo()
+    manager.cancel(first[0])
+
+    id = manager.start("write", "days", {}, command_id="once")
+
+    assert manager.running() == [id]
+    assert manager.start("write", "days", {}, command_id="once") == id
+    manager.cancel(id)
+
+
+def test_a_start_or_cancel_whose_id_had_another_request_is_refused(operations):
+    """Rule 3.3"""
+    manager, first, other = operations.manager, with_fingerprint("once", ["a"]), with_fingerprint("once", ["b"])
+    id = manager.start("write", "days", {}, command_id=first)
+    before = operations.world.seq
+
+    with pytest.raises(CommandIdUsed):
+        manager.start("write", "whole", {}, command_id=other)
+    with pytest.raises(CommandIdUsed):
+        manager.cancel(id, command_id=other)
+
+    assert operations.world.seq == before
+    assert manager.start("write", "days", {}, command_id=first) == id
+    manager.cancel(id)
 
 
 # Jobs

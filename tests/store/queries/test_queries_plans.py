@@ -44,6 +44,7 @@ ASKED = [
     ("what is recorded of a range of lots", lambda world: world.queries.recorded_between("a", "a@2024")),
     ("the newest want of refs", lambda world: world.queries.last_wants(["a", "d"])),
     ("what was learned", lambda world: world.queries.learned_inputs(["a", "c"], world.clock.now)),
+    ("whether an asset is an arc", lambda world: world.queries.is_arc("a")),
     ("what woke arcs", lambda world: world.queries.last_firings(["a"])),
     ("the late inputs of instances", lambda world: world.queries.late_inputs([world.uuid("d")], 5)),
     ("who asked", lambda world: world.queries.requesters([world.open_wants("a")[0].request_id])),
