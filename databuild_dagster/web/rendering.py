@@ -1,6 +1,6 @@
 """From values to HTML: the templates' environment, their filters, and the urls of pages and of Dagster.
 
-Every value is escaped. The only markup that Python makes is `<code>` around a command that a sentence quotes.
+Every value is escaped. The only markup that Python makes is that of `phrases`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
@@ -23,8 +22,11 @@ from databuild_dagster.shapes.marks import MARKS
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
+from databuild_dagster.web.phrases import brief, duration, sentence, utc, words
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+#: Actions that take data or work away; their buttons are red.
+TAKES_AWAY: Final = frozenset({"cancel", "cancel-job-run", "operation-cancel", "revert", "taint"})
 #: Deeper causes are not moved further to the right.
 MAX_INDENT: Final = 6
 #: Units of a span of time, each with its seconds; the largest of which there are two is used.
@@ -154,7 +156,13 @@ def make_environment(urls: Urls) -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        urls=urls, marks=MARKS, mark_of_state=mark_of_state, cause_lines=cause_lines, few_of=few_of, now=now
+        urls=urls,
+        marks=MARKS,
+        mark_of_state=mark_of_state,
+        cause_lines=cause_lines,
+        few_of=few_of,
+        now=now,
+        takes_away=TAKES_AWAY,
     )
     environment.filters.update(
         ago=ago,
@@ -164,6 +172,10 @@ def make_environment(urls: Urls) -> Environment:
         up_to=up_to,
         short=short_id,
         sentence=sentence,
+        brief=brief,
+        words=words,
+        utc=utc,
+        duration=duration,
         capital=lambda text: text[:1].upper() + text[1:],
         asset=asset_of,
         key=partition_key_of,
@@ -231,16 +243,6 @@ def with_commas(value: int | None) -> str:
 def up_to(value: int) -> str:
     """A count that ends at `MAX_COUNTED`."""
     return f"{MAX_COUNTED:,}+" if value > MAX_COUNTED else f"{value:,}"
-
-
-def sentence(text: str) -> Markup:
-    """A sentence with its commands, which stand between backticks, as code."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:
-        return escape(text)
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
-    )
 
 
 def counted(counts: Mapping[str, int]) -> list[tuple[str, int]]:
