@@ -102,7 +102,7 @@ def play(shop: Shop) -> None:
     shop.wait_for("Live", "margin@2024-03-27", "margin@2024-01-02")
     shop.wait_for("UpstreamFailed", f"margin@{COMMAS}", "report@2024-03-01")
 
-    shop.deploy(definitions(COUNTS_AGAIN))
+    shop.deploy(COUNTS_AGAIN)
     shop.databuild("want", "create", f"stock@{RECOUNTED}", "--rebuild", "--comment", "a shelf was left out", by="leo")
     shop.databuild("operation", "run", "few_rows", "sales", by="anna")
     shop.databuild("operation", "run", "recount", "stock", "--no-wait", by="mia")

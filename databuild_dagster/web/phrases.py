@@ -20,7 +20,7 @@ _TIME: Final = r"\b(?P<word>since|until) (?P<at>(?P<day>\d{4}-\d\d-\d\d)T(?P<clo
 _SHORTENED: Final = re.compile(f"{_ID}|{_TIME}")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
-_DURATION: Final = re.compile(r"P(?:(?P<days>\d+)D|T(?P<hours>\d+)H|T(?P<minutes>\d+)M)")
+_DURATION: Final = re.compile(r"P(?:(?P<weeks>\d+)W|(?P<days>\d+)D|T(?P<hours>\d+)H|T(?P<minutes>\d+)M)")
 
 
 def sentence(text: str) -> Markup:

@@ -46,7 +46,7 @@ _EVENT_WORDS: Final = {
     "JobRunLost": "lost",
     "JobRunCanceled": "canceled",
     "JobRunSkipped": "skipped",
-    "PartitionDelegated": "reused",
+    "PartitionDelegated": "joined or reused",
     "TaintCreated": "tainted",
     "TaintCanceled": "untainted",
     "CanonicalReverted": "reverted",

@@ -59,7 +59,7 @@ def test_a_time_is_shown_to_the_second_with_its_zone(at: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("unit", "shown"), [("PT1H", "1 hour"), ("PT15M", "15 minutes"), ("P1D", "1 day"), ("P1M", "P1M"), ("", "")]
+    ("unit", "shown"), [("PT1H", "1 hour"), ("PT15M", "15 minutes"), ("P1D", "1 day"), ("P2W", "2 weeks"), ("P1M", "P1M"), ("", "")]
 )
 def test_the_unit_of_lots_is_shown_in_words(unit: str, shown: str) -> None:
     assert duration(unit) == shown
