@@ -111,7 +111,10 @@ def play(shop: Shop) -> None:
         "pause", "stock@2024-03-29..2024-03-31", "--reason", "the shop in the north is closed over Easter", by="anna"
     )
     shop.databuild("want", "create", "margin@2024-03-30", "--ttl", "3d", "--comment", "for Monday", by="mia")
-    shop.databuild("want", "create", "forecast@2024-01-29", "forecast@2024-02-05", "forecast@2024-02-12", by="anna")
+    plan = ["--sla", "1s", "--comment", "how much flour for Easter?"]
+    shop.databuild(
+        "want", "create", "forecast@2024-01-29", "forecast@2024-02-05", "forecast@2024-02-12", *plan, by="anna"
+    )
     shop.wait_until(lambda: len(shop.ask("history", ref=f"stock@{RECOUNTED}")) > 1, "the stock was counted again")
     shop.wait_for("Live", f"stock@{RECOUNTED}")
     shop.wait_for("Building", "forecast@2024-02-05")

@@ -63,7 +63,7 @@ def sales(tills: pd.DataFrame) -> pd.DataFrame:
     return tills.assign(amount=tills["amount"].astype(float))
 
 
-@databuild_asset(partitions_def=daily)
+@databuild_asset(partitions_def=daily, allow_schema_change=True)
 def stock(context: BuildContext) -> pd.DataFrame:
     date = pd.Timestamp(context.partition_key)
     if date.dayofweek == 6:

@@ -15,7 +15,9 @@ from databuild_dagster.web.routes import Ask
 #: Wants on the page, and open job runs, of which those of one launch share a line.
 MAX_WANTS: Final = 25
 MAX_BUILDS: Final = 200
-MAX_LAST_EVENTS: Final = 30
+MAX_LAST_EVENTS: Final = 60
+#: Lines of events.
+MAX_LINES: Final = 20
 
 
 class Failures(NamedTuple):
@@ -28,7 +30,7 @@ class Failures(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events of one kind that one actor recorded one after another; `event` is the newest."""
+    """Events of one kind that came one after another; `event` is the newest."""
 
     event: EventShape
     n: int
@@ -47,7 +49,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
         "failures": failures,
         "failed": alike(failures["failures"]),
-        "events": shortened(ask("events", limit=MAX_LAST_EVENTS)),
+        "events": shortened(ask("events", limit=MAX_LAST_EVENTS))[:MAX_LINES],
     }
 
 
@@ -64,7 +66,7 @@ def alike(failures: Sequence[FailureShape]) -> list[Failures]:
 
 def shortened(events: Sequence[EventShape]) -> list[Events]:
     """Events without refs that repeat themselves as one; an event that names refs has a line of its own."""
-    groups = groupby(events, lambda event: (event["type"], event["actor"], event["n_refs"] and event["seq"]))
+    groups = groupby(events, lambda event: (event["type"], event["n_refs"] and event["seq"]))
     return [Events(group[0], len(group)) for group in (list(found) for _, found in groups)]
 
 

@@ -15,9 +15,12 @@ from databuild_dagster.store.queries.ids import short_id
 #: The letters of a Dagster run's id that Dagster shows.
 RUN_LETTERS: Final = 8
 #: An id behind the word that the engine puts before it; the ids in the text of a person's code are left as they are.
-_ID: Final = r"\b(?P<kind>instance|job run|[Dd]agster run|want|taint|request) (?P<id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"
+_UUID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_ID: Final = rf"\b(?P<kind>(?:instance|job run|[Dd]agster run|want|taint|request|want for it,) )(?P<id>{_UUID})\b"
+#: The reason of a taint ends with its id.
+_LAST: Final = rf"\((?P<last>{_UUID})\)$"
 _TIME: Final = r"\b(?P<word>since|until) (?P<at>(?P<day>\d{4}-\d\d-\d\d)T(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?Z)(?!\w)"
-_SHORTENED: Final = re.compile(f"{_ID}|{_TIME}")
+_SHORTENED: Final = re.compile(f"{_ID}|{_LAST}|{_TIME}")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
 _DURATION: Final = re.compile(r"P(?:(?P<weeks>\d+)W|(?P<days>\d+)D|T(?P<hours>\d+)H|T(?P<minutes>\d+)M)")
@@ -37,7 +40,7 @@ def brief(text: str) -> Markup:
     """A text with the short forms of the engine's ids and times."""
     shown, end = Markup(""), 0
     for found in _SHORTENED.finditer(text):
-        shown += escape(text[end : found.start()]) + (_id(found) if found["id"] else _time(found))
+        shown += escape(text[end : found.start()]) + _shortened(found)
         end = found.end()
     return shown + escape(text[end:])
 
@@ -62,13 +65,12 @@ def duration(iso: str) -> str:
     return f"1 {unit.removesuffix('s')}" if found[unit] == "1" else f"{found[unit]} {unit}"
 
 
-def _id(found: re.Match[str]) -> Markup:
-    kind, id = found["kind"], found["id"]
-    short = id[:RUN_LETTERS] if kind.lower() == "dagster run" else short_id(id)
-    return Markup('{} <span class="mono" title="{}">{}</span>').format(kind, id, short)
-
-
-def _time(found: re.Match[str]) -> Markup:
-    return Markup('{} <time datetime="{}">{} {} UTC</time>').format(
-        found["word"], found["at"], found["day"], found["clock"]
-    )
+def _shortened(found: re.Match[str]) -> Markup:
+    if found["id"]:
+        is_run = found["kind"].lower() == "dagster run "
+        short = found["id"][:RUN_LETTERS] if is_run else short_id(found["id"])
+        return Markup('{}<span class="mono" title="{}">{}</span>').format(found["kind"], found["id"], short)
+    if found["last"]:
+        return Markup('(<span class="mono" title="{}">{}</span>)').format(found["last"], short_id(found["last"]))
+    shown = Markup('{} <time datetime="{}">{} {} UTC</time>')
+    return shown.format(found["word"], found["at"], found["day"], found["clock"])

@@ -166,7 +166,7 @@ def make_environment(urls: Urls) -> Environment:
     )
     environment.filters.update(
         ago=ago,
-        seconds=span,
+        seconds=lasts,
         size=size,
         n=with_commas,
         up_to=up_to,
@@ -217,6 +217,11 @@ def span(seconds: float) -> str:
     """A span of time in one unit."""
     unit, n = next(((unit, n) for unit, n in _UNITS if seconds >= 2 * n), _UNITS[-1])
     return f"{max(seconds, 0) // n:.0f} {unit}"
+
+
+def lasts(seconds: float) -> str:
+    """How long something takes, in one unit."""
+    return "under 1 s" if 0 < seconds < 1 else span(seconds)
 
 
 def size(n_bytes: int | None) -> str:

@@ -13,6 +13,7 @@ UUID = "5cecaca6-8b07-12ac-2609-45b691f0f547"
     ("text", "shown"),
     [
         (f"instance {UUID}: x", f'instance <span class="mono" title="{UUID}">91f0f547</span>: x'),
+        (f"wrong ({UUID})", f'wrong (<span class="mono" title="{UUID}">91f0f547</span>)'),
         (f"dagster run {UUID}", f'dagster run <span class="mono" title="{UUID}">5cecaca6</span>'),
         (
             "live since 2026-11-25T13:43:57Z",
@@ -24,7 +25,9 @@ def test_an_id_and_a_time_of_the_engine_have_a_short_form(text: str, shown: str)
     assert brief(text) == shown
 
 
-@pytest.mark.parametrize("text", [f"no customer {UUID}", f"instance {UUID}0", "at 2026-11-25T13:43:57Z", ""])
+@pytest.mark.parametrize(
+    "text", [f"no customer {UUID}", f"({UUID}) is no customer", f"instance {UUID}0", "at 2026-11-25T13:43:57Z", ""]
+)
 def test_the_ids_and_times_of_other_texts_are_left_as_they_are(text: str) -> None:
     assert brief(text) == text
 
@@ -59,7 +62,8 @@ def test_a_time_is_shown_to_the_second_with_its_zone(at: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("unit", "shown"), [("PT1H", "1 hour"), ("PT15M", "15 minutes"), ("P1D", "1 day"), ("P2W", "2 weeks"), ("P1M", "P1M"), ("", "")]
+    ("unit", "shown"),
+    [("PT1H", "1 hour"), ("PT15M", "15 minutes"), ("P1D", "1 day"), ("P2W", "2 weeks"), ("P1M", "P1M"), ("", "")],
 )
 def test_the_unit_of_lots_is_shown_in_words(unit: str, shown: str) -> None:
     assert duration(unit) == shown

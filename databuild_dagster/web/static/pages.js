@@ -123,6 +123,15 @@
     if (said) said.textContent = cell.getAttribute("aria-label");
   }
 
+  // The newest cells of a wide calendar are on the right.
+
+  function scrollToStop() {
+    for (const stop of document.querySelectorAll("[data-grid] a.cell[tabindex='0']")) {
+      const box = stop.closest(".scroll");
+      box.scrollLeft = stop.closest("td").offsetLeft - box.clientWidth / 2;
+    }
+  }
+
   // On a phone each row of a table is a card: its cells get the words of the head.
 
   function label() {
@@ -134,6 +143,7 @@
         for (const cell of row.cells) {
           const head = heads[cell.cellIndex];
           cell.dataset.label = head && !head.querySelector(".sr") ? head.textContent : "";
+          cell.toggleAttribute("data-none", cell.textContent.trim() === "–");
         }
       }
     }
@@ -188,5 +198,7 @@
   addEventListener("pagehide", rest);
   addEventListener("pageshow", follow);
   setInterval(tick, TICK_MILLISECONDS);
+  document.documentElement.classList.add("scripted");
   ready();
+  scrollToStop();
 })();
