@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.bounded import BoundedBuild
+from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
 from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.shapes.failures import FailureShape
 from databuild_dagster.web.routes import Ask
@@ -29,6 +31,14 @@ class Failures(NamedTuple):
     n_waiting: int
 
 
+class Wants(NamedTuple):
+    """Wants of one source for one asset, in one state, the newest first; each wish of a person is alone."""
+
+    wants: list[BoundedWant]
+    refs: list[Ref]
+    n_refs: int
+
+
 class Events(NamedTuple):
     """Events of one kind that came one after another; `event` is the newest."""
 
@@ -46,6 +56,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "n_builds": f"{len(builds):,}{'+' if len(builds) == MAX_BUILDS else ''}",
         "launches": _by_launch(builds),
         "wants": wants,
+        "waited": together(wants["wants"]),
         "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
         "failures": failures,
         "failed": alike(failures["failures"]),
@@ -61,6 +72,23 @@ def alike(failures: Sequence[FailureShape]) -> list[Failures]:
     return [
         Failures([one["ref"] for one in group], why, max(one["n_waiting"] for one in group))
         for (_, why), group in groups.items()
+    ]
+
+
+def together(wants: Sequence[BoundedWant]) -> list[Wants]:
+    """The wants that arcs and job runs recorded for one asset, together by their state; those of people one by one."""
+    groups: dict[tuple[str, ...], list[BoundedWant]] = {}
+    for want in wants:
+        is_alone = want["source"] not in (ARC, DERIVATIVE) or want["deadline"] or not want["refs"]
+        key = (want["id"],) if is_alone else (asset_of(want["refs"][0]), want["state"], want["source"], want["actor"])
+        groups.setdefault(key, []).append(want)
+    return [
+        Wants(
+            group,
+            list(dict.fromkeys(ref for want in group for ref in want["refs"])),
+            sum(want["n_refs"] for want in group),
+        )
+        for group in groups.values()
     ]
 
 
