@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -140,8 +140,8 @@ def pages(shop: Shop) -> dict[str, str]:
         "partition-tainted": f"/partition?ref=stock%40{WRONG}",
         "partition-then": f"/partition?ref=stock%40{RECOUNTED}&as_of=40",
         "partition-missing": "/partition?ref=stock%402024-03-31",
-        "lineage": f"/lineage?instance={uuid}",
-        "lineage-wide": f"/lineage?instance={shop.canonical('week@2024-01-29')}&levels=3",
+        "lineage-small": f"/lineage?instance={uuid}",
+        "lineage": f"/lineage?instance={shop.canonical('week@2024-01-29')}&levels=3",
         "compare": f"/diff?a={first}&b={second}",
         "receipt": f"/receipt?instance={uuid}",
         "rows": "/sample?ref=sales%402024-03-12",
@@ -176,15 +176,15 @@ def pages(shop: Shop) -> dict[str, str]:
     }
 
 
-#: The pictures of the docs, each with its height.
+#: The pictures of the docs, each with its size; the reason of a cell is beside a calendar only if there is room.
 OF_THE_DOCS: Final = {
-    "now": 800,
-    "calendar": 640,
-    "gaps": 760,
-    "partition": 800,
-    "lineage": 420,
-    "plan": 760,
-    "compare": 860,
+    "now": (WIDTH, 800),
+    "calendar": (1380, 470),
+    "gaps": (WIDTH, 760),
+    "partition": (WIDTH, 800),
+    "lineage": (WIDTH, 600),
+    "plan": (WIDTH, 720),
+    "compare": (WIDTH, 860),
 }
 
 
@@ -200,9 +200,9 @@ def shoot(browser: Browser, url: str, file: Path, look: Look, height: int | None
 def shoot_docs(shop: Shop, browser: Browser) -> None:
     """The pictures of the docs."""
     urls = pages(shop)
-    for name, height in OF_THE_DOCS.items():
+    for name, (width, height) in OF_THE_DOCS.items():
         file = DOCS / f"pages-{name}.png"
-        shoot(browser, shop.pages + urls[name], file, LOOKS[0], height)
+        shoot(browser, shop.pages + urls[name], file, replace(LOOKS[0], width=width), height)
         _make_smaller(file)
         print(f"   {file} has {file.stat().st_size:,} bytes.", flush=True)
 
