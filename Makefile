@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup story demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
+.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh
 
 story: $(READY) ## a week of a shop on the pages: late files, a bug, a taint, an operation (ARGS=--once ends after it)
 	@$(BIN)/python -m tools.story $(ARGS)
+
+pictures: $(READY) ## the pictures of the docs again: a shop of three months, in Chromium (ARGS="--all FOLDER" shows every page)
+	@$(BIN)/python -m tools.pictures $(ARGS)
 
 demo: $(READY) ## the main job, on real data: build a month of flights on Spark and read it (SPARK=sail: without Java)
 	@EXAMPLE_SPARK=$(SPARK) sh tools/demo.sh $(REF)
@@ -126,6 +129,6 @@ bench: $(READY) ## measure; docs/performance.md explains the figures
 
 clean: ## remove .venv, .dagster_home, .lots_demo and the caches
 	@if [ -x $(BIN)/databuild ] && [ -d .dagster_home ]; then $(STOP_SPARK) || true; fi
-	rm -rf .venv .dagster_home .lots_demo .story .engines .matrix .site site .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
+	rm -rf .venv .dagster_home .lots_demo .story .pictures .engines .matrix .site site .tmp_dagster_home_* build dist *.egg-info spark-warehouse artifacts
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,7 @@ from typing import Any
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-_LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
+_LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]]+)\]\((?P<target>[^)\s]+)\)")
 
 
 class PublishedReadme(MetadataHookInterface):
@@ -28,6 +28,9 @@ def published(text: str) -> str:
     def absolute(link: re.Match[str]) -> str:
         if "://" in link["target"]:
             return link[0]
-        return f"[{link['text']}]({address}/{link['target']})" if address else link["text"]
+        if not address:
+            # A picture without an address is left out: its words repeat the text around it.
+            return "" if link["picture"] else link["text"]
+        return f"{link['picture']}[{link['text']}]({address}/{link['target']})"
 
     return _LINK.sub(absolute, text)

@@ -56,10 +56,14 @@ _RELOAD: Final = 'mutation { reloadRepositoryLocation(repositoryLocationName: "d
 class Shop:
     """The project in a folder, with `databuild dev` on it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, code: Callable[[str], str] = definitions, first: str = READS_POINTS, port: int | None = None
+    ) -> None:
+        """`code` is the file definitions.py with one expression in it, which `deploy` changes from `first`."""
         self.folder = folder
+        self._code, self._first = code, first
         self.home = folder / "home"
-        self.port = _free_port()
+        self.port = port or _free_port()
         self.root = f"http://127.0.0.1:{self.port}"
         self.pages = f"{self.root}/databuild"
         self._environment = os.environ | {"DAGSTER_HOME": str(self.home)}
@@ -76,7 +80,7 @@ class Shop:
         self.home.mkdir()
         (self.home / "dagster.yaml").write_text(SETTINGS)
         (self.folder / "workspace.yaml").write_text(WORKSPACE)
-        (self.folder / "definitions.py").write_text(definitions(READS_POINTS))
+        (self.folder / "definitions.py").write_text(self._code(self._first))
         command = [sys.executable, "-m", "databuild_dagster", "dev", "-w", "workspace.yaml", "-p", str(self.port)]
         with (self.folder / "dev.log").open("w") as log:
             process = subprocess.Popen(
@@ -97,9 +101,9 @@ class Shop:
         pd.DataFrame({"shop": ["north", "south"] * len(amounts), "amount": [*amounts, *amounts]}).to_parquet(whole)
         whole.rename(path)
 
-    def deploy(self, reads: str) -> None:
+    def deploy(self, expression: str) -> None:
         """Change the code, and load it again."""
-        (self.folder / "definitions.py").write_text(definitions(reads))
+        (self.folder / "definitions.py").write_text(self._code(expression))
         request = urllib.request.Request(
             f"{self.root}/graphql", json.dumps({"query": _RELOAD}).encode(), {"Content-Type": "application/json"}
         )
@@ -107,14 +111,14 @@ class Shop:
             found = json.load(answer)
         assert "errors" not in found, found
 
-    def databuild(self, *arguments: str) -> None:
-        """A command, which must succeed."""
+    def databuild(self, *arguments: str, by: str | None = None) -> None:
+        """A command of a person, which must succeed."""
         print(f"   $ databuild {' '.join(arguments)}", flush=True)
         command = [sys.executable, "-m", "databuild_dagster", *arguments]
         subprocess.run(
             command,
             cwd=self.folder,
-            env=self._environment,
+            env=self._environment | ({"LOGNAME": by} if by else {}),
             check=True,
             stdout=subprocess.DEVNULL,
             timeout=MAX_SECONDS,

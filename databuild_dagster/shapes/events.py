@@ -59,6 +59,10 @@ def _refs(event: e.Event) -> Iterable[Ref]:
             return [ref for want in wants for ref in want.refs]
         case e.PartitionsPaused(refs=refs) | e.PartitionsResumed(refs=refs):
             return refs
+        case e.PartitionDelegated(delegations=delegations):
+            return [delegation.ref for delegation in delegations]
+        case e.ArcFired(firings=firings):
+            return [lot for firing in firings for lot in firing.lots]
         case _:
             return sorted(touched_refs(event).refs)
 

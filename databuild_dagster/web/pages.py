@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.bounded import BoundedBuild
-from databuild_dagster.web import plan_page
+from databuild_dagster.web import now_page, plan_page
 from databuild_dagster.web.api import BY_NAME, parameters_of
 from databuild_dagster.web.drawing import drawn
 from databuild_dagster.web.flow_pages import FLOW_PAGES
@@ -19,10 +18,6 @@ from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.routes import INSTANCE, Ask, Page, or_error
 from databuild_dagster.web.state import State
 
-#: Wants on the first page, and open job runs, of which those of one launch share a line.
-MAX_NOW: Final = 25
-MAX_BUILDS: Final = 200
-MAX_LAST_EVENTS: Final = 30
 #: Wants on the page of a partition.
 MAX_WANTS_OF_REF: Final = 20
 #: Instances on it; a partition that is built every five minutes has a hundred thousand in a year.
@@ -63,30 +58,6 @@ class Pages:
         route = BY_NAME[name]
         defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
         return route.function(self._state, **(defaults | values))
-
-
-def _now(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    wants = ask("wants", open=True, limit=MAX_NOW)
-    builds = ask("builds", limit=MAX_BUILDS)
-    return {
-        "orchestrators": ask("orchestrators"),
-        "n_builds": f"{len(builds):,}{'+' if len(builds) == MAX_BUILDS else ''}",
-        "launches": _by_launch(builds),
-        "wants": wants,
-        "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
-        "failures": ask("failures"),
-        "events": ask("events", limit=MAX_LAST_EVENTS),
-    }
-
-
-def _by_launch(builds: Sequence[BoundedBuild]) -> list[list[BoundedBuild]]:
-    """Job runs of one job that began together in one Dagster run."""
-    launches: dict[tuple[object, ...], list[BoundedBuild]] = {}
-    for build in builds:
-        run = build["job_run"]
-        key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])
-        launches.setdefault(key, []).append(build)
-    return list(launches.values())
 
 
 def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -169,7 +140,7 @@ _ENDED: Final = text("ended", "Any text: also wants that have ended.")
 _NOT_OF_THE_LIST: Final = {"open"}
 
 PAGES: Final = (
-    Page("/", "now.html", _now),
+    Page("/", "now.html", now_page.show),
     Page("/assets", "assets.html", _assets, tuple(parameters_of("datasets"))),
     Page("/calendar", "calendar.html", _calendar, (*parameters_of("calendar"), _CHOSEN)),
     Page("/partition", "partition.html", _partition, (*parameters_of("partition"), text("instance", "A uuid."))),

@@ -1,6 +1,6 @@
 """From values to HTML: the templates' environment, their filters, and the urls of pages and of Dagster.
 
-Every value is escaped. The only markup that Python makes is `<code>` around a command that a sentence quotes.
+Every value is escaped. The only markup that Python makes is that of `phrases`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
@@ -23,8 +22,11 @@ from databuild_dagster.shapes.marks import MARKS
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
+from databuild_dagster.web.phrases import brief, duration, sentence, utc, words
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
+#: Actions that take data or work away; their buttons are red.
+TAKES_AWAY: Final = frozenset({"cancel", "cancel-job-run", "operation-cancel", "revert", "taint"})
 #: Deeper causes are not moved further to the right.
 MAX_INDENT: Final = 6
 #: Units of a span of time, each with its seconds; the largest of which there are two is used.
@@ -44,7 +46,7 @@ _EVENT_WORDS: Final = {
     "JobRunLost": "lost",
     "JobRunCanceled": "canceled",
     "JobRunSkipped": "skipped",
-    "PartitionDelegated": "reused",
+    "PartitionDelegated": "joined or reused",
     "TaintCreated": "tainted",
     "TaintCanceled": "untainted",
     "CanonicalReverted": "reverted",
@@ -154,16 +156,26 @@ def make_environment(urls: Urls) -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        urls=urls, marks=MARKS, mark_of_state=mark_of_state, cause_lines=cause_lines, few_of=few_of, now=now
+        urls=urls,
+        marks=MARKS,
+        mark_of_state=mark_of_state,
+        cause_lines=cause_lines,
+        few_of=few_of,
+        now=now,
+        takes_away=TAKES_AWAY,
     )
     environment.filters.update(
         ago=ago,
-        seconds=span,
+        seconds=lasts,
         size=size,
         n=with_commas,
         up_to=up_to,
         short=short_id,
         sentence=sentence,
+        brief=brief,
+        words=words,
+        utc=utc,
+        duration=duration,
         capital=lambda text: text[:1].upper() + text[1:],
         asset=asset_of,
         key=partition_key_of,
@@ -207,6 +219,11 @@ def span(seconds: float) -> str:
     return f"{max(seconds, 0) // n:.0f} {unit}"
 
 
+def lasts(seconds: float) -> str:
+    """How long something takes, in one unit."""
+    return "under 1 s" if 0 < seconds < 1 else span(seconds)
+
+
 def size(n_bytes: int | None) -> str:
     """Bytes in a unit that people read."""
     if n_bytes is None:
@@ -231,16 +248,6 @@ def with_commas(value: int | None) -> str:
 def up_to(value: int) -> str:
     """A count that ends at `MAX_COUNTED`."""
     return f"{MAX_COUNTED:,}+" if value > MAX_COUNTED else f"{value:,}"
-
-
-def sentence(text: str) -> Markup:
-    """A sentence with its commands, which stand between backticks, as code."""
-    parts = text.split("`")
-    if len(parts) % 2 == 0:
-        return escape(text)
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part) for place, part in enumerate(parts)
-    )
 
 
 def counted(counts: Mapping[str, int]) -> list[tuple[str, int]]:

@@ -264,6 +264,18 @@ def test_the_slider_shows_what_readers_saw_earlier(visited: Visit) -> None:
     assert "as_of=" in visited.page.url
 
 
+def test_a_partition_is_copied_whole_by_its_button(browser: Chromium, dagster: Dagster) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{dagster.port}/databuild/partition?ref={LIVE}")
+
+    page.get_by_role("button", name=f"Copy {LIVE}", exact=True).click()
+    page.locator(".copy[data-done]").wait_for()
+
+    assert page.evaluate("navigator.clipboard.readText()") == LIVE
+    context.close()
+
+
 def test_a_page_shows_a_new_event_without_a_reload(visited: Visit, dagster: Dagster) -> None:
     visited.open("/wants")
     visited.page.evaluate("window.isTheSame = true")

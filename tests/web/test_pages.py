@@ -31,7 +31,7 @@ class Tags(HTMLParser):
 
 SCRIPTS = ("vendor/htmx-2.0.11.min.js", "vendor/idiomorph-ext-0.8.0.min.js", "pages.js")
 #: Values of urls in our own templates.
-URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#content$")
+URLS = re.compile(r"/databuild/|/assets/|/runs/|/$|#(content|failed|waited|building)$")
 
 
 def paths(world: PagesWorld) -> list[str]:

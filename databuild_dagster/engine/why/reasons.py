@@ -78,7 +78,9 @@ class Known:
             case _S.UPSTREAM_BUILDING:
                 return f"waits for {few_of(self.missing.get(ref, ()), NAMED)}, as job run {known.job_run} found"
             case _S.FAILED:
-                return f"failed in job run {known.job_run} with: {one_line(known.reason or 'no reason given')}"
+                return (
+                    f"failed in job run {known.job_run} with: {one_line(known.reason or 'no reason given').rstrip('.')}"
+                )
             case _S.UPSTREAM_FAILED:
                 return self._needs_failed(ref) or f"not built: {one_line(known.reason or '')}"
 

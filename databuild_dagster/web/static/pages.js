@@ -115,6 +115,50 @@
     }
   }
 
+  // The cell under the pointer or with the focus is named in words; a title waits, and does not open by the keyboard.
+
+  function say(event) {
+    const cell = event.target.closest && event.target.closest("[data-grid] a.cell");
+    const said = cell && cell.closest(".panel").querySelector("[data-said]");
+    if (said) said.textContent = cell.getAttribute("aria-label");
+  }
+
+  // The newest cells of a wide calendar are on the right.
+
+  function scrollToStop() {
+    for (const stop of document.querySelectorAll("[data-grid] a.cell[tabindex='0']")) {
+      const box = stop.closest(".scroll");
+      box.scrollLeft = stop.closest("td").offsetLeft - box.clientWidth / 2;
+    }
+  }
+
+  // On a phone each row of a table is a card: its cells get the words of the head.
+
+  function label() {
+    for (const table of document.querySelectorAll("table.list:not(.rows, .compare, .stages)")) {
+      const heads = [...(table.tHead ? table.tHead.rows[0].cells : [])];
+      if (heads.length < 3) continue;
+      table.classList.add("labeled");
+      for (const row of table.tBodies[0].rows) {
+        for (const cell of row.cells) {
+          const head = heads[cell.cellIndex];
+          cell.dataset.label = head && !head.querySelector(".sr") ? head.textContent : "";
+          cell.toggleAttribute("data-none", cell.textContent.trim() === "–");
+        }
+      }
+    }
+  }
+
+  // A short id is copied whole.
+
+  async function copy(event) {
+    const button = event.target.closest("[data-copy]");
+    if (!button) return;
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.dataset.done = "";
+    setTimeout(() => delete button.dataset.done, REFRESH_MILLISECONDS);
+  }
+
   // The slider says where it is before it is let go.
 
   function slide(event) {
@@ -134,11 +178,19 @@
 
   function ready() {
     tabStops();
+    label();
     tick();
   }
 
   document.addEventListener("visibilitychange", () => (document.hidden ? rest() : follow()));
   document.addEventListener("keydown", move);
+  document.addEventListener("focusin", say);
+  document.addEventListener("mouseover", say);
+  // A page over http from another host has no clipboard; it has no buttons to copy then.
+  if (navigator.clipboard) {
+    document.documentElement.classList.add("copies");
+    document.addEventListener("click", copy);
+  }
   document.addEventListener("input", change);
   document.addEventListener("htmx:beforeRequest", send);
   Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !changed.has(node);
@@ -146,5 +198,7 @@
   addEventListener("pagehide", rest);
   addEventListener("pageshow", follow);
   setInterval(tick, TICK_MILLISECONDS);
+  document.documentElement.classList.add("scripted");
   ready();
+  scrollToStop();
 })();

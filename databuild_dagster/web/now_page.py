@@ -1,0 +1,108 @@
+"""The page Now: what is alike is one line, so that a failure of a hundred partitions hides none of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+from databuild_dagster.model.arcs import ARC
+from databuild_dagster.model.fold.demands import DERIVATIVE
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
+from databuild_dagster.shapes.events import EventShape
+from databuild_dagster.shapes.failures import FailureShape
+from databuild_dagster.web.routes import Ask
+
+#: Wants on the page, and open job runs, of which those of one launch share a line.
+MAX_WANTS: Final = 25
+MAX_BUILDS: Final = 200
+MAX_LAST_EVENTS: Final = 60
+#: Lines of events.
+MAX_LINES: Final = 20
+
+
+class Failures(NamedTuple):
+    """Partitions of one asset that failed for the same reason, the newest first."""
+
+    refs: list[Ref]
+    why: str
+    #: The most that wait behind one of them; the same partition may wait for several.
+    n_waiting: int
+
+
+class Wants(NamedTuple):
+    """Wants of one source for one asset, in one state, the newest first; each wish of a person is alone."""
+
+    wants: list[BoundedWant]
+    refs: list[Ref]
+    n_refs: int
+
+
+class Events(NamedTuple):
+    """Events of one kind that came one after another; `event` is the newest."""
+
+    event: EventShape
+    n: int
+
+
+def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of the template."""
+    wants = ask("wants", open=True, limit=MAX_WANTS)
+    builds = ask("builds", limit=MAX_BUILDS)
+    failures = ask("failures")
+    return {
+        "orchestrators": ask("orchestrators"),
+        "n_builds": f"{len(builds):,}{'+' if len(builds) == MAX_BUILDS else ''}",
+        "launches": _by_launch(builds),
+        "wants": wants,
+        "waited": together(wants["wants"]),
+        "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
+        "failures": failures,
+        "failed": alike(failures["failures"]),
+        "events": shortened(ask("events", limit=MAX_LAST_EVENTS))[:MAX_LINES],
+    }
+
+
+def alike(failures: Sequence[FailureShape]) -> list[Failures]:
+    """The failures of one asset with one reason together, in the order of their newest ones."""
+    groups: dict[tuple[str, str], list[FailureShape]] = {}
+    for failure in failures:
+        groups.setdefault((asset_of(failure["ref"]), failure["why"]), []).append(failure)
+    return [
+        Failures([one["ref"] for one in group], why, max(one["n_waiting"] for one in group))
+        for (_, why), group in groups.items()
+    ]
+
+
+def together(wants: Sequence[BoundedWant]) -> list[Wants]:
+    """The wants that arcs and job runs recorded for one asset, together by their state; those of people one by one."""
+    groups: dict[tuple[str, ...], list[BoundedWant]] = {}
+    for want in wants:
+        is_alone = want["source"] not in (ARC, DERIVATIVE) or want["deadline"] or not want["refs"]
+        key = (want["id"],) if is_alone else (asset_of(want["refs"][0]), want["state"], want["source"], want["actor"])
+        groups.setdefault(key, []).append(want)
+    return [
+        Wants(
+            group,
+            list(dict.fromkeys(ref for want in group for ref in want["refs"])),
+            sum(want["n_refs"] for want in group),
+        )
+        for group in groups.values()
+    ]
+
+
+def shortened(events: Sequence[EventShape]) -> list[Events]:
+    """Events without refs that repeat themselves as one; an event that names refs has a line of its own."""
+    groups = groupby(events, lambda event: (event["type"], event["n_refs"] and event["seq"]))
+    return [Events(group[0], len(group)) for group in (list(found) for _, found in groups)]
+
+
+def _by_launch(builds: Sequence[BoundedBuild]) -> list[list[BoundedBuild]]:
+    """Job runs of one job that began together in one Dagster run."""
+    launches: dict[tuple[object, ...], list[BoundedBuild]] = {}
+    for build in builds:
+        run = build["job_run"]
+        key = (run["job"], run["state"], run["dagster_run_id"], run["started_at"])
+        launches.setdefault(key, []).append(build)
+    return list(launches.values())

@@ -1,0 +1,73 @@
+"""What is alike is one line of the page Now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.events import EventShape
+from databuild_dagster.shapes.failures import FailureShape
+from databuild_dagster.web.now_page import alike, shortened, together
+
+
+def failure(ref: str, why: str, n_waiting: int = 0) -> FailureShape:
+    return {"ref": Ref(ref), "why": why, "n_waiting": n_waiting}
+
+
+def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> EventShape:
+    at = "2024-03-06T00:00:00Z"
+    return {
+        "seq": seq,
+        "at": at,
+        "type": kind,
+        "actor": actor,
+        "refs": [*map(Ref, refs)],
+        "n_refs": len(refs),
+        "text": "",
+    }
+
+
+def test_failures_of_one_asset_with_one_reason_share_a_line() -> None:
+    found = alike([failure("a@3", "late", 2), failure("b@1", "late"), failure("a@2", "late", 5), failure("a@1", "bug")])
+
+    assert [(line.refs, line.why, line.n_waiting) for line in found] == [
+        (["a@3", "a@2"], "late", 5),
+        (["b@1"], "late", 0),
+        (["a@1"], "bug", 0),
+    ]
+
+
+def test_events_without_refs_that_repeat_themselves_are_one_line() -> None:
+    kept, built = "WantKept", "JobRunSucceeded"
+    found = shortened(
+        [event(5, kept), event(4, kept), event(3, kept, actor="anna"), event(2, built, "a"), event(1, built, "a")]
+    )
+
+    assert [(line.event["seq"], line.n) for line in found] == [(5, 3), (2, 1), (1, 1)]
+
+
+def want(ref: str, source: str, deadline: str | None = None, state: str = "Building") -> Any:
+    return {
+        "id": f"{ref} {source}",
+        "refs": [Ref(ref)],
+        "n_refs": 1,
+        "state": state,
+        "source": source,
+        "actor": source,
+        "deadline": deadline,
+    }
+
+
+def test_wants_of_arcs_for_one_asset_share_a_line_and_those_of_people_do_not() -> None:
+    found = together(
+        [
+            want("a@3", "arc"),
+            want("a@2", "user"),
+            want("a@2", "arc"),
+            want("a@1", "user"),
+            want("a@1", "arc", "2024"),
+            want("b", "arc"),
+        ]
+    )
+
+    assert [line.refs for line in found] == [["a@3", "a@2"], ["a@2"], ["a@1"], ["a@1"], ["b"]]
