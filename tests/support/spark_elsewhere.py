@@ -6,6 +6,7 @@ Sail both name is two places."""
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from databuild_dagster.spark.settings import SparkSettings
 
 from .free_port import LOOPBACK, free_port
 from .object_store import ENVIRONMENT, S3Server
+from .processes import with_parent
 
 START_SECONDS = 60.0
 
@@ -78,7 +80,7 @@ def start_sail(
     environment = {name: value for name, value in everything.items() if value}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*_own_mounts(), "sh", "-c", command],
+            with_parent([*_own_mounts(), "sh", "-c", command], signal.SIGKILL),
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
