@@ -15,6 +15,7 @@ from .conftest import MAX_SECONDS, Done, Project
 
 pytestmark = pytest.mark.long
 
+ROOT = Path(__file__).parents[2]
 DAY = "orders@2024-01-29"
 #: Without a single variable of the user: no home, no path, no locale, and a terminal of 20 columns.
 BARE = {
@@ -93,12 +94,14 @@ def test_a_project_on_a_read_only_file_system_is_one_sentence(
 
 def test_dev_without_any_place_for_temporary_files_is_one_sentence(project: Project) -> None:
     """Dagster's error for it is a traceback."""
-    kept = shlex.quote(str(project.folder))
-    # The folder of the test is below /tmp itself.
-    mounts = (
-        f"mount --bind {kept} /mnt; for place in /tmp /var/tmp; do mount -t tmpfs tmpfs $place; done; mkdir -p {kept}"
-    )
-    mounts += f"; mount --bind /mnt {kept}; mount -o remount,ro /tmp; mount -o remount,ro /var/tmp; cd /proc"
+    # The folder of the test is below /tmp itself, and a clone of the repository may be there.
+    kept = [shlex.quote(str(path)) for path in (project.folder, ROOT)]
+    places = [f"/mnt/{number}" for number in range(len(kept))]
+    aside = [f"mkdir {place}; mount --bind {path} {place}" for path, place in zip(kept, places, strict=True)]
+    back = [f"mkdir -p {path}; mount --bind {place} {path}" for path, place in zip(kept, places, strict=True)]
+    hide = "for place in /tmp /var/tmp; do mount -t tmpfs tmpfs $place; done"
+    refuse = "mount -o remount,ro /tmp; mount -o remount,ro /var/tmp; cd /proc"
+    mounts = "; ".join(["mount -t tmpfs tmpfs /mnt", *aside, hide, *back, refuse])
 
     done = run_mounted(project, mounts, "dev", "-p", "0")
 
