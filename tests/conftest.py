@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from hypothesis import is_hypothesis_test
 
 from tests.support import reporting
 from tests.support.examples import choose_examples
+from tests.support.guard import dismiss, guard
 from tests.support.object_store import bucket, running_s3, s3
 from tests.support.spark_elsewhere import running_sail, sail
 from tests.support.spark_server import spark_home, stop_spark_server
@@ -18,6 +21,7 @@ from tests.support.spark_server import spark_home, stop_spark_server
 __all__ = ["bucket", "running_s3", "running_sail", "s3", "sail", "spark_home"]
 
 HERE = Path(__file__).parent
+GUARD = pytest.StashKey[subprocess.Popen[bytes]]()
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
 FIRST = ("test_docs", "cli", "spark", "bindings", "data", "simulation")
@@ -32,6 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--database", choices=["postgres"], help="run the tests of model, engine and store on this one alone"
     )
     parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
+    parser.addoption("--record", metavar="FILE", help="append a line of JSON for each test that has ended")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,6 +81,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = _in_order(items)
 
 
+def pytest_collection_finish() -> None:
+    """Tests and modules stay until the end, so that no collection need look at them."""
+    gc.collect()
+    gc.freeze()
+
+
 def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     """The expensive folders first, and the files of `e2e` spread over them.
 
@@ -94,9 +105,17 @@ def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
     return others
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """A run that is killed leaves no process in the folders of its tests; a run that ends is to leave none by itself."""
+    if not hasattr(session.config, "workerinput"):
+        factory: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+        session.config.stash[GUARD] = guard(factory.getbasetemp())
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         stop_spark_server(session.config)
+        dismiss(session.config.stash[GUARD])
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:

@@ -190,7 +190,11 @@ def summed(rows):
     return len(rows), sum(row["n"] for row in rows)
 
 
-@pytest.fixture(params=["a bucket", "a disk that the Spark shares", "mode sail"])
+#: A Spark of the home shares its disk as well, so the second is the layout of most other tests.
+PLACES = ["a bucket", pytest.param("a disk that the Spark shares", marks=pytest.mark.extended), "mode sail"]
+
+
+@pytest.fixture(params=PLACES)
 def anywhere(request, project: Project, s3, bucket, running_sail, tmp_path) -> Iterator[Project]:
     if request.param == "a bucket":
         project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))

@@ -15,6 +15,7 @@ from .conftest import MAX_SECONDS, Done, Project
 
 pytestmark = pytest.mark.long
 
+ROOT = Path(__file__).parents[2]
 DAY = "orders@2024-01-29"
 #: Without a single variable of the user: no home, no path, no locale, and a terminal of 20 columns.
 BARE = {

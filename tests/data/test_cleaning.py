@@ -5,6 +5,7 @@ Without Dagster and Spark: the store, a warehouse with files in it, and processe
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -180,6 +181,8 @@ def killed_at_step(step: int, act: Callable[[], object]) -> bool:
     """Whether a forked child was killed at its n-th step: a file made, renamed or removed, or the store's file written."""
     pid = os.fork()
     if pid == 0:
+        # A collection would write to every object of the parent, and the kernel would copy each of their pages.
+        gc.disable()
         count = 0
 
         def die_in_time(event: str, arguments: tuple[object, ...]) -> None:

@@ -89,11 +89,6 @@ query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNod
 
 RUNS = """{ runsOrError { ... on Runs { results { runId status tags { key value } assetSelection { path } } } } }"""
 
-SENSORS = """
-{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { ... on RepositoryLocation {
-    name repositories { name sensors { name sensorState { status } } } } } } } } }"""
-
-
 #: A process of its own for each step would only take its time.
 IN_PROCESS: Mapping[str, Any] = {"execution": {"config": {"in_process": {}}}}
 
@@ -308,17 +303,9 @@ def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
 # Without the browser
 
 
-def test_our_sensors_run_as_soon_as_they_are_deployed(shop: Shop) -> None:
-    (entry,) = shop.dagster.graphql(SENSORS)["workspaceOrError"]["locationEntries"]
-    (repository,) = entry["locationOrLoadError"]["repositories"]
-
-    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
-
-    assert sensors == {"databuild_orchestrator": "RUNNING", "databuild_operations": "RUNNING"}
-
-
+@pytest.mark.extended
 def test_a_want_becomes_a_live_month_and_a_day_built_by_hand_is_used(shop: Shop) -> None:
-    """The daemon launches the rest; each step has a process of its own, as Dagster has it by default."""
+    """The daemon launches the rest; each step has a process of its own, as Dagster has it by default (as in the tutorial)."""
     days = ["2024-01-30", "2024-01-31"]
     shop.wait_for_run(shop.materialize("sales", days[0], days[0], config={}), "SUCCESS")
     by_hand = shop.dagster.databuild("show", f"sales@{days[0]}")["canonical"]

@@ -43,9 +43,9 @@ from .doors import (
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 #: Assets of which all of `KEYS` is true when the deployment starts.
-GIVEN = ("button", "job_second", "command", "dg", "materialized", "built", "scheduled", "filled_at_once", "eager")
+GIVEN = ("button", "job_second", "command", "materialized", "built", "scheduled", "filled_at_once", "eager")
 #: The same, of which only extended tests ask.
-GIVEN_TO_EXTENDED = ("span", "wanted", "sensed", "filled")
+GIVEN_TO_EXTENDED = ("dg", "span", "wanted", "sensed", "filled")
 #: Of the Dagster runs with the tag of the crowd, those that Dagster lets run at once; the others wait in its queue.
 MAX_OF_THE_CROWD = 2
 N_OF_THE_CROWD = 3
@@ -55,6 +55,10 @@ ASSET_MATERIALIZE, DG = ("dagster", "asset", "materialize"), "dagster_dg_cli.cli
 #: What a tried-out tick answers when at least one ref is due. It counts the refs of the whole deployment, and builds of
 #: other tests may be due too.
 N_DUE = r"Only a test: nothing is launched by it\. [1-9]\d* refs are due for the next tick\."
+
+SENSORS = """
+{ workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { ... on RepositoryLocation {
+    name repositories { name sensors { name sensorState { status } } } } } } } } }"""
 
 BUILT, REUSED, JOINED, REFUSED = "built, live", "reused, live", "joined, live", "refused, refused"
 
@@ -161,6 +165,7 @@ def test_dagster_asset_materialize(doors: Deployment) -> None:
     _a_person_got(doors, "command", {FAILED: doors.newest_requester(f"command@{FAILED}")})
 
 
+@pytest.mark.extended
 def test_dg_launch(doors: Deployment) -> None:
     doors.tell("mended-dg")
 
@@ -370,6 +375,15 @@ def test_of_fifty_requests_at_once_one_builds(doors: Deployment) -> None:
 
 
 # What a Dagster in use does besides
+
+
+def test_our_sensors_run_as_soon_as_they_are_deployed(doors: Deployment) -> None:
+    (entry,) = doors.graphql(SENSORS)["workspaceOrError"]["locationEntries"]
+    (repository,) = entry["locationOrLoadError"]["repositories"]
+
+    sensors = {sensor["name"]: sensor["sensorState"]["status"] for sensor in repository["sensors"]}
+
+    assert sensors["databuild_orchestrator"] == sensors["databuild_operations"] == "RUNNING"
 
 
 def test_hooks_sensors_checks_and_freshness_see_what_is_built(doors: Deployment) -> None:

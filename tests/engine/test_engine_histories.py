@@ -409,7 +409,7 @@ class Histories(RuleBasedStateMachine):
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(
     settings.get_profile("long" if LONG else "ci"),
-    max_examples=1500 if LONG else 100,
+    max_examples=1500 if LONG else 50,
     stateful_step_count=80 if LONG else 40,
 )
 

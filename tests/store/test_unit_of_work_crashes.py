@@ -13,7 +13,7 @@ from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
-from tests.support.crashes import MOST_STATEMENTS, killed_at
+from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
 from tests.support.world import COMPLETE, World
 
 
@@ -136,8 +136,9 @@ def test_every_command_is_among_them():
     assert set(COMMANDS) == set(c.Command.__subclasses__())
 
 
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
 @pytest.mark.parametrize("make", COMMANDS.values(), ids=[command.__name__ for command in COMMANDS])
-def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make):
+def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make, counter):
     """Rule 3.3: one transaction. The next process finds a state that checks clean, and can do the command."""
     arcs = [dataset("one", subscribe=["c", "g"]), dataset("other", subscribe=["g"], follow_late=True)]
     world = World([*(dataset(name) for name in "abcdefghik"), *arcs], url=shared_url)
@@ -150,7 +151,7 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     untouched = tables(world)
 
     for statement in range(1, MOST_STATEMENTS):
-        if not killed_at(world, statement, lambda world: world.handle(command, command_id=command_id)):
+        if not killed_at(world, statement, lambda world: world.handle(command, command_id=command_id), counter):
             break
         if tables(world) != untouched:
             break  # Killed behind its COMMIT.
@@ -158,7 +159,7 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     else:
         raise AssertionError(f"not done after {MOST_STATEMENTS} statements")
 
-    assert statement > 8
+    assert statement > fewest(counter)
     assert tables(world) != untouched
     assert world.check() == []
     after = tables(world)
@@ -167,17 +168,18 @@ def test_a_command_killed_at_any_statement_happened_or_did_not(shared_url, make)
     world.store.close()
 
 
-def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(shared_url):
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
+def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(shared_url, counter):
     """Rule 10.5: between availability and the want, and whichever of its statements was the last: one want."""
     world = World([dataset("source"), dataset("arc", "source", subscribe=["source"])], url=shared_url)
     world.live("source")
     untouched = tables(world)
 
     for statement in range(1, MOST_STATEMENTS):
-        if not killed_at(world, statement, lambda world: world.fire()) or tables(world) != untouched:
+        if not killed_at(world, statement, lambda world: world.fire(), counter) or tables(world) != untouched:
             break
 
-    assert statement > 8
+    assert statement > fewest(counter)
     world.fire()
     assert [want.source_id for want in world.queries.wants_of_ref("arc")] == [world.uuid("source")]
     assert fired_by(world.store, "arc") == [world.uuid("source")]
@@ -185,7 +187,8 @@ def test_an_orchestrator_killed_at_any_statement_leaves_the_arc_to_the_next_one(
     world.store.close()
 
 
-def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url):
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
+def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url, counter):
     """Rule 3.4"""
     world = World([dataset(name) for name in "ab"], url=shared_url)
     world.miss("a", "b")
@@ -194,12 +197,12 @@ def test_a_rebuild_killed_at_any_statement_happened_or_did_not(shared_url):
     broken = tables(world)
 
     for statement in range(1, MOST_STATEMENTS):
-        if not killed_at(world, statement, lambda world: rebuild(world.store)):
+        if not killed_at(world, statement, lambda world: rebuild(world.store), counter):
             break
         if tables(world) != broken:
             break
 
-    assert statement > 8
+    assert statement > fewest(counter)
     assert world.check() == []
     world.store.close()
 

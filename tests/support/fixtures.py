@@ -22,7 +22,7 @@ TESTS = Path(__file__).parent.parent
 MakeWorld = Callable[..., World]
 
 #: Where the worlds of each folder keep their state. A module overrides it by DATABASES, a test by the mark `databases`.
-#: An empty one means that no test of the module makes a world.
+#: An empty one means that no test of the module makes a world. `also` names one where only `--database` runs a test.
 DATABASES = {"model": ("memory",), "engine": ("sqlite",), "store": ("sqlite", "postgres")}
 
 
@@ -37,10 +37,11 @@ def _databases(test: pytest.Item) -> tuple[str, ...]:
     mark = test.get_closest_marker("databases")
     of_module = getattr(test.module, "DATABASES", None)  # type: ignore[attr-defined]
     restricted: tuple[str, ...] | None = of_module if mark is None else mark.args
+    also: str | None = None if mark is None else mark.kwargs.get("also")
     chosen: str | None = test.config.getoption("--database")
     if chosen is None:
         return DATABASES[test.path.relative_to(TESTS).parts[0]] if restricted is None else restricted or ("none",)
-    return (chosen,) if restricted is None or chosen in restricted else ()
+    return (chosen,) if restricted is None or chosen in (*restricted, also) else ()
 
 
 @pytest.fixture(autouse=True)

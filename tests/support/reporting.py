@@ -1,9 +1,14 @@
-"""The report of a run: each failure at once; at the end how long it took, its slowest tests and folders, what it left out."""
+"""The report of a run: each failure at once; at the end how long it took, its slowest tests and folders, what it left out.
+
+With `--record FILE` each test that has ended is a line of JSON in the file, so that a run that is stopped keeps what it had.
+"""
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +18,13 @@ _started = time.monotonic()
 _left_out: dict[str, None] = {}
 _seconds: Counter[str] = Counter()
 _terminals: list[pytest.TerminalReporter] = []
+_failures: dict[str, str] = {}
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """A worker has no terminal."""
-    if (terminal := session.config.pluginmanager.get_plugin("terminalreporter")) is not None:
+    """The controller reports for its workers."""
+    terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+    if terminal is not None and not hasattr(session.config, "workerinput"):
         _terminals.append(terminal)
 
 
@@ -28,9 +35,25 @@ def note_left_out(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _seconds[report.nodeid] += report.duration
+    if report.failed:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        why = str(report.longrepr) if crash is None else crash.message
+        _failures[report.nodeid] = f"{report.when}: {why.strip().partition(chr(10))[0][:300]}"
+    for terminal in _terminals if report.when == "teardown" else ():
+        if (file := terminal.config.getoption("--record")) is not None:
+            _record(Path(file), report)
     for terminal in _terminals if report.failed else ():
         # A run that is stopped, by CI's time for example, has no end that could name its failures.
         terminal.write_line(f"\nFAILED at {report.when}: {report.nodeid}", red=True)
+
+
+def _record(file: Path, report: pytest.TestReport) -> None:
+    # pytest-xdist appends the group of a test, which is its file.
+    path = report.nodeid.partition("::")[0]
+    test = report.nodeid.removesuffix("@" + path.removeprefix("tests/"))
+    line = {"test": test, "seconds": round(_seconds[report.nodeid], 2), "failure": _failures.pop(report.nodeid, None)}
+    with file.open("a") as out:
+        print(json.dumps(line), file=out)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from databuild_dagster.spark.settings import SparkSettings
 
 from .free_port import LOOPBACK, free_port
 from .object_store import ENVIRONMENT, S3Server
+from .processes import with_parent
 
 START_SECONDS = 200.0
 
@@ -82,7 +84,7 @@ def started(command: list[str], port: int, hidden: list[Path], log: Path, enviro
     mounts = "".join(f"mount -t tmpfs tmpfs '{folder}' && " for folder in hidden)
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*_own_mounts(), "sh", "-c", f"{mounts}exec {shlex.join(command)}"],
+            with_parent([*_own_mounts(), "sh", "-c", f"{mounts}exec {shlex.join(command)}"], signal.SIGKILL),
             env={name: value for name, value in environment.items() if value},
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -7,13 +7,14 @@ own, which another process then finishes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
 
 from databuild_dagster.model.operations.states import OperationState
 from tests.support.catalog import dataset
-from tests.support.crashes import MOST_STATEMENTS, killed_at
+from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
 from tests.support.operations import DiskLake, Operations, Sure, Write, stale_marks
 from tests.support.world import World
 
@@ -119,8 +120,9 @@ STEPS = {
 }
 
 
+@pytest.mark.parametrize("counter", AT_STATEMENTS)
 @pytest.mark.parametrize("name", STEPS)
-def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path, name):
+def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path, name, counter):
     """Rule 9.6: losing any process at any line leaves a state from which the rest goes on."""
     step = STEPS[name]
     world = World([dataset("days", keys=DAYS), dataset("weeks")], url=shared_url)
@@ -135,7 +137,8 @@ def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path,
             step.before(operations, id)
         world.ids.following += 1000
 
-        was_killed = killed_at(world, statement, lambda _, operations=operations, id=id: step.act(operations, id))
+        act = partial(lambda operations, id, _world: step.act(operations, id), operations, id)
+        was_killed = killed_at(world, statement, act, counter)
 
         world.ids.following += 1000
         operations.dead |= {"victim", "before", "another"}
@@ -145,7 +148,7 @@ def test_a_process_killed_at_any_point_leaves_the_same_end(shared_url, tmp_path,
     else:
         raise AssertionError(f"not done after {MOST_STATEMENTS} statements")
 
-    assert statement > 8
+    assert statement > fewest(counter)
     assert world.check() == []
     world.store.close()
 

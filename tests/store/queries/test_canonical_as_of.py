@@ -173,6 +173,7 @@ WORDS = {
 }
 
 
+@pytest.mark.databases("sqlite", also="postgres")
 @given(st.lists(st.tuples(st.sampled_from(sorted(WORDS)), st.sampled_from(["a", "b"])), max_size=12))
 def test_an_earlier_state_is_the_same_after_all_later_events(story):
     """Rule 3.2: after any event, and after a rebuild."""
