@@ -179,7 +179,7 @@ def pages(shop: Shop) -> dict[str, str]:
 #: The pictures of the docs, each with its size; the reason of a cell is beside a calendar only if there is room.
 OF_THE_DOCS: Final = {
     "now": (WIDTH, 800),
-    "calendar": (1380, 470),
+    "calendar": (1380, 490),
     "gaps": (WIDTH, 760),
     "partition": (WIDTH, 800),
     "lineage": (WIDTH, 600),
