@@ -30,6 +30,12 @@ class StoreBusy(StoreUnusable):
     )
 
 
+class StoreLocked(StoreBusy):
+    """The build state in {url} is busy: {why}."""
+
+    hint = "Another program keeps the file locked, such as a database browser or a backup: end it, then try again."
+
+
 class StoreDamaged(StoreUnusable):
     """The build state in {url} is damaged: {why}."""
 

@@ -95,8 +95,8 @@ class Acting:
             by = By(actor.text, command_id(action, controls["command_id"], actor.text, own))
             values = read_fields(action.parameters, own)
             if controls["dry_run"]:
-                return await self._state.ask(lambda: action.rehearsal(self._state, values, by.actor))
-            answer = await self._state.ask(lambda: action.act(self._state, values, by))
+                return await self._state.act(lambda: action.rehearsal(self._state, values, by.actor))
+            answer = await self._state.act(lambda: action.act(self._state, values, by))
         except OtherOrigin:
             raise
         except DatabuildError as error:
@@ -161,7 +161,7 @@ class Acting:
         self, action: Action, form: _Form, actor: str
     ) -> tuple[RehearsalShape | None, DatabuildError | None]:
         try:
-            return await self._state.ask(lambda: action.rehearsal(self._state, form.values(), actor)), None
+            return await self._state.act(lambda: action.rehearsal(self._state, form.values(), actor)), None
         except DatabuildError as refused:
             if names_a_place(refused):
                 raise

@@ -70,7 +70,9 @@ def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, 
     texts: dict[str, str] = {}
     for name, text in query:
         if name not in known:
-            raise UnknownParameter(what="a parameter", value=name, names=", ".join(known) or "(none)")
+            raise UnknownParameter(what="a parameter", value=_shown(name), names=", ".join(known) or "(none)")
+        if name in texts:
+            raise RepeatedParameter(what=name, value=sum(name == other for other, _ in query), most=1)
         texts[name] = text
     found = {}
     for name, parameter in known.items():
@@ -82,7 +84,7 @@ def read_parameters(parameters: Sequence[Parameter], query: Sequence[tuple[str, 
 
 
 def read_fields(parameters: Sequence[Parameter], fields: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The value of each parameter by its name; unlike in a query, a name that is repeated is refused. Raises `InvalidRequest`."""
+    """The value of each parameter by its name; a name may be repeated only if its parameter is a list. Raises `InvalidRequest`."""
     known = {parameter.name: parameter for parameter in parameters}
     texts: dict[str, list[str]] = {}
     for name, value in fields:

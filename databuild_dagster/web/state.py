@@ -27,6 +27,9 @@ from databuild_dagster.shapes.events import EventShape, event_shapes
 MAX_AT_ONCE: Final = 4
 #: Questions at once, with those that wait. While a server of the store is silent, each takes until its timeout.
 MAX_ASKED: Final = 200
+#: Actions and dry runs at once, which wait for the lock of writers and for Spark, and those with the ones that wait.
+MAX_ACTIONS_AT_ONCE: Final = 2
+MAX_ACTIONS: Final = 50
 #: A costly answer is kept so many times as long as it took, and at least so long. After that it is computed again beside the
 #: question, which gets the kept one. One that is older than the last of these is not given any more.
 KEEP_FACTOR: Final = 50
@@ -47,16 +50,24 @@ class TooManyQuestions(DatabuildError):
     hint = "Try again in some seconds; if it stays so, `databuild status` shows whether the build state answers."
 
 
+class TooManyActions(DatabuildError):
+    """{most} actions wait for the build state, and no more are taken."""
+
+    hint = "Nothing was done. Another process writes for long, or Spark does not start; `databuild status` says more."
+
+
 class State:
     """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
 
     def __init__(self, open_engine: Callable[[], Engine], instance: Any) -> None:
         self._open_engine = open_engine
         self._instance = instance
-        self._threads = ThreadPoolExecutor(MAX_AT_ONCE, "databuild-pages")
+        self._pages = _Desk(MAX_AT_ONCE, "databuild-pages", lambda: TooManyQuestions(most=MAX_ASKED), MAX_ASKED)
+        self._actions = _Desk(
+            MAX_ACTIONS_AT_ONCE, "databuild-actions", lambda: TooManyActions(most=MAX_ACTIONS), MAX_ACTIONS
+        )
         self._slow = ThreadPoolExecutor(1, "databuild-pages-slow")
         self._looking: dict[str, Future[Any]] = {}
-        self._n_asked = 0
         self._kept: dict[str, _Kept] = {}
         #: The kept answers that are being computed again.
         self._renewed: set[str] = set()
@@ -91,13 +102,14 @@ class State:
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`."""
-        if self._n_asked >= MAX_ASKED:
-            raise TooManyQuestions(most=MAX_ASKED)
-        self._n_asked += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, question)
-        finally:
-            self._n_asked -= 1
+        return await self._pages.ask(question)
+
+    async def act(self, action: Callable[[], T]) -> T:
+        """The answer of an action or of a dry run, which may wait for the lock of writers: no page waits for it.
+
+        Raises `TooManyActions`.
+        """
+        return await self._actions.ask(action)
 
     def made_once(self, make: Callable[[Engine], T]) -> T:
         """An object over the engine that stays, such as one that follows a part of the log."""
@@ -143,7 +155,7 @@ class State:
                 with self._lock:
                     self._renewed.discard(name)
 
-        self._threads.submit(renew)
+        self._pages.threads.submit(renew)
 
     def soon(self, name: str, question: Callable[[], T]) -> T | None:
         """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
@@ -183,7 +195,8 @@ class State:
 
     def close(self) -> None:
         """Let the threads end; those that answer a question do so before."""
-        self._threads.shutdown(cancel_futures=True)
+        self._pages.threads.shutdown(cancel_futures=True)
+        self._actions.threads.shutdown(cancel_futures=True)
         self._slow.shutdown(cancel_futures=True)
 
 
@@ -191,6 +204,25 @@ def moment_at(state: State, as_of: int | None) -> Moment:
     """The moment of a seq; None is now. Raises `InvalidAsOf`, `BeforeAnything`."""
     engine = state.engine
     return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
+
+
+class _Desk:
+    """Threads for questions of one kind, and a bound for those that wait."""
+
+    def __init__(self, n_threads: int, name: str, too_many: Callable[[], DatabuildError], most: int) -> None:
+        self.threads = ThreadPoolExecutor(n_threads, name)
+        self._too_many = too_many
+        self._most = most
+        self._n_asked = 0
+
+    async def ask(self, question: Callable[[], T]) -> T:
+        if self._n_asked >= self._most:
+            raise self._too_many()
+        self._n_asked += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.threads, question)
+        finally:
+            self._n_asked -= 1
 
 
 class _Kept:

@@ -37,12 +37,16 @@ def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(pr
     lines = [stream.readline() for _ in range(6)]
     page = urllib.request.urlopen(f"{root}{PREFIX}/databuild", timeout=MAX_SECONDS)
     text = page.read().decode()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"{root}{PREFIX}/databuild", data=b"", timeout=MAX_SECONDS)
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
     process.communicate(timeout=MAX_END_SECONDS)
 
     assert lines[0] == b"retry: 2000\n"
     assert b"event: log\n" in lines
+    # Ours, and not Dagster's, which has no such header.
+    assert (refused.value.code, refused.value.headers["x-frame-options"]) == (405, "DENY")
     assert page.url == f"{root}{PREFIX}/databuild/"
     assert f'href="{PREFIX}/databuild/wants"' in text
     assert time.monotonic() - began < MAX_END_SECONDS

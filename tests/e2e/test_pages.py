@@ -26,12 +26,16 @@ pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
+#: What the web server may take to start Spark, on two busy cores.
+MAX_START_SECONDS = 240
 #: The key of a partition, the error of its build and the reason of a taint. As markup, each would open a dialog.
 MARKUP = "<img src=x onerror=alert(1)>"
 MARKED = f"odd@{MARKUP}"
 #: Pages that no event fetches again.
 STILL = ("/receipt", "/sample")
 OPERATION = "odd.patient.1"
+#: The argument of `validate`.
+NOT_NULL = json.dumps({"constraints": [{"rule": "not_null", "column": "amount"}]})
 FAILED, BEHIND, LIVE, TAINTED = "orders@2024-01-02", "revenue@2024-01-01", "orders@2024-01-01", "stock@2024-01-01"
 
 DEFINITIONS = f"""
@@ -347,6 +351,45 @@ def test_a_want_is_canceled_and_a_failure_retried_on_the_pages(visited: Visit, d
     dagster.wait_until(has_failed_again, "the day has failed again, and the month behind it")
 
 
+def test_an_operation_is_started_followed_and_named_on_the_pages(visited: Visit, dagster: Dagster) -> None:
+    visited.open("/operations")
+    visited.page.get_by_role("link", name="Start an operation").click()
+    visited.page.get_by_label("Type").fill("validate")
+    visited.page.get_by_label("Dataset").fill("orders")
+    visited.page.get_by_label("Partitions").fill("2024-01-01")
+    visited.page.get_by_role("button", name="Show what it would touch").click()
+    visited.sees("validate would run over 1 live partition of orders.")
+    assert dagster.databuild("operation", "list", "orders", "--all") == []
+
+    # The web server starts Spark, by which the type looks at the columns.
+    visited.page.set_default_timeout(MAX_START_SECONDS * 1000)
+    visited.confirms("Start operation", "worked on operations", your_name="Clara", arg=NOT_NULL)
+    visited.page.get_by_role("link", name="orders.validate.").first.click()
+
+    visited.sees("of 1 job done", "started by web:Clara (unverified)")
+    (operation,) = dagster.databuild("operation", "list", "orders", "--all")
+    visited.page.get_by_text("1 of 1 job done").wait_for()
+    visited.page.get_by_role("heading", name="Report").wait_for()
+    visited.sees("Rows that break it")
+    assert dagster.databuild("operation", "show", operation["id"])["state"] == "success"
+
+
+def test_an_operation_is_canceled_on_its_page_and_the_history_names_the_actor(visited: Visit, dagster: Dagster) -> None:
+    dagster.wait_until(lambda: dagster.are_live(f"echo@{MARKUP}"), "the arc has followed")
+    started = dagster.databuild("operation", "run", "patient", "echo", "--no-wait")["operation"]
+    visited.open(f"/operation?id={started}")
+    visited.page.get_by_label(f"Partitions of {started}").wait_for()
+    visited.asks(f"Cancel operation {started}")
+    visited.sees(f"{started} would end;", "What is done stays.")
+
+    visited.confirms("Cancel operation", "worked on operations", your_name="Clara", reason="not needed today")
+
+    visited.sees("canceled", "not needed today")
+    assert dagster.databuild("operation", "show", started)["state"] == "canceled"
+    visited.open("/")
+    visited.sees("by web:Clara (unverified)")
+
+
 def test_a_confirmation_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:
     found = visit(browser, dagster, look)
     violations, too_wide = {}, []
@@ -354,6 +397,9 @@ def test_a_confirmation_is_accessible_and_fits_the_width(browser: Chromium, dags
         f"/confirm/taint?refs={LIVE}&back=/partition?ref={LIVE}",
         f"/confirm/retry?refs={FAILED}",
         "/confirm/want",
+        "/confirm/operation-start",
+        f"/confirm/operation-start?type=validate&dataset=orders&arg={quote(NOT_NULL.replace('amount', 'day'))}",
+        f"/confirm/operation-cancel?operation={OPERATION}",
     ):
         found.page.goto(found.root + path)
         violations[path] = found.violations()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.warehouse import disk, samples
-from databuild_dagster.warehouse.errors import NotParquet
+from databuild_dagster.warehouse.errors import DiskTrouble, NotParquet
 from databuild_dagster.warehouse.samples import Sample, sample_of_file
 from tests.support.object_store import S3Server
 
@@ -149,3 +149,12 @@ def test_a_file_in_a_bucket_is_read_by_ranges(tmp_path: Path, s3: S3Server, buck
     assert found == sample(path)
     with pytest.raises(FileNotFoundError):
         sample_of_file(f"s3://{bucket}/a/y.parquet", os.path.getsize(path))
+
+
+def test_a_named_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    """A thread of the web server would wait for a writer without end."""
+    path = tmp_path / "x.parquet"
+    os.mkfifo(path)
+
+    with pytest.raises((DiskTrouble, NotParquet)):
+        sample_of_file(str(path), 1_000)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from databuild_dagster.web import state as module
-from databuild_dagster.web.state import TooManyQuestions
+from databuild_dagster.web.state import TooManyActions, TooManyQuestions
 
 from .conftest import PagesWorld
 
@@ -131,6 +131,25 @@ def test_one_question_too_many_is_refused_and_waits_for_nothing(
 
     assert asyncio.run(story())
     assert asyncio.run(state.ask(lambda: "again")) == "again"
+
+
+def test_actions_that_wait_keep_no_page_from_its_answer(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has the lock of writers, or Spark starts."""
+    monkeypatch.setattr(module, "MAX_ACTIONS", 3)
+    state = world.state_behind_pages()
+    may_end = threading.Event()
+
+    async def story() -> list[bool]:
+        actions = [asyncio.ensure_future(state.act(lambda: may_end.wait(60))) for _ in range(3)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyActions, match="3 actions wait"):
+            await state.act(lambda: None)
+        answers = await asyncio.gather(*(state.ask(lambda: True) for _ in range(20)))
+        may_end.set()
+        return [*answers, *await asyncio.gather(*actions)]
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == [True] * 23
+    state.close()
 
 
 def test_a_slow_answer_that_fails_is_not_waited_for_without_end(world: PagesWorld) -> None:

@@ -33,6 +33,7 @@ from databuild_dagster.store.errors import (
     NoDatabase,
     NotOneFile,
     StoreDamaged,
+    StoreLocked,
     StoreUnusable,
 )
 from databuild_dagster.store.format import EVENTS, META, PLACE
@@ -222,7 +223,8 @@ class SqliteDatabase(Database):
             kind = NoDatabase if _code_of(error) == sqlite3.SQLITE_NOTADB else StoreDamaged
             raise kind(url=self.url, path=self.path, restore=restore, why=one_line(error)) from error
         if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.IntegrityError):
-            raise StoreUnusable(url=self.url, why=str(error)) from error
+            unusable = StoreLocked if _code_of(error) == sqlite3.SQLITE_BUSY else StoreUnusable
+            raise unusable(url=self.url, why=str(error)) from error
         folder = os.path.dirname(self.path or "")
         place = str(error.filename) if isinstance(error, OSError) else ""
         # In the folder, or in one above it that could not be made.

@@ -25,6 +25,7 @@ from databuild_dagster.store.errors import (
     ForeignDatabase,
     NewerStore,
     OlderProjection,
+    StoreLocked,
     StoreUnusable,
     UnsupportedDatabase,
 )
@@ -432,3 +433,20 @@ def test_a_disk_that_is_nearly_full_holds_no_reserve(tmp_path, monkeypatch):
     open_store(f"sqlite:///{tmp_path}/databuild.db").close()
 
     assert (tmp_path / "databuild.db.lock").stat().st_size == 0
+
+
+def test_a_file_that_another_program_keeps_locked_is_busy_and_not_broken(tmp_path):
+    """A database browser, which does not take our lock; rule 3.5"""
+    path = tmp_path / "build.db"
+    world = World([dataset("a")], url=f"sqlite:///{path}")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        # The bound of the wait is not the subject.
+        world.store.database.connection().execute("PRAGMA busy_timeout = 0")
+
+        with pytest.raises(StoreLocked, match="is busy: database is locked"):
+            world.want("a")
+
+        other.execute("ROLLBACK")
+    world.want("a")
+    assert world.check() == []
