@@ -115,7 +115,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not hasattr(session.config, "workerinput"):
         stop_spark_server(session.config)
-        dismiss(session.config.stash[GUARD])
+        if (started := session.config.stash.get(GUARD, None)) is not None:
+            dismiss(started)
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:
