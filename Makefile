@@ -20,7 +20,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
+.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,8 +75,11 @@ test-rest-catalog: $(READY) ## publish into an independent REST catalog, which i
 	@.engines/rest/bin/pip install -q --disable-pip-version-check -r tests/engines/rest-requirements.txt
 	$(BIN)/python -m tests.engines.rest .engines/rest/bin/lakana-server
 
-flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--rounds 5 tests/e2e")
+flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--keep .flaky.jsonl --minutes 60")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+alone: $(READY) ## run a sample of 150 tests, each in a process that has run no other (ARGS="--sample 30 --seed 7 -m long")
+	@status=0; $(BIN)/python tools/alone.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 quick: $(READY) ## the tests that need neither Spark nor other processes
 	$(BIN)/python -m pytest -m "not long" $(ARGS)

@@ -22,6 +22,8 @@ __all__ = ["bucket", "running_s3", "running_sail", "s3", "sail", "spark_home"]
 
 HERE = Path(__file__).parent
 GUARD = pytest.StashKey[subprocess.Popen[bytes]]()
+#: Whether a worker crashed.
+IS_CUT = pytest.StashKey[bool]()
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
 FIRST = ("test_docs", "cli", "spark", "bindings", "data", "simulation")
@@ -112,10 +114,20 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.stash[GUARD] = guard(factory.getbasetemp())
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object | None) -> None:
+    """A worker that crashed has ended none of its fixtures."""
+    if error is not None:
+        node.config.stash[IS_CUT] = True
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if not hasattr(session.config, "workerinput"):
         stop_spark_server(session.config)
-        dismiss(session.config.stash[GUARD])
+        # Ctrl-C kills the workers. Then the guard does its work when this process has ended.
+        is_cut = session.config.stash.get(IS_CUT, False) or exitstatus == pytest.ExitCode.INTERRUPTED
+        if (started := session.config.stash.get(GUARD, None)) is not None and not is_cut:
+            dismiss(started)
 
 
 def _shares_a_fixture(item: pytest.Item) -> bool:
