@@ -147,6 +147,11 @@ class Workshop:
                 keep_copies(self.instance, location.deployment, datasets)
             publish_tables(self.instance, location.deployment, datasets, wait_seconds=BUILD_WAIT_SECONDS)
 
+    def leave_copies(self) -> None:
+        """End the threads that write copies; the next tick writes what is left."""
+        while self._beside:
+            self._beside.popitem()[1].close()
+
     def _copies_beside(self, location: CodeLocation) -> CopiesBeside | None:
         """The thread that writes a location's copies while launches run; None on a disk, where a copy takes no time."""
         from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
@@ -267,6 +272,7 @@ def build_refs(
     try:
         return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
     except Exception as error:
+        workshop.leave_copies()
         raise Stopped from error
 
 

@@ -43,10 +43,15 @@ class CopiesBeside:
                 self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Follow the log to its end, for at most so many seconds. The thread ends after its present pass."""
+        """Follow the log to its end, for at most so many seconds, and close."""
         self.follow()
         with self._changed:
             self._changed.wait_for(lambda: not (self._has_work or self._is_busy), seconds)
+        self.close()
+
+    def close(self) -> None:
+        """End the thread after its present pass; what is left is written by the next tick."""
+        with self._changed:
             self._is_closed = True
             self._changed.notify_all()
             # The end of the process must not interrupt a pass.
