@@ -78,6 +78,8 @@ class Round(NamedTuple):
 
     floor: float
     building: float
+    #: Until the copies for other tools are written, too.
+    with_copies: float
     floor_processor: Processor
     processor: Processor
     dagster_writes: float
@@ -150,6 +152,7 @@ def round_of(number: int, period: str, url: str, store: Store, clock: Clock, fol
     return Round(
         floor=0.0,
         building=answer["seconds"],
+        with_copies=answer["with_copies"],
         floor_processor=processor,
         processor=processor,
         dagster_writes=answer["dagster_writes"],
@@ -223,6 +226,7 @@ def report(kind: str, period: str, rounds: list[Round]) -> None:
     for name, seconds in (
         ("ours without Dagster's own writes", without),
         ("ours with them", [(one.building, one.floor) for one in rounds]),
+        ("ours until the copies for other tools are written", [(one.with_copies, one.floor) for one in rounds]),
     ):
         print(f"| {name} | {median(taken for taken, _ in seconds):.1f} | {median(a / b for a, b in seconds):.2f} |")
     print("\n| processor seconds | plain script | ours | ratio |\n|---|---|---|---|")

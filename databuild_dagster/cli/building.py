@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
+    from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
     from databuild_dagster.model.datasets import DatasetSpec
 
 #: Paused refs that a build names.
@@ -48,6 +49,9 @@ MAX_PAUSES = 3
 WAIT_SECONDS = 0.5
 #: How long to rest before the next tick, when the log has grown during one that had nothing to do.
 REST_SECONDS = 0.1
+#: Copies for other tools that are left at the end of a build, and at the end of one that was interrupted.
+MAX_COPIES_SECONDS = 60.0
+INTERRUPTED_COPIES_SECONDS = 1.0
 #: One launch after another: two Dagster runs in one process deadlock.
 ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
 
@@ -77,6 +81,7 @@ class Workshop:
     datasets: Mapping[int, DatasetSpec]
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
+    _beside: dict[str, CopiesBeside] = field(default_factory=dict)
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
@@ -106,7 +111,11 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             launcher = OrderCollector(self.instance)
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
-            report = run_tick(self.instance, location.repository, deployment, launcher, serving=serving)
+            beside = self._copies_beside(location)
+            follow = None if beside is None else beside.follow
+            report = run_tick(
+                self.instance, location.repository, deployment, launcher, serving=serving, follow_copies=follow
+            )
             whole.add(report)
             coordination, _ = operations_tick(self.instance, location.deployment)()
             if progress is not None:
@@ -121,17 +130,46 @@ class Workshop:
                     pass
         return whole
 
-    def keep_copies(self) -> None:
-        """What was built last is followed by no tick of ours any more; other tools are to find it all the same."""
+    def keep_copies(self, *, seconds: float = MAX_COPIES_SECONDS) -> None:
+        """What was built last is followed by no tick of ours any more; other tools are to find it all the same.
+
+        A thread that writes copies beside the launches gets so many seconds for the rest.
+        """
         from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
         from databuild_dagster.bindings.orchestration.table_publishing import BUILD_WAIT_SECONDS, publish_tables
 
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
-            own = location.deployment.location
-            datasets = [spec for spec in self.datasets.values() if spec.location == own]
-            keep_copies(self.instance, location.deployment, datasets)
+            datasets = self._datasets_of(location)
+            if (beside := self._beside.pop(location.deployment.location, None)) is not None:
+                beside.finish(seconds)
+            else:
+                keep_copies(self.instance, location.deployment, datasets)
             publish_tables(self.instance, location.deployment, datasets, wait_seconds=BUILD_WAIT_SECONDS)
+
+    def leave_copies(self) -> None:
+        """End the threads that write copies; the next tick writes what is left."""
+        while self._beside:
+            self._beside.popitem()[1].close()
+
+    def _copies_beside(self, location: CodeLocation) -> CopiesBeside | None:
+        """The thread that writes a location's copies while launches run; None on a disk, where a copy takes no time."""
+        from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
+        from databuild_dagster.bindings.registry.instance import warehouse_of
+        from databuild_dagster.warehouse.storage import protocol_of
+
+        deployment = location.deployment
+        assert deployment is not None, "only locations with a deployment are opened"
+        if protocol_of(deployment.warehouse or warehouse_of(self.instance)) is None:
+            return None
+        if deployment.location not in self._beside:
+            datasets = self._datasets_of(location)
+            self._beside[deployment.location] = CopiesBeside(self.instance, deployment, datasets)
+        return self._beside[deployment.location]
+
+    def _datasets_of(self, location: CodeLocation) -> list[DatasetSpec]:
+        assert location.deployment is not None, "only locations with a deployment are opened"
+        return [spec for spec in self.datasets.values() if spec.location == location.deployment.location]
 
 
 class NotLive(NamedTuple):
@@ -234,6 +272,7 @@ def build_refs(
     try:
         return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
     except Exception as error:
+        workshop.leave_copies()
         raise Stopped from error
 
 
@@ -257,7 +296,8 @@ def _build(
     _count(engine, progress.tally, built)
     _tell_refs(engine, refs, built)
     built.seconds = time.monotonic() - began
-    workshop.keep_copies()
+    is_cut_short = built.interrupted or built.timed_out is not None
+    workshop.keep_copies(seconds=INTERRUPTED_COPIES_SECONDS if is_cut_short else MAX_COPIES_SECONDS)
     return built
 
 

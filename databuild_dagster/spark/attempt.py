@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,7 @@ from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.formats import FileFormat
 from databuild_dagster.warehouse.manifest import FileEntry, TableSchema
-from databuild_dagster.warehouse.storage import storage_at
-from databuild_dagster.warehouse.threads import in_threads
+from databuild_dagster.warehouse.storage import Storage, storage_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -101,29 +101,38 @@ def described_attempt(folder: str, reach: Reach, file_format: FileFormat) -> lis
     if reach.leaves_mark and not any(file.path == f"{folder}/{_MARK}" for file in listed):
         raise AttemptIncomplete(folder=folder, why=f"Spark has left no {_MARK} there")
 
-    expected = 0
-
-    def rows_of(file: Listed) -> int:
-        nonlocal expected
-
-        def read_last(length: int) -> bytes:
-            return storage.read_range(file.path, max(0, file.bytes - length), file.bytes)
-
-        tail = file_format.tail(read_last, expected)
-        expected = max(expected, len(tail) + TAILS_DIFFER_BYTES)
-        return file_format.describe(BytesIO(tail), file.path).rows
-
     data = [file for file in listed if _is_data(file.path.removeprefix(f"{folder}/"), file_format)]
     if reach.names_committed:
         data = _committed(folder, listed, data)
     data.sort(key=lambda file: file.path)
-    # The first one tells how long a footer is; then one request for each.
-    rows = [*map(rows_of, data[:1]), *in_threads(rows_of, data[1:])]
+    rows = _rows_of(storage, data, file_format)
     described = []
     for file, n_rows, checksum in zip(data, rows, storage.seal(data, folder), strict=True):
         within, _, name = file.path.removeprefix(f"{folder}/").rpartition("/")
         described.append((within, FileEntry(uri=name, bytes=file.bytes, rows=n_rows, checksum=checksum)))
     return described
+
+
+def _rows_of(storage: Storage, files: Sequence[Listed], file_format: FileFormat) -> list[int]:
+    """The rows of each file, from its footer: the first file tells how long a footer is, then one request for each."""
+    rows: list[int] = []
+    expected = 0
+    for some in (files[:1], files[1:]):
+        known = [max(0, file.bytes - expected) for file in some]
+        wanted = [(file.path, start, file.bytes) for file, start in zip(some, known, strict=True)] if expected else []
+        ends = storage.read_ranges(wanted) if wanted else [b""] * len(some)
+        for file, end in zip(some, ends, strict=True):
+            tail = file_format.tail(partial(_last_bytes, storage, file, end), len(end))
+            expected = max(expected, len(tail) + TAILS_DIFFER_BYTES)
+            rows.append(file_format.rows_in(BytesIO(tail), file.path))
+    return rows
+
+
+def _last_bytes(storage: Storage, file: Listed, end: bytes, length: int) -> bytes:
+    """So many bytes at the end of a file, of which `end` is known."""
+    if length <= len(end):
+        return end[-length:]
+    return storage.read_range(file.path, max(0, file.bytes - length), file.bytes)
 
 
 def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]) -> list[Listed]:

@@ -23,7 +23,7 @@ from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files_of
-from databuild_dagster.warehouse.object_store import bucket_of
+from databuild_dagster.warehouse.object_store_errors import bucket_of
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:

@@ -221,7 +221,14 @@ def _staged_as_arrow(schema: StructType, staged: Mapping[str | None, Staged], *,
     return pa.concat_tables(tables, promote_options="permissive").cast(columns)
 
 
-def publish(
+def publish(staged: Staged, warehouse: Warehouse, **facts: Any) -> Manifest:
+    """`put_files`, then write the manifest that it returns. Raises `ManifestConflict`, too."""
+    manifest = put_files(staged, warehouse, **facts)
+    write_manifest(warehouse, manifest)
+    return manifest
+
+
+def put_files(
     staged: Staged,
     warehouse: Warehouse,
     *,
@@ -235,14 +242,14 @@ def publish(
     lot_id: str | None = None,
     attempt: int = 1,
 ) -> Manifest:
-    """Move staged files to the instance's folder, then write its manifest; zero rows are `empty` unless `state` is given.
+    """Move staged files to the instance's folder; returns its manifest. Zero rows are `empty` unless `state` is given.
 
-    With `children`, of a lot in parts, the files are there already. Raises `DiskTrouble`, `ManifestConflict`.
+    With `children`, of a lot in parts, the files are there already. Raises `DiskTrouble`, `StorageTrouble`.
     """
     asset, files = asset_of(ref), staged.files
     if not children:
         files = publish_files(staged.folder, warehouse.instance_dir(asset, uuid), files)
-    manifest = Manifest(
+    return Manifest(
         dataset=asset,
         ref=ref,
         lot_id=lot_id,
@@ -258,8 +265,6 @@ def publish(
         children=tuple(children),
         format=staged.file_format.name,
     )
-    write_manifest(warehouse, manifest)
-    return manifest
 
 
 def files_wanted(inputs: Sequence[Manifest]) -> int | None:

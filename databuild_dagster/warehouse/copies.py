@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence, Set
+from hashlib import md5
+from itertools import takewhile
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, encode_segment
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_text, with_whole_uris
 from databuild_dagster.warehouse.storage import is_whole, protocol_of
@@ -30,13 +33,26 @@ _BEGINNINGS = (("datasets", "name="), ("arcs", "project="))
 _OF_A_LOT = re.compile(r"(?P<lot>.*?/lot=[^/]*)/", re.DOTALL)
 
 
-#: Lots whose names differ in their last characters alone are listed together, if they are several: at most a hundred days.
+#: Lots whose names differ in two characters alone are listed together, if they are several: at most a hundred days.
 NEIGHBORS_DIFFER = 2
 FEW_NEIGHBORS = 4
 
 
+#: The files that a lot's folder has, each with the checksum that the store gives for it.
+Present: TypeAlias = Mapping[str, str | None]
+
+
+class LotFolder(NamedTuple):
+    """A lot's folder and the files that it has to have."""
+
+    path: str
+    files: Mapping[str, bytes]
+    #: None where that is not known.
+    present: Present | None = None
+
+
 class Put(NamedTuple):
-    """The number of files written to and removed from a lot's folder."""
+    """The number of files written to and removed from lots' folders."""
 
     written: int
     removed: int
@@ -72,45 +88,71 @@ def arc_copy(folder: str, state: str, facts: Mapping[str, object]) -> tuple[str,
     return os.path.join(folder, f"{state}.arc"), msgspec.json.encode(facts, order="deterministic") + b"\n"
 
 
-def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, set[str]]:
+def copies_in(warehouse: Warehouse, folders: Sequence[str]) -> dict[str, Present]:
     """The files in folders of lots, by folder; in an object store by one listing for neighbors, such as the days of a month.
 
     Raises `DiskTrouble`, `StorageTrouble`.
     """
-    beside: dict[str, list[str]] = {}
-    if protocol_of(warehouse.root) is not None:
-        for folder in folders:
-            beside.setdefault(folder[:-NEIGHBORS_DIFFER], []).append(folder)
+    beside = _neighbors(folders) if protocol_of(warehouse.root) is not None else {}
     shared = {start: near for start, near in beside.items() if len(near) >= FEW_NEIGHBORS}
 
-    def listed(start: str) -> list[str]:
+    def listed(start: str) -> list[Listed]:
         parent, _, prefix = start.rpartition("/")
-        return [file.path for file in warehouse.storage.list_files(parent, deep=True, prefix=prefix)]
+        return warehouse.storage.list_files(parent, deep=True, prefix=prefix)
 
-    found: dict[str, set[str]] = {folder: set() for near in shared.values() for folder in near}
-    for start, paths in zip(shared, warehouse.storage.for_each(listed, list(shared)), strict=True):
+    found: dict[str, dict[str, str | None]] = {folder: {} for near in shared.values() for folder in near}
+    for start, listed_there in zip(shared, warehouse.storage.for_each(listed, list(shared)), strict=True):
         depth = start.count("/") + 1
-        for path in paths:
-            if (files := found.get("/".join(path.split("/")[:depth]))) is not None:
-                files.add(path)
+        for file in listed_there:
+            if (files := found.get("/".join(file.path.split("/")[:depth]))) is not None:
+                files[file.path] = file.checksum
     alone = [folder for folder in folders if folder not in found]
-    names = warehouse.storage.for_each(lambda folder: _names(warehouse, folder), alone)
-    return found | dict(zip(alone, names, strict=True))
+    there = warehouse.storage.for_each(lambda folder: _present(warehouse, folder), alone)
+    return {**found, **dict(zip(alone, there, strict=True))}
 
 
-def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes], present: Set[str] | None = None) -> Put:
-    """Write these files to a lot's folder, then remove all others there.
+def _neighbors(folders: Iterable[str]) -> dict[str, list[str]]:
+    """Folders by the beginning that neighbors share: what all of one dataset end with, as `P1D000` of days, is left out first."""
+    of_parent: dict[str, list[str]] = {}
+    for folder in folders:
+        of_parent.setdefault(folder.rpartition("/")[0], []).append(folder)
+    beside: dict[str, list[str]] = {}
+    for parent, found in of_parent.items():
+        end = _common_end(found)
+        for folder in found:
+            start = folder.removesuffix(end)[:-NEIGHBORS_DIFFER]
+            # Not above the folders of lots.
+            beside.setdefault(max(start, f"{parent}/lot=", key=len), []).append(folder)
+    return beside
 
-    `present` are the files that are there, where that is known. Raises `DiskTrouble`, `StorageTrouble`.
-    """
-    storage = warehouse.storage
-    present = _names(warehouse, folder) if present is None else present
-    written = [path for path, contents in files.items() if path not in present or not _says(warehouse, path, contents)]
-    for path in written:
-        storage.replace(path, files[path])
-    left = sorted(present - files.keys())
-    storage.remove_files(left, folder)
-    return Put(len(written), len(left))
+
+def _common_end(names: Sequence[str]) -> str:
+    """The characters with which all of several names end."""
+    first, last = min(names, key=lambda name: name[::-1]), max(names, key=lambda name: name[::-1])
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(reversed(first), reversed(last), strict=False))
+    return "" if first == last else "".join(one for one, _ in same)[::-1]
+
+
+def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes]) -> Put:
+    """`put_all_copies` of one folder."""
+    return put_all_copies(warehouse, [LotFolder(folder, files)])
+
+
+def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> Put:
+    """Write the files of lots' folders, all at once, then remove all others there. Raises `DiskTrouble`, `StorageTrouble`."""
+    storage, written = warehouse.storage, dict[str, bytes]()
+    left_in: dict[str, list[str]] = {}
+    for folder, files, known in folders:
+        present = _present(warehouse, folder) if known is None else known
+        for path, contents in files.items():
+            if path not in present or not _holds(warehouse, path, contents, present[path]):
+                written[path] = contents
+        left = sorted(present.keys() - files.keys())
+        left_in[folder] = left
+    storage.replace_each(list(written.items()))
+    for folder, left in left_in.items():
+        storage.remove_files(left, folder)
+    return Put(len(written), sum(map(len, left_in.values())))
 
 
 def wrong_copies(
@@ -148,11 +190,22 @@ def remove_copies(warehouse: Warehouse, paths: Sequence[str]) -> None:
         warehouse.storage.remove_files([path for path in paths if path.startswith(folder + "/")], folder)
 
 
+def _holds(warehouse: Warehouse, path: str, contents: bytes, checksum: str | None) -> bool:
+    """Whether a copy has these contents. Most stores give the MD5 of a small object, and no byte of it is read."""
+    if checksum == f"etag:{md5(contents, usedforsecurity=False).hexdigest()}":
+        return True
+    return _says(warehouse, path, contents)
+
+
 def _says(warehouse: Warehouse, path: str, contents: bytes) -> bool:
     try:
         return warehouse.storage.read_bytes(path) == contents
     except FileNotFoundError:
         return False
+
+
+def _present(warehouse: Warehouse, folder: str) -> Present:
+    return {file.path: file.checksum for file in warehouse.all_files(folder)}
 
 
 def _names(warehouse: Warehouse, folder: str) -> set[str]:

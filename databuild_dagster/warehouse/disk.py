@@ -141,6 +141,10 @@ def read_range(path: str, start: int, end: int) -> bytes:
         return file.read(end - start)
 
 
+def read_ranges(ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+    return [read_range(*wanted) for wanted in ranges]
+
+
 def open_binary(path: str) -> BinaryIO:
     try:
         return open(path, "rb", opener=_open_at_once)
@@ -303,6 +307,14 @@ def replace(path: str, contents: bytes) -> None:
         except DiskTrouble as error:
             if not isinstance(error.__cause__, FileNotFoundError | FileExistsError) or attempt == MAX_VANISHED:
                 raise
+
+
+def replace_each(files: Sequence[tuple[str, bytes]]) -> None:
+    if len(files) == 1:
+        replace(*files[0])
+    elif files:
+        with ThreadPoolExecutor(SYNC_THREADS, "databuild disk") as threads:
+            _for_some(threads, lambda file: replace(*file), files)
 
 
 def remove_files(paths: Sequence[str], within: str) -> None:

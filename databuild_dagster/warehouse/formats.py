@@ -54,6 +54,9 @@ class FileFormat(Protocol):
     def describe(self, file: str | BinaryIO, path: str) -> FileFacts:
         """Raises `UnreadableFile`."""
 
+    def rows_in(self, file: BinaryIO, path: str) -> int:
+        """The `rows` of `describe`, sooner. Raises `UnreadableFile`."""
+
     def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
         """The bytes at the end of a file that `describe` needs, and no data before them.
 
@@ -87,6 +90,15 @@ class Parquet:
         except (OSError, pa.ArrowException) as error:
             raise NotParquet(path=path, why=_first_line(error)) from error
         return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
+
+    def rows_in(self, file: BinaryIO, path: str) -> int:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(file).num_rows)
+        except (OSError, pa.ArrowException) as error:
+            raise NotParquet(path=path, why=_first_line(error)) from error
 
     def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
         found = read_last(max(expected, _END_BYTES))

@@ -22,11 +22,13 @@ import msgspec
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse.errors import (
+    DiskTrouble,
     EscapingFile,
     ManifestConflict,
     ManifestDamaged,
     ManifestMissing,
     NewerManifest,
+    StorageTrouble,
 )
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
@@ -153,6 +155,22 @@ def write_once(warehouse: Warehouse, path: str, contents: bytes) -> None:
     storage = warehouse.storage
     if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
         raise ManifestConflict(path=path, entity=path)
+
+
+def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozenset[str]:
+    """Write many manifests at once; returns the uuids of those that are written, for the others ask `write_manifest`.
+
+    That one writes again what is not there, and explains what cannot be written.
+    """
+    try:
+        files = [_to_write(warehouse, manifest) for manifest in manifests]
+        created = warehouse.storage.create_each(files)
+    except (DiskTrouble, StorageTrouble, EscapingFile):
+        return frozenset()
+    written = [manifest for manifest, is_new in zip(manifests, created, strict=True) if is_new]
+    for manifest in written:
+        _keep(warehouse.manifest_path(manifest.dataset, manifest.instance_uuid), manifest)
+    return frozenset(manifest.instance_uuid for manifest in written)
 
 
 def write_manifests(warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[bool]:

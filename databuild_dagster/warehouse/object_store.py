@@ -9,28 +9,30 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import (
-    AccessDenied,
-    BucketMissing,
-    CredentialsExpired,
-    DiskFull,
-    DiskTrouble,
     InvalidWarehouse,
     NotCreateOnly,
     StorageLibraryMissing,
-    StorageTrouble,
     StorageUnreachable,
-    StoreFull,
 )
-from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
-from databuild_dagster.warehouse.threads import R, T, in_threads
+from databuild_dagster.warehouse.many_objects import ManyObjects
+from databuild_dagster.warehouse.object_store_errors import (
+    KINDS,
+    OVERLAP_CODES,
+    bucket_of,
+    codes_of,
+    explained,
+    first_line,
+    is_there_already,
+    kind_of,
+)
 
 #: S3 asks for a retry when two conditional writes of one object overlap.
 MAX_OVERLAPS = 5
@@ -39,29 +41,6 @@ MAX_OVERLAPS = 5
 MARKER_NAME = ".create-only"
 _MARKER = b"databuild checks with this object that what exists here is not overwritten.\n"
 
-
-class _Kind(NamedTuple):
-    """What differs between stores, in messages."""
-
-    #: The package to install.
-    package: str
-    #: What the first part of a url names.
-    holder: str
-    #: The variables with the credentials.
-    credentials: str
-    #: The variable with the address of a store elsewhere.
-    address: str
-
-
-_S3 = _Kind("databuild-dagster-core[s3]", "bucket", "AWS_ACCESS_KEY_ID or AWS_PROFILE", "AWS_ENDPOINT_URL")
-_GOOGLE = _Kind("databuild-dagster-core[gcs]", "bucket", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST")
-_AZURE = _Kind(
-    "databuild-dagster-core[azure]",
-    "container",
-    "AZURE_STORAGE_ACCOUNT_KEY or AZURE_CLIENT_ID",
-    "AZURE_STORAGE_CONNECTION_STRING",
-)
-_KINDS = {"s3": _S3, "s3a": _S3, "gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
 
 #: Large files go in pieces of 50 MB, so many at once for each thread of `in_threads`.
 _OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
@@ -74,18 +53,6 @@ _VERSION = ("ETag", "generation", "etag")
 
 #: Bytes of a request for a part of a file of which all bytes are read, by each of several threads.
 CHECKSUM_BLOCK_BYTES = 8 << 20
-
-#: Errors of libraries without a common base class; by name, so that no library has to be imported.
-_NO_CREDENTIALS = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
-_NO_PERMISSION = frozenset({"ClientAuthenticationError", "GoogleAuthError"})
-_NO_ANSWER = frozenset(
-    {"HTTPClientError", "EndpointConnectionError", "ConnectionClosedError", "ClientConnectionError", "TimeoutError"}
-    | {"ServiceRequestError", "ServiceResponseError"}
-)
-_EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
-_OVERLAP_CODES = frozenset({"ConditionalRequestConflict"})
-#: How gcsfs begins an error without a code; the reason is in the second line.
-_FORBIDDEN = "Forbidden: "
 
 
 def object_store(protocol: str, account: str = "") -> ObjectStore:
@@ -112,7 +79,7 @@ def store_checksum(listed: disk.Listed) -> str:
     return listed.checksum
 
 
-class ObjectStore:
+class ObjectStore(ManyObjects):
     """`storage.Storage` over one of fsspec's file systems. May be used from many threads."""
 
     def __init__(self, file_system: Any) -> None:
@@ -155,18 +122,15 @@ class ObjectStore:
             try:
                 self._file_system.pipe_file(path, contents, mode="create")
             except Exception as error:
-                if isinstance(error, FileExistsError) or _codes(error) & _EXISTS_CODES:
+                if is_there_already(error):
                     return False
-                if _codes(error) & _OVERLAP_CODES:
+                if codes_of(error) & OVERLAP_CODES:
                     continue
-                raise _explained(error, path, "written") from error
+                raise explained(error, path, "written") from error
             else:
                 return True
         why = f"{MAX_OVERLAPS} attempts overlapped with others"
-        raise StorageUnreachable(path=path, done="written", why=why, address=_kind(path).address)
-
-    def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
-        return self.for_each(lambda file: self.create_only(*file), files)
+        raise StorageUnreachable(path=path, done="written", why=why, address=kind_of(path).address)
 
     def replace(self, path: str, contents: bytes) -> None:
         with self._writing(path):
@@ -272,10 +236,6 @@ class ObjectStore:
     def seal(self, files: Sequence[disk.Listed], within: str) -> list[str]:
         return [store_checksum(file) for file in files]
 
-    def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
-        """Several at once; the first error is raised after those that were started have ended."""
-        return in_threads(do, items)
-
     def _prove(self, root: str) -> None:
         """Prove that `root` can be written to, and that the store refuses the second write of an object.
 
@@ -315,9 +275,9 @@ class ObjectStore:
         except FileNotFoundError as error:
             if _has_bucket(self._file_system, path, error):
                 raise FileNotFoundError(path) from error
-            raise _explained(error, path, "read") from error
+            raise explained(error, path, "read") from error
         except Exception as error:
-            raise _explained(error, path, "read") from error
+            raise explained(error, path, "read") from error
 
     @contextmanager
     def _writing(self, path: str, done: str = "written") -> Iterator[None]:
@@ -325,33 +285,7 @@ class ObjectStore:
         try:
             yield
         except Exception as error:
-            raise _explained(error, path, done) from error
-
-
-def _explained(error: Exception, path: str, done: str) -> Exception:
-    """The error to raise instead: one sentence, and a type that says whether a retry may help."""
-    kind = _kind(path)
-    facts = {"path": path, "done": done, "credentials": kind.credentials, "address": kind.address}
-    names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
-    fault = fault_of(_codes(error))
-    if isinstance(error, OSError) and error.errno in disk.FULL:
-        return DiskFull(path=local_copies.cache_dir(), done="written")
-    if isinstance(error, OSError) and os.path.isabs(str(error.filename)):
-        # A file of this machine: staged, or about to become a copy.
-        return DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
-    if names & _NO_CREDENTIALS:
-        return AccessDenied(**facts, why="the environment has no complete credentials")
-    if fault is StoreFault.EXPIRED:
-        return CredentialsExpired(**facts)
-    if fault is StoreFault.FULL:
-        return StoreFull(**facts)
-    if isinstance(error, PermissionError) or fault is StoreFault.REFUSED or names & _NO_PERMISSION:
-        return AccessDenied(**facts, why=_first_line(error))
-    if isinstance(error, FileNotFoundError) or fault is StoreFault.NO_BUCKET:
-        return BucketMissing(**facts, bucket=bucket_of(path), holder=kind.holder)
-    if fault is StoreFault.BUSY or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
-        return StorageUnreachable(**facts, why=_first_line(error))
-    return StorageTrouble(**facts, why=_first_line(error))
+            raise explained(error, path, done) from error
 
 
 def _file_system(protocol: str, account: str) -> Any:
@@ -366,16 +300,16 @@ def _file_system(protocol: str, account: str) -> Any:
     try:
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
-        package = _KINDS[protocol].package if protocol in _KINDS else f"fsspec[{protocol}]"
-        raise StorageLibraryMissing(protocol=protocol, package=package, why=_first_line(error)) from error
+        package = KINDS[protocol].package if protocol in KINDS else f"fsspec[{protocol}]"
+        raise StorageLibraryMissing(protocol=protocol, package=package, why=first_line(error)) from error
     except ValueError as error:
-        raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
+        raise InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
     try:
         # One per process, where fsspec keeps one per thread. A cached listing would miss the writes of other processes.
         made = kind(**options, skip_instance_cache=True, use_listings_cache=False)
     except Exception as error:
         # It needs more than the url and fsspec's configuration contain.
-        raise InvalidWarehouse(root=f"{protocol}://…", why=_first_line(error)) from error
+        raise InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
     if account and (found := made.service_client.account_name) != options["account_name"]:
         why = f"AZURE_STORAGE_CONNECTION_STRING is of the account {found}"
         raise InvalidWarehouse(root=f"{protocol}://…@{account}", why=why)
@@ -411,56 +345,13 @@ def _looks_first(method: Any) -> bool:
     return getattr(method, "__func__", None) in (AbstractFileSystem.pipe_file, AsyncFileSystem._pipe_file)
 
 
-def _kind(path: str) -> _Kind:
-    return _KINDS.get(path.partition("://")[0], _S3)
-
-
 def _url_of(name: str, folder: str) -> str:
     """The url of an object that a listing of `folder` names `bucket/key`; the bucket's url may have an account."""
     return f"{bucket_of(folder)}/{name.partition('/')[2]}"
 
 
-def bucket_of(path: str) -> str:
-    """`s3://bucket` of a url; empty for a local path."""
-    protocol, separator, rest = path.partition("://")
-    return f"{protocol}{separator}{rest.partition('/')[0]}" if separator else ""
-
-
-def _codes(error: BaseException) -> frozenset[str]:
-    """The store's codes of an error, as botocore, azure and gcsfs keep them; empty if there is none."""
-    for link in _links(error):
-        facts = getattr(link, "__dict__", {})
-        response = facts.get("response")
-        named = response.get("Error", {}).get("Code") if isinstance(response, dict) else facts.get("error_code")
-        found = [getattr(code, "value", code) for code in (named, facts.get("status_code"), facts.get("code"))]
-        if codes := frozenset(str(code) for code in found if isinstance(code, str | int)):
-            return codes
-        if _is_forbidden(link):
-            return frozenset({"403"})
-    return frozenset()
-
-
-def _is_forbidden(error: BaseException) -> bool:
-    return isinstance(error, OSError) and str(error).startswith(_FORBIDDEN)
-
-
-def _links(error: BaseException) -> Iterator[BaseException]:
-    link: BaseException | None = error
-    for _ in range(10):
-        if link is None:
-            return
-        yield link
-        link = link.__cause__
-
-
-def _first_line(error: BaseException) -> str:
-    whole = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    lines = whole.strip().splitlines()[_is_forbidden(error) :]
-    return (lines or [""])[0].strip().rstrip(".") or type(error).__name__
-
-
 def _has_bucket(file_system: Any, path: str, error: BaseException | None = None) -> bool:
-    if error is not None and "NoSuchKey" in _codes(error):
+    if error is not None and "NoSuchKey" in codes_of(error):
         return True
     try:
         return bool(file_system.exists(bucket_of(path)))

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from databuild_dagster.bindings.building import builds
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support.spark_elsewhere import start_sail
 
@@ -121,7 +122,10 @@ def test_a_build_ends_well_on_a_store_that_fails_every_tenth_request(
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
 
-def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(project: Project, running_sail, s3, bucket) -> None:
+def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(
+    project: Project, running_sail, s3, bucket, monkeypatch
+) -> None:
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 2)
     project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
 
     project.build("total@2024-01-01")

@@ -361,7 +361,7 @@ GUARDS = (
         "a lot's copy under its former state stays",
         "10.2",
         "warehouse/copies.py",
-        "left = sorted(present - files.keys())",
+        "left = sorted(present.keys() - files.keys())",
         "left: list[str] = []",
         (COPIES,),
     ),

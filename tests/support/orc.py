@@ -23,6 +23,9 @@ class Orc:
         fingerprint = sha256(f"{opened.nrows} {opened.content_length} {opened.nstripes}".encode()).hexdigest()
         return FileFacts(opened.nrows, opened.schema, fingerprint)
 
+    def rows_in(self, file: BinaryIO, path: str) -> int:
+        return int(self._open(file, path).nrows)
+
     def tail(self, read_last: Callable[[int], bytes], expected: int) -> bytes:
         return read_last(1 << 30)
 

@@ -29,6 +29,7 @@ from databuild_dagster.warehouse.manifest import (
     missing_files,
     read_manifest,
     read_manifests,
+    write_ahead,
     write_manifest,
 )
 from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
@@ -284,6 +285,37 @@ def test_manifests_of_many_instances_come_in_their_order(warehouse):
     manifests = read_manifests(warehouse, "raw/flights", uuids)
 
     assert [manifest.instance_uuid for manifest in manifests] == uuids
+
+
+def test_many_objects_are_written_and_read_in_their_order(s3, warehouse):
+    paths = [f"{warehouse.root}/many/{number:02}" for number in range(20)]
+    warehouse.storage.create_only(paths[7], b"earlier")
+    s3.refusals += [(409, "ConditionalRequestConflict", "many/03")]
+
+    created = warehouse.storage.create_each([(path, path.encode()) for path in paths])
+    found = warehouse.storage.read_ranges([(path, 1, 4) for path in paths])
+    warehouse.storage.replace_each([(path, b"new") for path in paths[:8]])
+
+    assert [number for number, is_new in enumerate(created) if not is_new] == [7]
+    assert found == [b"arl" if number == 7 else b"3:/" for number in range(20)]
+    assert [warehouse.storage.read_bytes(path) for path in paths[6:9]] == [b"new", b"new", paths[8].encode()]
+
+
+def test_a_lost_object_among_many_is_named(warehouse):
+    there, lost = f"{warehouse.root}/many/there", f"{warehouse.root}/many/lost"
+    warehouse.storage.replace(there, b"abc")
+
+    with pytest.raises(FileNotFoundError, match="many/lost"):
+        warehouse.storage.read_ranges([(there, 0, 3), (lost, 0, 3)])
+
+
+def test_a_manifest_that_cannot_be_written_with_the_others_is_left_to_be_explained(s3, warehouse):
+    first, second = manifest_of(), manifest_of(instance_uuid=OTHER)
+    write_manifest(warehouse, second)
+    s3.refusals += [(403, "AccessDenied", UUID)]
+
+    assert write_ahead(warehouse, [first, second]) == frozenset()
+    assert write_ahead(warehouse, [first, second]) == {UUID}
 
 
 # Trouble

@@ -6,6 +6,7 @@ alone reports to the engine.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs
@@ -29,9 +30,13 @@ from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the
 from databuild_dagster.spark.staging import staging
 from databuild_dagster.warehouse.filters import BadFilter
 from databuild_dagster.warehouse.manifest import manifest_fact
+from databuild_dagster.warehouse.storage import protocol_of
 
 #: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
 _OF_ALL = (BadResult, BadPartitionKeyColumn, SchemaChanged, BadFilter)
+
+#: Job runs of a call whose manifests are written to a bucket while the step reports those before them.
+PUBLISHED_AT_ONCE = 100
 
 
 class Builder:
@@ -93,7 +98,9 @@ class Builder:
         except BaseException as error:  # User code may raise anything, SystemExit too; it fails this call alone.
             attempt = self._error(call, error)
         assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
-        return Attempt((*results, *(self._of_inputs(call, result) for result in attempt.results)), attempt.again)
+        return Attempt(
+            (*results, *(self._of_inputs(call, result) for result in attempt.results)), attempt.again, attempt.rest
+        )
 
     def _of_inputs(self, call: Call, result: Result) -> Result:
         """A failure that a lost or damaged input caused is a dep miss on that input (rule 6.16)."""
@@ -172,7 +179,15 @@ class Builder:
             except BaseException:
                 self.leftovers.drop(call.staged.values())
                 raise
-            return Attempt(tuple(self._outputs.published(call, context)))
+            return self._published(call, context, call.runs)
+
+    def _published(self, call: Call, context: BuildContext, runs: Sequence[HostedRun]) -> Attempt:
+        """Publish job runs; of files that Spark left in a bucket some at a time, so that the step reports them meanwhile."""
+        most = PUBLISHED_AT_ONCE if _are_in_a_bucket(call) else len(runs)
+        results = self._outputs.published(call, context, runs[:most])
+        left = runs[most:]
+        rest = partial(self._published, call, context, left) if left else None
+        return Attempt(tuple(self._of_inputs(call, result) for result in results), rest=rest)
 
     def _passed_on(self, call: Call, context: BuildContext, folder: str) -> Attempt:
         """Empty instances with the columns of their neighbors; no user code runs, and no gate."""
@@ -184,7 +199,7 @@ class Builder:
         self._context.log.info(
             f"{few_of(call.refs)}: all inputs are empty, so it is empty too, and the function is not called."
         )
-        return Attempt(tuple(self._outputs.published(call, context)))
+        return Attempt(tuple(self._outputs.published(call, context, call.runs)))
 
     # Errors
 
@@ -231,6 +246,12 @@ class Builder:
         # A first failure may be chance. A second one may come from what one partition does to a server or a service.
         # This attempt is not counted yet: its job runs have not ended.
         return any(engine_for(self._context.instance).queries.attempts(call.refs).values())
+
+
+def _are_in_a_bucket(call: Call) -> bool:
+    """Whether every file of a call is where it stays, in an object store."""
+    staged = [result for result in call.staged.values() if result.files]
+    return bool(staged) and all(result.reach is not None and protocol_of(result.folder) for result in staged)
 
 
 def _not_one_of(names: Iterable[str | None]) -> str:

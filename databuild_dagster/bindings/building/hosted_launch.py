@@ -5,7 +5,7 @@ The engine decides first. A result that it rejects is not reported to Dagster.
 
 import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, assert_never
 
@@ -127,17 +127,25 @@ class HostedLaunch:
         units = builder.units(runs, inputs)
         threads = self._threads = DaemonThreads[Attempt](min(self.n_threads, len(runs)), "databuild build")
         pending = {threads.submit(builder.build, unit, inputs) for unit in units}
+        rests: dict[Future[Attempt], Callable[[], Attempt] | None] = {}
         try:
             while pending:
                 done, pending = wait(pending, return_when=FIRST_COMPLETED)
                 attempts = [future.result() for future in done]
-                # Submitted before the results are reported: Spark works while Dagster writes.
+                # Submitted before the results are reported: Spark and the store work while Dagster writes.
                 pending |= {
                     threads.submit(builder.build, unit, inputs) for attempt in attempts for unit in attempt.again
                 }
+                for rest in [attempt.rest for attempt in attempts if attempt.rest is not None]:
+                    rests[published := threads.submit(rest)] = rest
+                    pending.add(published)
                 yield from self._report([result for attempt in attempts for result in attempt.results])
         except BaseException:
             self._stop("the step was interrupted")
+            for left in [rest for future, rest in rests.items() if future.cancelled()]:
+                # A job run that is stopped removes its files.
+                while left is not None:
+                    left = left().rest
             raise
         threads.close()
 

@@ -3,9 +3,11 @@
 Publishing handles each job run of a batch separately.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput, Failed, Result, Stopped
@@ -21,9 +23,19 @@ from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import Columns, check_schema
-from databuild_dagster.spark.staging import Staged, publish, read_staged
-from databuild_dagster.warehouse.manifest import ManifestState, manifest_fact
+from databuild_dagster.spark.staging import Staged, put_files, read_staged
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_fact, write_ahead, write_manifest
 from databuild_dagster.warehouse.threads import in_threads
+
+
+class _Draft(NamedTuple):
+    """A job run whose files are in place, and whose manifests are not written yet."""
+
+    run: HostedRun
+    #: The blocking verdicts on it.
+    closed: str | None
+    #: In the order of its refs.
+    manifests: list[Manifest]
 
 
 class Outputs:
@@ -147,22 +159,41 @@ class Outputs:
             return from_arrow(read_arrow(warehouse, whole), kind)
         return read_instances(session, warehouse, whole)
 
-    def published(self, call: Call, context: BuildContext) -> list[Result]:
+    def published(self, call: Call, context: BuildContext, runs: Sequence[HostedRun]) -> list[Result]:
         """The result of each job run by itself: after the first file is in place the function is not called again."""
-        return in_threads(lambda run: self._publish_or_fail(call, run, context), call.runs)
+        put = in_threads(lambda run: self._put_or_fail(call, run), runs)
+        drafts = [draft for draft in put if isinstance(draft, _Draft)]
+        written = write_ahead(self._frames.warehouse, [found for draft in drafts for found in draft.manifests])
+        return [
+            self._publish_or_fail(call, draft, context, written) if isinstance(draft, _Draft) else draft
+            for draft in put
+        ]
 
-    def _publish_or_fail(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
+    def _put_or_fail(self, call: Call, run: HostedRun) -> _Draft | Result:
         try:
-            result = self._publish(call, run, context)
-            is_published = not isinstance(result, Stopped)
+            draft = self._put(call, run)
         except Exception as error:
-            self._leftovers.discard(run)
-            result, is_published = self._tools.failed(run, error), False
-        if not is_published:
+            return self._not_published(call, run, error)
+        if isinstance(draft, Stopped):
             self._leftovers.drop(call.staged[ref] for ref in run.refs)
-        return result
+        return draft
 
-    def _publish(self, call: Call, run: HostedRun, context: BuildContext) -> Result:
+    def _publish_or_fail(self, call: Call, draft: _Draft, context: BuildContext, written: Collection[str]) -> Result:
+        try:
+            for manifest in draft.manifests:
+                if manifest.instance_uuid not in written:
+                    write_manifest(self._frames.warehouse, manifest)
+            return self._result(call, draft, context)
+        except Exception as error:
+            return self._not_published(call, draft.run, error)
+
+    def _not_published(self, call: Call, run: HostedRun, error: Exception) -> Result:
+        self._leftovers.discard(run)
+        self._leftovers.drop(call.staged[ref] for ref in run.refs)
+        return self._tools.failed(run, error)
+
+    def _put(self, call: Call, run: HostedRun) -> _Draft | Stopped:
+        """Put the files of a job run in place."""
         if (why := self._stops.why(run)) is not None:
             if call.children:
                 self._leftovers.discard(run)  # Its parts are in place before the lot is.
@@ -173,26 +204,33 @@ class Outputs:
             # Checked again, because another call may have published other columns meanwhile.
             for ref in run.refs:
                 self.check_columns(ref, call.staged[ref], from_now_on=True)
+        return _Draft(run, closed, [self._put_files(call, run, ref, closed, state) for ref in run.refs])
+
+    def _put_files(
+        self, call: Call, run: HostedRun, ref: Ref, closed: str | None, state: ManifestState | None
+    ) -> Manifest:
+        return put_files(
+            call.staged[ref],
+            self._frames.warehouse,
+            ref=ref,
+            uuid=derive_partition_uuid(run.id, ref),
+            job_run=run.id,
+            inputs=call.used[ref],
+            state=state,
+            comment=closed or "",
+            children=call.children,
+            lot_id=lot_id_of(self._tools.datasets[asset_of(ref)], run.partition_key),
+            attempt=run.attempt,
+        )
+
+    def _result(self, call: Call, draft: _Draft, context: BuildContext) -> Result:
+        """The result of a job run whose manifests are written."""
+        run, closed = draft.run, draft.closed
         outputs = []
-        for ref in run.refs:
-            asset, uuid, used = asset_of(ref), derive_partition_uuid(run.id, ref), call.used[ref]
-            dataset, warehouse = self._tools.datasets[asset], self._frames.warehouse
-            manifest = publish(
-                call.staged[ref],
-                warehouse,
-                ref=ref,
-                uuid=uuid,
-                job_run=run.id,
-                inputs=used,
-                state=state,
-                comment=closed or "",
-                children=call.children,
-                lot_id=lot_id_of(dataset, run.partition_key),
-                attempt=run.attempt,
-            )
-            uri = warehouse.manifest_path(asset, uuid)
-            summary = manifest_fact(manifest, uri)
-            fact = OutputFact(ref=ref, inputs=used, code_version=dataset.code_version, manifest=summary)
+        for ref, manifest in zip(run.refs, draft.manifests, strict=True):
+            uri = self._frames.warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
+            summary, version = manifest_fact(manifest, uri), self._tools.datasets[manifest.dataset].code_version
+            fact = OutputFact(ref=ref, inputs=call.used[ref], code_version=version, manifest=summary)
             passed = tuple(call.verdicts.get(ref, ()))
             metadata = context.output_metadata(ref)
             if read := self._tools.arguments.files_read.get(run.partition_key):

@@ -98,7 +98,7 @@ class PartsCaller:
             self._leftovers.discard(run)
             raise
         context.add_output_metadata({"databuild/parts": len(lot.parts), "databuild/parts_reused": len(lot.reused)})
-        return Attempt(tuple(self._outputs.published(call, context)))
+        return Attempt(tuple(self._outputs.published(call, context, call.runs)))
 
     @contextmanager
     def _logging_failure_of(self, part: Part, call: Call) -> Iterator[None]:

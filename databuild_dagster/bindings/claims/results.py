@@ -1,6 +1,8 @@
 """The results of job runs, passed from the building threads to the step that reports them."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,3 +77,5 @@ class Attempt:
     results: tuple[Result, ...]
     #: Groups of job runs that need another call, one call per group.
     again: tuple[tuple[HostedRun, ...], ...] = ()
+    #: Publishes more job runs of the same call, which are finished but for their manifests.
+    rest: Callable[[], Attempt] | None = None

@@ -56,6 +56,8 @@ class Work:
     registered: Registered
     #: The refs that a build serves; None for an orchestrator (rule 8.9).
     serving: Collection[Ref] | None = None
+    #: Lets another thread write the copies of lots; None where the tick does it.
+    follow_copies: Callable[[], None] | None = None
     #: The report of the engine's tick, filled by it.
     report: TickReport = field(default_factory=TickReport)
 
@@ -68,6 +70,13 @@ class Work:
     def head(self) -> int:
         """The last event after the tick of the engine: the duties that follow the log stop there."""
         return self.engine.queries.head().seq
+
+    def keep_copies(self) -> None:
+        """Write the copies of lots, or let another thread do it."""
+        if self.follow_copies is not None:
+            self.follow_copies()
+        else:
+            keep_copies(self.instance, self.deployment, self.datasets, head=self.head)
 
 
 @dataclass(frozen=True)
@@ -156,7 +165,7 @@ DUTIES = (
     ),
     Duty(
         "keep copies of lots",
-        lambda work: keep_copies(work.instance, work.deployment, work.datasets, head=work.head),
+        lambda work: work.keep_copies(),
         why="it may take minutes, and no duty before it depends on it",
     ),
     Duty(

@@ -10,7 +10,7 @@ place of their copies is not known, and a copy that the next tick will rewrite i
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -31,6 +31,8 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.copies import (
     NO_VERSION,
+    LotFolder,
+    Present,
     Put,
     all_copies,
     arc_copy,
@@ -38,7 +40,7 @@ from databuild_dagster.warehouse.copies import (
     copies_in,
     lot_folder,
     manifest_copy,
-    put_copies,
+    put_all_copies,
     remove_copies,
     wrong_copies,
 )
@@ -88,28 +90,32 @@ def keep_copies(
     datasets: Collection[DatasetSpec] | None = None,
     *,
     head: int | None = None,
-) -> None:
-    """Bring the copies of a location's lots up to date, as far as a tick may. An error is logged, and the next tick
-    tries again.
+    max_seconds: float | None = None,
+    portion_refs: int | None = None,
+) -> bool | None:
+    """Bring the copies of a location's lots up to date, as far as a tick may; returns whether none is left.
 
-    `datasets` are the location's registered ones, if the caller has them.
+    An error is logged, and the next tick tries again; then it returns None. `datasets` are the location's registered ones, if
+    the caller has them. It looks at the clock after each `portion_refs`.
     """
     engine, location = engine_for(instance), deployment.location
     root = Warehouse(deployment.warehouse or warehouse_of(instance)).root
     follower = LogFollower(engine, _name(location), CopiesCursor, DagsterCursors(instance), about=root, head=head)
     if follower.is_at_end or not Ownership(engine.store).may_write(Warehouse(root)):
-        return
+        return True
     kept = follower.load()
     cursor = kept if kept is not None and kept.warehouse == root else CopiesCursor(warehouse=root)
     writer = Writer(engine.queries, Warehouse(root), location, datasets)
-    until = time.monotonic() + MAX_SECONDS
+    until = time.monotonic() + (MAX_SECONDS if max_seconds is None else max_seconds)
     waiting, done = dict.fromkeys(cursor.waiting), set[Ref]()
     states = engine.queries.states(waiting)
     moved = [Step(ref, cursor) for ref in waiting if states[ref] is not InstanceState.UPSTREAM_BUILDING]
     left = chain(moved, touched_after(engine.queries, cursor, follower.last_seq(cursor)))
     after: Cursor = cursor
     is_at_end = False
-    while len(done) < MAX_REFS and time.monotonic() <= until and (portion := list(islice(left, PORTION))):
+    while (
+        len(done) < MAX_REFS and time.monotonic() <= until and (portion := list(islice(left, portion_refs or PORTION)))
+    ):
         fresh = {step.entry for step in portion if step.entry is not None} - done
         for ref in fresh:
             waiting.pop(ref, None)
@@ -119,6 +125,7 @@ def keep_copies(
     follower.keep(CopiesCursor(after.seq, after.entry, warehouse=root, waiting=tuple(waiting)[:MAX_WAITING]))
     if is_at_end:
         follower.rest(after.seq)
+    return is_at_end and after.seq >= follower.head
 
 
 def refresh_copies(instance: DagsterInstance, refs: Collection[Ref]) -> None:
@@ -180,21 +187,15 @@ class Writer:
             if canonical.state is InstanceState.UPSTREAM_BUILDING and self._is_arc(ref)
         ]
 
-    def put(self, canonicals: Sequence[Canonical], present: dict[str, set[str]] | None = None) -> Put:
+    def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> Put:
         """The same for known canonical instances; `present` has the files of each folder."""
         if present is None:
             folders = [folder for canonical in canonicals for folder in self.folders_of(canonical.ref)]
             present = copies_in(self.warehouse, folders)
-
-        def put(canonical: Canonical) -> Put:
-            return _total(
-                [
-                    put_copies(self.warehouse, folder, files, present.get(folder, set()))
-                    for folder, files in self.files_of(canonical).items()
-                ]
-            )
-
-        return _total(in_threads(put, canonicals))
+        files = {folder: files for of_ref in in_threads(self.files_of, canonicals) for folder, files in of_ref.items()}
+        return put_all_copies(
+            self.warehouse, [LotFolder(folder, wanted, present.get(folder, {})) for folder, wanted in files.items()]
+        )
 
     def files_of(self, canonical: Canonical) -> dict[str, dict[str, bytes]]:
         """The files that each folder of a ref has to have."""
@@ -232,10 +233,6 @@ class Writer:
 
     def _is_arc(self, ref: Ref) -> bool:
         return isinstance(self.datasets[asset_of(ref)].arc, ArcSpec)
-
-
-def _total(puts: Sequence[Put]) -> Put:
-    return Put(sum(put.written for put in puts), sum(put.removed for put in puts))
 
 
 class _Record(NamedTuple):
@@ -323,7 +320,7 @@ def repair_lot_copies(instance: DagsterInstance) -> Repaired:
             writer = Writer(engine.queries, warehouse, location)
             for refs in _portions(engine, writer):
                 seen = engine.queries.canonical(refs)
-                put = writer.put(list(seen.values()), left)
+                put = writer.put(list(seen.values()), {folder: dict.fromkeys(paths) for folder, paths in left.items()})
                 for canonical in seen.values():
                     for folder in writer.folders_of(canonical.ref):
                         left.pop(folder, None)

@@ -94,13 +94,15 @@ def run_tick(
     report_problem: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
     serving: Collection[Ref] | None = None,
+    follow_copies: Callable[[], None] | None = None,
 ) -> TickReport:
     """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
     `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for the assets that are
     left to another version of the code, for each arc without its source, for each failed duty, and for each reason to set
     something aside. `interval_seconds` is the time between regular ticks. With `serving`, the tick launches only these refs and
-    what they need (rule 8.9). Raises `LocationTaken`, and errors of the store.
+    what they need (rule 8.9). With `follow_copies`, another thread writes the copies of lots. Raises `LocationTaken`, and errors
+    of the store.
     """
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
@@ -124,6 +126,7 @@ def run_tick(
         interval_seconds=interval_seconds,
         registered=registered,
         serving=serving,
+        follow_copies=follow_copies,
     )
     failed = do_duties(DUTIES, work)
     for name, error in failed.items():

@@ -379,14 +379,14 @@ def test_a_death_between_two_writes_is_repaired_by_the_next_writer(place, monkey
 def test_the_last_writer_has_seen_the_newest_instance(place, monkeypatch):
     """Two orchestrators: one has looked, then the other has written what came meanwhile."""
     place.arrive_with(FLIGHTS, "file:///a")
-    put, late = lot_copies.put_copies, []
+    put, late = lot_copies.put_all_copies, []
 
     def overtaken(*arguments):
         if not late:
             late.append(place.arrive_with(FLIGHTS, "file:///b"))
         return put(*arguments)
 
-    monkeypatch.setattr(lot_copies, "put_copies", overtaken)
+    monkeypatch.setattr(lot_copies, "put_all_copies", overtaken)
     monkeypatch.setattr(lot_copies, "in_threads", lambda do, values: [do(value) for value in values])
 
     place.tick()

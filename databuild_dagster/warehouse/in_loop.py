@@ -1,0 +1,50 @@
+"""Many small requests to an object store, several at a time, in the loop of its file system.
+
+fsspec's other methods hand each request to the loop's thread and wait for it. With eight threads that wait, the hand-over took as
+much processor time as the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+R = TypeVar("R")
+
+#: Requests that are open at a time.
+OPEN_REQUESTS = 8
+
+
+class Answer(NamedTuple, Generic[R]):
+    """The result of one request, or its error."""
+
+    value: R | None
+    error: Exception | None
+
+
+def has_loop(file_system: Any) -> bool:
+    """Whether a file system has a loop of its own, whose thread runs."""
+    return bool(getattr(file_system, "async_impl", False)) and not getattr(file_system, "asynchronous", False)
+
+
+def in_loop(file_system: Any, requests: Sequence[Callable[[], Awaitable[R]]]) -> list[Answer[R]]:
+    """The answers to all requests, in order, when the last one is there."""
+    import asyncio
+
+    from fsspec.asyn import sync
+
+    answers: dict[int, Answer[R]] = {}
+    left = iter(enumerate(requests))
+
+    async def work() -> None:
+        for place, request in left:
+            try:
+                answers[place] = Answer(await request(), None)
+            except Exception as error:  # The caller explains it.
+                answers[place] = Answer(None, error)
+
+    async def work_together() -> None:
+        await asyncio.gather(*(work() for _ in range(min(OPEN_REQUESTS, len(requests)))))
+
+    sync(file_system.loop, work_together)
+    return [answers[place] for place in range(len(requests))]
