@@ -14,7 +14,7 @@ from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.states import OPEN_JOB_RUNS, JobRunState
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.format import BITS, one_of
+from databuild_dagster.store.format import BITS, end_of_event, one_of
 from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.store import Store
 
@@ -128,7 +128,7 @@ def _metrics(job: str, counts: dict[str, int], median_seconds: float | None, avo
 _OF_LAUNCHES = f"""
 SELECT l.id, l.job, j.state, j.started_at, j.ended_at FROM {P}launches l
 CROSS JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND +j.launch_id = l.id
-WHERE l.location <> '' AND j.state <> '{JobRunState.SKIPPED}' AND {{which}} ORDER BY l.id"""
+WHERE l.location <> '' AND j.state <> '{JobRunState.SKIPPED}' AND {{which}} AND j.id > :first AND j.id < :end ORDER BY l.id"""
 _LAST_OF_NEXT = f"SELECT max(id) FROM (SELECT id FROM {P}launches WHERE id > :after ORDER BY id LIMIT :most) following"
 
 
@@ -174,11 +174,14 @@ class JobTotals:
 
     def _read(self, connection: Connection) -> list[_Launch]:
         """Read what is new; returns the launches that have not ended."""
-        found = _launches(connection, "l.id IN (SELECT value FROM json_each(:ids))", {"ids": Keys(self._open)})
+        among_open, of_open = "l.id IN (SELECT value FROM json_each(:ids))", {"ids": Keys(self._open)}
+        found = _launches(connection, among_open, of_open, min(self._open), max(self._open)) if self._open else {}
         while (last := self._last_of_next(connection)) is not None:
             self._take(found)
             found = {id: found[id] for id in found if not found[id].has_ended}
-            found |= _launches(connection, "l.id > :after AND l.id <= :last", {"after": self._after, "last": last})
+            found |= _launches(
+                connection, "l.id > :after AND l.id <= :last", {"after": self._after, "last": last}, self._after, last
+            )
             self._after = last
         self._take(found)
         still_open = {id: launch for id, launch in found.items() if not launch.has_ended}
@@ -202,9 +205,13 @@ def _add(launch: _Launch, counts: Counter[str], seconds: Counter[float]) -> None
         seconds[round(launch.seconds, DIGITS)] += 1
 
 
-def _launches(connection: Connection, which: str, parameters: Mapping[str, object]) -> dict[int, _Launch]:
+def _launches(
+    connection: Connection, which: str, parameters: Mapping[str, object], first: int, last: int
+) -> dict[int, _Launch]:
+    """The launches for which a condition holds, all of which are between two."""
+    bounds = {"first": first, "end": end_of_event(last)}
     runs: dict[int, list[tuple[str, str, float | None, float | None]]] = defaultdict(list)
-    for launch_id, *run in connection.execute(_OF_LAUNCHES.format(which=which), parameters):
+    for launch_id, *run in connection.execute(_OF_LAUNCHES.format(which=which), {**parameters, **bounds}):
         runs[launch_id].append(tuple(run))
     return {launch_id: _launch(of_launch) for launch_id, of_launch in runs.items()}
 
