@@ -1,20 +1,27 @@
-"""What the pages of arcs, gaps, operations and delegations have to show, for `bench.pages`: an arc, reuses, and operations that run."""
+"""What the pages of arcs, gaps, operations and delegations have to show, for `bench.pages`: an arc, reuses, and operations that run.
+
+One partition is built twice from fifty thousand others.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from bench.engine.filling import built
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
-from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.refs import Ref
 
 #: Refs that others reuse, and those of one command.
 REUSED, BULK = 100_000, 10_000
 #: Jobs of each operation that are done.
 DONE = 500
+#: Inputs of the partition that is built from many.
+WIDE = 50_000
+WIDE_REF = Ref("wide")
 #: The datasets that have an operation.
 OPERATED = ("lots", "a")
 
@@ -36,10 +43,21 @@ def fill_flow(engine: Engine, lots: Sequence[Ref]) -> None:
     manager = DistributedOperationManager(engine, [Trivial()])
     for dataset in OPERATED:
         Executor(manager, holder="bench/boot/1/4711/9").step(manager.start("trivial", dataset, None), DONE)
+    _fill_wide(engine, lots[: WIDE + 1])
 
 
-def flow_paths(lots: Sequence[Ref]) -> list[str]:
+def _fill_wide(engine: Engine, lots: Sequence[Ref]) -> None:
+    """Two instances, of which the second one has one lot in place of another."""
+    uuids = {ref: found.uuid for ref, found in engine.queries.canonical(lots).items() if found.uuid is not None}
+    for left_out in (lots[-1], lots[0]):
+        built(engine, [WIDE_REF], lambda _, left_out=left_out: {ref: uuids[ref] for ref in lots if ref != left_out})  # type: ignore[misc]
+        if left_out == lots[-1]:
+            engine.handle(TaintPartitions(refs=(WIDE_REF,), reason="built twice"))
+
+
+def flow_paths(engine: Engine, lots: Sequence[Ref]) -> list[str]:
     """The pages over them."""
+    first, second = [instance.uuid for instance in engine.queries.history(WIDE_REF)]
     return [
         "/arcs",
         "/arc?name=following",
@@ -49,4 +67,10 @@ def flow_paths(lots: Sequence[Ref]) -> list[str]:
         *(f"/operation?id={dataset}.trivial.1" for dataset in OPERATED),
         "/delegations",
         f"/delegations?builds=true&derived=true&ref={lots[0]}",
+        f"/partition?ref={WIDE_REF}",
+        f"/partition?ref={WIDE_REF}&as_of={engine.queries.head().seq - 1}",
+        f"/lineage?instance={second}",
+        f"/api/v1/lineage?instance={second}",
+        f"/diff?a={first}&b={second}",
+        f"/receipt?instance={second}",
     ]

@@ -127,7 +127,7 @@ def fill_lots(engine: Engine) -> None:
     asset = dg.AssetsDefinition.from_op(
         _nothing, partitions_def=LOTS, keys_by_output_name={"result": dg.AssetKey("lots")}
     )
-    specs = datasets_of(dg.Definitions(assets=[asset, _following]).get_repository_def().asset_graph, LOCATION)
+    specs = datasets_of(dg.Definitions(assets=[asset, _following, _wide]).get_repository_def().asset_graph, LOCATION)
     engine.handle(RegisterDatasets(location=LOCATION, datasets=specs))
     refs = lots()
     for first in range(0, len(refs) - FAILED, BULK):
@@ -147,6 +147,11 @@ def _nothing() -> None: ...
 @databuild_asset(partitions_def=LOTS, subscribe="lots", name="following")
 def _following(lots: pd.DataFrame) -> pd.DataFrame:
     return lots
+
+
+@databuild_asset(deps=["lots"], name="wide")
+def _wide() -> pd.DataFrame:
+    return pd.DataFrame()
 
 
 def lots() -> list[Ref]:
@@ -186,7 +191,7 @@ def paths(engine: Engine) -> list[str]:
         f"/api/v1/graph?levels=5&instance={uuids[-1]}",
         "/api/v1/calendar?dataset=lots",
         "/api/v1/failures",
-        *flow_paths(lots()),
+        *flow_paths(engine, lots()),
     ]
 
 

@@ -9,7 +9,8 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.shapes.ledger import metrics_shape
-from databuild_dagster.store.ledger import MAX_TIME, JobMetrics, Ledger
+from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics
+from databuild_dagster.store.ledger import Ledger
 
 #: A port that Prometheus's own list of exporters leaves free.
 DEFAULT_PORT = 9864

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from databuild_dagster.cli.table_lags import TableLags
-from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.job_metrics import JobTotals
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -24,6 +24,7 @@ class StoreCollector:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._lags = TableLags()
+        self._totals = JobTotals(store)
 
     def collect(self) -> Iterator[Metric]:
         job_runs = GaugeMetricFamily(
@@ -39,7 +40,7 @@ class StoreCollector:
         saved = GaugeMetricFamily(
             "databuild_seconds_saved", "What those builds would have taken, by the job's median.", labels=["job"]
         )
-        for job in Ledger(self._store).metrics():
+        for job in self._totals.metrics():
             for state, n in job.counts.items():
                 job_runs.add_metric([job.job, state], n)
             if job.success_rate is not None:

@@ -11,10 +11,12 @@ from typing import Final
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.building import BuildShape
-from databuild_dagster.shapes.history import AskerShape, InstanceShape
+from databuild_dagster.shapes.history import AskerShape, InstanceShape, history_of
 from databuild_dagster.shapes.job_runs import JobRunShape
-from databuild_dagster.shapes.partitions import CanonicalShape
+from databuild_dagster.shapes.partitions import CanonicalShape, canonical_shape
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantView
 
 #: Refs, or inputs, of one record.
@@ -103,13 +105,20 @@ def bounded_build(build: BuildShape) -> BoundedBuild:
     return {**build, "job_run": cut}
 
 
-def bounded_instance(instance: InstanceShape) -> BoundedInstance:
-    """An instance in the shape of `history`."""
+def bounded_history(queries: Queries, ref: Ref, most: int) -> list[BoundedInstance]:
+    """The newest instances of a ref, the oldest first."""
+    found = [instance.shape() for instance in history_of(queries, ref, most, MAX_REFS + 1)]
+    cut = queries.n_inputs_of(instance["uuid"] for instance in found if len(instance["inputs"]) > MAX_REFS)
+    return [bounded_instance(instance, cut.get(instance["uuid"])) for instance in found]
+
+
+def bounded_instance(instance: InstanceShape, n_inputs: int | None = None) -> BoundedInstance:
+    """An instance in the shape of `history`; `n_inputs` is the number of its inputs if it does not have all of them."""
     inputs, askers = instance["inputs"], instance["asked_by"]
     return {
         **instance,
         "inputs": inputs[:MAX_REFS],
-        "n_inputs": len(inputs),
+        "n_inputs": n_inputs or len(inputs),
         "asked_by": [
             {**asker, "refs": asker["refs"][:MAX_REFS_OF_ASKER], "n_refs": len(asker["refs"])}
             for asker in askers[:MAX_ASKERS]
@@ -118,14 +127,19 @@ def bounded_instance(instance: InstanceShape) -> BoundedInstance:
     }
 
 
-def bounded_canonical(canonical: CanonicalShape) -> BoundedCanonical:
-    """A canonical instance, without the place of data from outside, which is a path."""
+def bounded_canonical(queries: Queries, found: Canonical, *, is_now: bool) -> BoundedCanonical:
+    """The canonical instance of a ref, which must not be missing, without the place of data from outside, which is a path."""
+    canonical = canonical_shape(queries, found, is_now=is_now, most_inputs=MAX_REFS + 1)
+    uuid = canonical["uuid"]
+    n_inputs = len(canonical["inputs"])
+    if n_inputs > MAX_REFS:
+        n_inputs = queries.n_inputs_of([uuid])[uuid]
     inputs, waits_for = canonical["inputs"], canonical["waits_for"]
     return {
         **canonical,
         "origin": canonical["origin"] and "outside",
         "inputs": inputs[:MAX_REFS],
-        "n_inputs": len(inputs),
+        "n_inputs": n_inputs,
         "waits_for": waits_for[:MAX_REFS],
         "n_waits_for": len(waits_for),
     }

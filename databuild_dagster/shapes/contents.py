@@ -59,7 +59,7 @@ class ContentsShape(TypedDict):
 
 def contents_of(queries: Queries, uuid: str) -> ContentsShape:
     """The contents of an instance. Raises `NotFound`."""
-    instance = queries.instance(uuid)
+    instance = queries.instance(uuid, most_inputs=0)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
     if instance.manifest_uri is None:

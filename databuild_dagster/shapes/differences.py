@@ -151,7 +151,7 @@ def diff_of(queries: Queries, first: str, second: str) -> DiffShape:
     contents = [contents_of(queries, uuid) for uuid in both]
     made_with = queries.made_with(both)
     a, b = (_side(queries, known[uuid], found) for uuid, found in zip(both, contents, strict=True))
-    counts = queries.n_input_differences(first, second)
+    counts, pairs = queries.input_differences(first, second, MAX_INPUTS)
     has_columns = not any(found["note"] for found in contents)
     return {
         "a": a,
@@ -169,7 +169,7 @@ def diff_of(queries: Queries, first: str, second: str) -> DiffShape:
                     "b": pair.second,
                     "same_rows": pair.is_same_rows,
                 }
-                for pair in queries.input_differences(first, second, MAX_INPUTS)
+                for pair in pairs
             ],
         },
         "settings": _settings(*(_code(known[uuid], made_with.get(uuid)) for uuid in both))[:MAX_SETTINGS],

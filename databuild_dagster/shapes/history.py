@@ -79,9 +79,11 @@ class InstanceOfHistory:
         return cast("InstanceShape", found)
 
 
-def history_of(queries: Queries, ref: Ref, most: int = MAX_SEQ) -> list[InstanceOfHistory]:
-    """Every instance of a ref, or the newest ones, the oldest first."""
-    instances = queries.history(ref, most)
+def history_of(
+    queries: Queries, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None
+) -> list[InstanceOfHistory]:
+    """Every instance of a ref, or the newest ones, the oldest first, each with all of its inputs or the first ones."""
+    instances = queries.history(ref, most, most_inputs)
     askers = who_asked(queries, [instance.uuid for instance in instances])
     reasons = _reasons(queries, instances)
     return [InstanceOfHistory(instance, askers[instance.uuid], reasons[instance.uuid]) for instance in instances]

@@ -7,7 +7,8 @@ from typing import TypedDict, cast
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.store.ledger import JobMetrics, Ledger, LedgerEntry
+from databuild_dagster.store.job_metrics import JobMetrics
+from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.requesters import Requester

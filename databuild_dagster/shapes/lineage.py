@@ -57,15 +57,15 @@ class LineageShape(TypedDict):
 
 def lineage_of(queries: Queries, uuid: str) -> LineageShape:
     """The neighbours of an instance. Raises `NotFound`."""
-    instance = queries.instance(uuid)
+    instance = queries.instance(uuid, MAX_NEIGHBOURS)
     if instance is None:
         raise NotFound(kind="instance", name=uuid)
     n_consumers, consumers = queries.built_from(uuid, MAX_NEIGHBOURS)
     return {
         "uuid": uuid,
         "ref": instance.ref,
-        "n_inputs": len(instance.inputs),
-        "inputs": neighbour_shapes(queries.instances_named(instance.inputs[:MAX_NEIGHBOURS])),
+        "n_inputs": queries.n_inputs_of([uuid]).get(uuid, 0),
+        "inputs": neighbour_shapes(queries.instances_named(instance.inputs)),
         "n_consumers": n_consumers,
         "consumers": neighbour_shapes(consumers),
     }

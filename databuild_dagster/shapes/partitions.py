@@ -55,16 +55,18 @@ class PauseShape(TypedDict):
     until: str | None
 
 
-def canonical_shape(queries: Queries, canonical: Canonical, *, is_now: bool) -> CanonicalShape:
-    """The canonical instance of a ref, which must not be missing.
+def canonical_shape(
+    queries: Queries, canonical: Canonical, *, is_now: bool, most_inputs: int | None = None
+) -> CanonicalShape:
+    """The canonical instance of a ref, which must not be missing, with all of its inputs or the first ones.
 
     The store has staleness, waiting and taints of now alone.
     """
     uuid = canonical.uuid
     assert uuid is not None, "the ref is not missing"
-    instance = queries.instance(uuid)
+    instance = queries.instance(uuid, most_inputs)
     assert instance is not None, "a canonical instance is an instance"
-    previous = queries.instance(instance.previous_uuid) if instance.previous_uuid else None
+    previous = queries.instance(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
     taints = queries.taints_in_force([uuid]).get(uuid, ()) if is_now else ()
     found: dict[str, Any] = {
         **picked(canonical, "uuid", "state", "job_run", "rows", "bytes", "origin", "retry_at"),

@@ -81,7 +81,7 @@ def revert_command(queries: Queries, ref: Ref, name: str, *, force: bool, reason
     Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
     """
     uuid = queries.full_id(IdKind.INSTANCE, name)
-    instance = queries.instance(uuid)
+    instance = queries.instance(uuid, most_inputs=0)
     assert instance is not None, "the lookup found it"
     if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")

@@ -3,19 +3,20 @@
 The rules and the tick run on it as on the whole store. So the excerpt has each row that they read when one of the *reached*
 refs changes: refs that wait for it, or that it waits for; refs of the same open want and of the same open job run. Of refs
 *around* them, which are read and cannot change, it has the state only. It has the last event of the log, so that new
-events get the numbers that they would get.
+events get the numbers that they would get. Of refs that are alike it may have one, which inputs then name in place of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import DelegationOutcome
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.model.view import Openness
+from databuild_dagster.store.appearance import Appearance, Appearances
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
@@ -55,12 +56,22 @@ WITH RECURSIVE roots(id) AS (
 ) SELECT i.id, r.ref FROM behind JOIN {P}instances i ON i.id = behind.id JOIN {P}refs r ON r.id = i.ref_id LIMIT ?"""
 
 
+class InPlaceOf(NamedTuple):
+    """The row ids of refs that an excerpt leaves out, and of their canonical instances, each with the one in place of it."""
+
+    refs: Mapping[int, int]
+    instances: Mapping[int, int]
+
+
+NOTHING_LEFT_OUT: Final = InPlaceOf({}, {})
+
+
 class Surroundings:
     """The rows around refs, in one snapshot of a store."""
 
     def __init__(self, connection: Connection, now: float) -> None:
         self._connection = connection
-        self._now = now
+        self.now = now
 
     def behind(self, refs: Iterable[Ref], most: int) -> dict[int, Ref]:
         """The live instances of these refs, and those built from them; at most so many."""
@@ -76,7 +87,7 @@ class Surroundings:
         found = {
             *self._column(_WAITERS, ids),
             *self._column(_MISSED, ids, ids),
-            *self._column(_WANTED_WITH, self._now, ids),
+            *self._column(_WANTED_WITH, self.now, ids),
             *self._column(_BUILT_WITH, ids),
         }
         return set(self._column(f"SELECT ref FROM {P}refs WHERE id {_IN}", Keys(found)))
@@ -87,23 +98,34 @@ class Surroundings:
             JOIN {P}refs x ON x.id = n.ref_id WHERE r.ref {_IN} ORDER BY x.ref"""
         return grouped(self._connection.execute(sql, (Keys(refs),)))
 
+    def appearances(self, refs: Collection[Ref], behind: Mapping[int, Ref]) -> dict[Ref, Appearance]:
+        """What the rules read of each of these refs; `behind` are the instances that a taint may reach."""
+        return Appearances(self._connection, self.now, _WANTS_THAT_HOLD).of(refs, behind)
+
     def _column(self, sql: str, *parameters: Any) -> list[Any]:
         return [value for (value,) in self._connection.execute(sql, parameters)]
 
-    def copy(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> Store:
+    def copy(
+        self,
+        reached: Collection[Ref],
+        around: Collection[Ref],
+        behind: Collection[int],
+        in_place_of: InPlaceOf = NOTHING_LEFT_OUT,
+    ) -> Store:
         """A store in memory with the rows of these refs; `behind` are instances that a taint may reach. The caller closes it."""
         excerpt = Store("sqlite://", shared=False)
         with excerpt.writing() as work:
-            _Copying(self._connection, work.connection, self._now).copy(reached, around, behind)
+            _Copying(self._connection, work.connection, self.now, in_place_of).copy(reached, around, behind)
         return excerpt
 
 
 class _Copying:
     """Copies rows from one database into another."""
 
-    def __init__(self, source: Connection, target: Connection, now: float) -> None:
+    def __init__(self, source: Connection, target: Connection, now: float, in_place_of: InPlaceOf) -> None:
         self._source, self._target = source, target
         self._now = now
+        self._in_place_of = in_place_of
 
     def copy(self, reached: Collection[Ref], around: Collection[Ref], behind: Collection[int]) -> None:
         # The trigger admits the next number only, and the first event here is the last one of the log.
@@ -122,7 +144,7 @@ class _Copying:
         known = set(reached)
         mine = [row for row in all_refs if row["ref"] in known]
         canonical = Keys(row["canonical_id"] for row in mine if row["canonical_id"] is not None)
-        read = self._column(f"SELECT input_id FROM {P}instance_inputs WHERE instance_id {_IN}", canonical)
+        read = {input_id for _, _, input_id in self._inputs(canonical)}
         named = (row[name] for row in all_refs for name in ("canonical_id", "last_id", "learned_id"))
         ids = Keys({*(row_id for row_id in named if row_id is not None), *behind, *read})
         instances = self._rows("instances", f"id {_IN}", ids)
@@ -130,8 +152,8 @@ class _Copying:
         self._rows("launches", f"id {_IN}", Keys({row["launch_id"] for row in runs}))
         waiting = Keys({row[name] for row in mine for name in ("canonical_id", "learned_id") if row[name] is not None})
         self._rows("missing", f"instance_id {_IN}", waiting)
-        # The plus keeps SQLite from trying each pair of ids.
-        self._rows("instance_inputs", f"instance_id {_IN} AND +input_id {_IN}", ids, ids)
+        copied = set(ids)
+        self._insert("instance_inputs", [row for row in self._inputs(ids) if row[2] in copied])
         carried = self._rows("taint_instances", f"canceled_at IS NULL AND instance_id {_IN}", ids)
         self._rows("taints", f"id {_IN}", Keys({row["taint_id"] for row in carried}))
         return Keys(row["id"] for row in mine)
@@ -144,6 +166,22 @@ class _Copying:
         self._rows("want_refs", f"want_id {_IN}", wants)
         self._rows("holds", f"ref_id {_IN} AND +want_id {_IN}", ref_ids, wants)
         self._rows("kept_for", f"want_id {_IN}", wants)
+
+    def _inputs(self, instance_ids: Keys) -> list[tuple[int, int, int]]:
+        """The inputs of these instances (instance, ref, input), each once; those that are left out have another in their place."""
+        refs, instances = self._in_place_of
+        sql = f"SELECT instance_id, ref_id, input_id FROM {P}instance_inputs WHERE instance_id {_IN}"
+        found = self._source.execute(sql, (instance_ids,))
+        if not refs:
+            return [tuple(row) for row in found]
+        # By the key of the table: a ref is one input of an instance, whichever of its instances.
+        by_key = {}
+        for instance_id, ref_id, input_id in found:
+            if input_id in instances:
+                by_key[instance_id, refs[ref_id]] = instances[input_id]
+            else:
+                by_key.setdefault((instance_id, ref_id), input_id)
+        return [(*key, input_id) for key, input_id in by_key.items()]
 
     def _refs_of(self, instance_ids: Iterable[int]) -> list[Ref]:
         sql = f"SELECT r.ref FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id WHERE i.id {_IN}"
@@ -159,6 +197,11 @@ class _Copying:
         columns = metadata.tables[P + name].columns.keys()
         named = ", ".join(columns)
         rows = self._source.execute(f"SELECT {named} FROM {P}{name} WHERE {which}", parameters).fetchall()
-        values = ", ".join("?" * len(columns))
-        self._target.executemany(f"INSERT INTO {P}{name} ({named}) VALUES ({values})", map(tuple, rows))
+        self._insert(name, [tuple(row) for row in rows])
         return [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def _insert(self, name: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Rows with all columns of a table."""
+        if rows:
+            values = ", ".join("?" * len(rows[0]))
+            self._target.executemany(f"INSERT INTO {P}{name} VALUES ({values})", rows)

@@ -16,7 +16,7 @@ LOG_VERSION = 5
 #: The first version of the log with paths relative to the home.
 FIRST_RELATIVE = 5
 #: Version of the projections; with another one the tables have to be computed again.
-PROJECTION_VERSION = 10
+PROJECTION_VERSION = 11
 
 PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.

@@ -1,4 +1,4 @@
-"""The ledger of requests: each request for a ref with the job run that built it; and the metrics of jobs.
+"""The ledger of requests: each request for a ref with the job run that built it.
 
 The table of delegations has builds of others for a request. The request's own builds follow from its job runs or its wants, so
 that the common case, a request for missing refs, writes no row for the ledger.
@@ -6,21 +6,19 @@ that the common case, a request for missing refs, writes no row for the ledger.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
-from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import MESSAGES, Answer, DelegationOutcome
-from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
+from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
+from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics, metrics_in_window
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 
@@ -49,31 +47,7 @@ class LedgerEntry(NamedTuple):
         return MESSAGES.get(self.kind, "")
 
 
-class JobMetrics(NamedTuple):
-    """The results of a job's runs (rule 8.5)."""
-
-    job: str
-    #: State to how many job runs are in it. A reuse counts as a skipped job run.
-    counts: dict[str, int]
-    #: Share of the ended job runs that succeeded or were skipped; None when none ended.
-    success_rate: float | None
-    #: Builds that a delegation replaced, one for each request and partition key.
-    avoided: int
-    #: The median of one job run; None when none succeeded.
-    median_seconds: float | None
-
-    @property
-    def seconds_saved(self) -> float | None:
-        """Estimated from the median; None without history."""
-        return None if self.median_seconds is None else self.avoided * self.median_seconds
-
-
-#: Later than any time.
-MAX_TIME = 1e18
 _Outcome = DelegationOutcome
-_GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)
-_ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)
-
 # CROSS JOIN keeps the order of the tables, each by its key: by its statistics SQLite would begin with the largest.
 
 #: The last want of a Dagster run for a ref that it could not build and that no job run builds now: when the want was canceled
@@ -183,14 +157,19 @@ _WANTS = f"{P}wants w CROSS JOIN {P}want_refs x ON x.want_id = w.id CROSS JOIN {
 
 #: The three parts of the ledger, and how each is read.
 _ENTRIES = (_DELEGATED_ENTRY, _CLAIMED_ENTRY, _WANTED_ENTRY)
-#: The parts, by question. Only the newest of all read each delegation.
+#: The newest wants of requests, with the number of their refs.
+_NEWEST_WANTS = f"""
+SELECT newest.id, newest.n_refs FROM {P}wants newest
+WHERE newest.source NOT IN ('{DERIVATIVE}', '{CLAIMANT}') ORDER BY newest.id DESC LIMIT :most"""
+#: The parts, by question. Of all claims, only those after `:floor` are looked at.
 _ALL = (
-    _DELEGATED.format(source=f"(SELECT * FROM {P}delegations ORDER BY asked_at DESC LIMIT :most)"),
+    _DELEGATED.format(source=f"(SELECT newest.* FROM {P}delegations newest ORDER BY newest.asked_at DESC LIMIT :most)"),
     _CLAIMED(
         source=f"""SELECT i.id FROM (
-            SELECT id FROM {P}launches WHERE owner = dagster_run_id ORDER BY id DESC LIMIT :most) l {_OUTPUTS}"""
+            SELECT newest.id FROM {P}launches newest
+            WHERE newest.owner = newest.dagster_run_id AND newest.id > :floor ORDER BY newest.id DESC LIMIT :most) l {_OUTPUTS}"""
     ),
-    _WANTED.format(source=_WANTS, which="1 = 1"),
+    _WANTED.format(source=_WANTS, which="w.id IN (SELECT value FROM json_each(:wants))"),
 )
 _OF_REQUESTER = (
     _DELEGATED.format(source=f"(SELECT * FROM {P}delegations WHERE requester = :key)"),
@@ -230,10 +209,19 @@ class Ledger:
 
     def entries(self, *, most: int = 100) -> list[LedgerEntry]:
         """The newest entries of all requests, the newest first."""
-        return self._entries(_ALL, None, most)
+        with self._store.reading() as connection:
+            newest, n_refs = [], 0
+            for want_id, n in connection.execute(_NEWEST_WANTS, {"most": most}).fetchall():
+                newest.append(want_id)
+                n_refs += n
+                if n_refs >= most:
+                    break
+            # Row ids follow the log, and each ref of a want has an entry, if only that of its delegation. So an older claim has none.
+            floor = newest[-1] if n_refs >= most else 0
+            return self._entries(_ALL, None, most, floor=floor, wants=Keys(newest))
 
     def delegations(self, *, most: int = 100) -> list[LedgerEntry]:
-        """The newest entries that are no builds of their own: joined, reused and refused. Reads each delegation."""
+        """The newest entries that are no builds of their own: joined, reused and refused."""
         return self._entries(_ALL[:1], None, most)
 
     def of_requester(self, requester: str, *, most: int = 100_000) -> list[LedgerEntry]:
@@ -252,8 +240,8 @@ class Ledger:
         """The requests for a ref."""
         return self._entries(_OF_REF, ref, most)
 
-    def _entries(self, parts: Sequence[str], key: str | None, most: int) -> list[LedgerEntry]:
-        asked = {"key": key, "most": most}
+    def _entries(self, parts: Sequence[str], key: str | None, most: int, **others: Any) -> list[LedgerEntry]:
+        asked = {"key": key, "most": most, **others}
         with self._store.reading() as connection:
             entries = [
                 entry
@@ -268,69 +256,10 @@ class Ledger:
         return list(latest.values())[:most]
 
     def metrics(self, job: str | None = None, *, since: float = 0.0, until: float = MAX_TIME) -> list[JobMetrics]:
-        """Every job with runs or delegations, by name.
+        """Every job with runs or delegations, by name. Reads all of them; `JobTotals` reads each once.
 
         The window has job runs by their end, and those that have not ended by their start; delegations by their request.
         Raises `NotFound` for a job that never ran.
         """
-        counts: dict[str, dict[str, int]] = defaultdict(dict)
-        seconds: dict[str, list[float]] = defaultdict(list)
-        avoided: dict[str, int] = {}
-        window = {"since": since, "until": until}
         with self._store.reading() as connection:
-            for name, state, n in connection.execute(_COUNTS, window):
-                counts[name][state] = n
-            for name, seconds_of_one in connection.execute(_SECONDS, window):
-                seconds[name].append(seconds_of_one)
-            for name, n_reused, n in connection.execute(_SPARED, window):
-                avoided[name] = n
-                if n_reused:
-                    counts[name][JobRunState.SKIPPED] = int(n_reused)
-            if job is not None and job not in (known := [name for (name,) in connection.execute(_JOBS)]):
-                raise NotFound(kind="job with a job run", name=job, names=known)
-        return [
-            _metrics(name, counts[name], seconds[name], avoided.get(name, 0))
-            for name in sorted(counts.keys() | avoided.keys())
-            if job in (None, name)
-        ]
-
-
-#: The launches of jobs. Data from outside is in launches without a location.
-_JOBS = f"SELECT DISTINCT l.job FROM {P}launches l WHERE l.location <> '' ORDER BY l.job"
-_RUNS = f"{P}job_runs j JOIN {P}launches l ON l.id = j.launch_id WHERE l.location <> ''"
-
-#: Without skipped ones, which are the reuses of Dagster runs: `_SPARED` counts those of every request.
-_COUNTS = f"""
-SELECT l.job, j.state, count(*) FROM {_RUNS} AND j.state <> '{JobRunState.SKIPPED}'
-AND coalesce(j.ended_at, j.buffered_at) >= :since AND coalesce(j.ended_at, j.buffered_at) < :until GROUP BY l.job, j.state"""
-
-#: The seconds of a launch divided by its job runs, which run at the same time.
-_SECONDS = f"""
-SELECT l.job, (max(j.ended_at) - min(j.started_at)) / count(*) FROM {_RUNS}
-AND j.state = '{JobRunState.SUCCEEDED}' AND j.started_at IS NOT NULL AND j.ended_at >= :since AND j.ended_at < :until
-GROUP BY l.id, l.job"""
-
-#: Reuses, and these with builds that were joined: one for each requester and partition key, however many outputs it has.
-#: Wants of arcs and of job runs are no requests of their own: a person's or a schedule's request caused them.
-_SPARED = f"""
-SELECT job, sum(reused), count(*) FROM (
-    SELECT s.job, max(CASE WHEN d.kind = '{Answer.REUSE}' THEN 1 ELSE 0 END) AS reused
-    FROM {P}delegations d CROSS JOIN {P}refs r ON r.id = d.ref_id CROSS JOIN {P}datasets s ON s.id = r.dataset_id
-    CROSS JOIN {P}job_runs j ON j.id = d.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
-    WHERE d.kind IN {one_of([Answer.JOIN, Answer.REUSE])} AND d.outcome = '{_Outcome.LIVE}' AND l.location <> ''
-      AND d.asked_at >= :since AND d.asked_at < :until AND NOT EXISTS (
-        SELECT 1 FROM {P}wants w WHERE w.request_id = d.requester AND w.source IN ('{ARC}', '{DERIVATIVE}'))
-    GROUP BY s.job, d.requester, substr(r.ref, length(s.asset) + 1)) AS spared
-GROUP BY job"""
-
-
-def _metrics(job: str, counts: dict[str, int], seconds: list[float], avoided: int) -> JobMetrics:
-    ended = sum(counts.get(state.value, 0) for state in _ENDED)
-    good = sum(counts.get(state.value, 0) for state in _GOOD)
-    return JobMetrics(
-        job=job,
-        counts=counts,
-        success_rate=good / ended if ended else None,
-        avoided=avoided,
-        median_seconds=median(seconds) if seconds else None,
-    )
+            return metrics_in_window(connection, job, since, until)

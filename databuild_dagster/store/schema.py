@@ -222,6 +222,8 @@ delegations = _table(
 )
 # Requesters that wait for a ref, for each command that ends a wait; and all that ever asked for it.
 _index("delegations_of_ref", delegations.c.ref_id, delegations.c.outcome)
+# The newest answers of all. Only a request that is not answered by a build of its own pays for it.
+_index("delegations_asked", delegations.c.asked_at)
 
 #: The moves; `place` counts those of one event.
 _MOVE = {"kind": str, "entity_id": int, "seq": int, "place": int, "from_state": str | None, "to_state": str}

@@ -24,7 +24,7 @@ from databuild_dagster.shapes.bounded import (
     BoundedWant,
     bounded_build,
     bounded_canonical,
-    bounded_instance,
+    bounded_history,
     bounded_report,
     bounded_want,
 )
@@ -35,13 +35,11 @@ from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, newest_failures
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.history import history_of
 from databuild_dagster.shapes.lineage import LineageShape, lineage_of
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import (
     PauseShape,
-    canonical_shape,
     pause_shape,
     paused_refs,
 )
@@ -215,7 +213,7 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
         "state": None if found.state is None else found.state.value,
         "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
         "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
-        "canonical": None if found.state is None else bounded_canonical(canonical_shape(queries, found, is_now=is_now)),
+        "canonical": None if found.state is None else bounded_canonical(queries, found, is_now=is_now),
         "shows_rows": allows_sample(queries, asset_of(ref)),
         "is_arc": queries.is_arc(asset_of(ref)),
         "paused": pause_shape(pause),
@@ -232,7 +230,7 @@ def history(state: State, ref: Ref, limit: int) -> list[BoundedInstance]:
     """The newest instances of a ref, oldest first."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return [bounded_instance(found.shape()) for found in history_of(engine.queries, ref, limit)]
+    return bounded_history(engine.queries, ref, limit)
 
 
 def lineage(state: State, instance: str) -> LineageShape:

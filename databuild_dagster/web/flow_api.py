@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypedDict
 
+from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.want_report import check_partition
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
@@ -21,6 +22,7 @@ from databuild_dagster.shapes.ledger import (
     metrics_shape,
     requested_entries,
 )
+from databuild_dagster.store.job_metrics import JobTotals
 from databuild_dagster.store.ledger import LedgerEntry
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
 from databuild_dagster.web.routes import ApiRoute
@@ -151,8 +153,12 @@ def _searched(state: State, requester: str | None, ref: Ref | None, *, with_buil
 
 def savings(state: State) -> SavingsShape:
     """What delegation has spared, by job."""
-    jobs = state.soon("savings", lambda: metrics_shape(state.engine.ledger.metrics()))
+    jobs = state.soon("savings", lambda: metrics_shape(state.made_once(_job_totals).metrics()))
     return {"is_counted": jobs is not None, "jobs": jobs or {}}
+
+
+def _job_totals(engine: Engine) -> JobTotals:
+    return JobTotals(engine.store)
 
 
 _OFFSET_MOST: Final = 10_000_000

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from databuild_dagster.model.datasets import ArcSpec, Catalog, DatasetSpec, InputSpec
+from databuild_dagster.model.datasets import ArcSpec, Catalog, DatasetKind, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
@@ -38,6 +38,8 @@ class Reached:
     around: set[Ref] = field(default_factory=set)
     #: Instances that a downstream taint of the named refs covers, by row id.
     behind: dict[int, Ref] = field(default_factory=dict)
+    #: The declared inputs of each ref.
+    declared: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
     #: The inputs of the canonical instance of each ref.
     read: dict[Ref, tuple[Ref, ...]] = field(default_factory=dict)
     #: Inputs of the last build of each ref that it does not declare: its function asked for them (rule 6.3).
@@ -87,7 +89,7 @@ class Reaching:
         found.read |= read
         needs: set[Ref] = set()
         for ref in level:
-            declared = self._inputs(ref, found)
+            declared = found.declared[ref] = self._inputs(ref, found)
             found.around.update(read.get(ref, ()))
             assets = {asset_of(need) for need in declared}
             if extra := tuple(need for need in read.get(ref, ()) if asset_of(need) not in assets):
@@ -97,6 +99,26 @@ class Reaching:
         is_open = {need for need in needs if states.get(need) != InstanceState.LIVE}
         found.around |= needs - is_open
         return sorted({*is_open, *self._surroundings.next_to(level), *self._lots(level, found)})
+
+    def is_like_no_other(self, ref: Ref) -> bool:
+        """Its dataset ties it to others otherwise than by its inputs: by an arc, by other outputs of its job, by other programs."""
+        asset = asset_of(ref)
+        spec = self._datasets.get(asset)
+        return (
+            spec is None
+            or spec.kind is not DatasetKind.OURS
+            or isinstance(spec.arc, ArcSpec)
+            or asset in self._arcs
+            or len(self._jobs[spec.job]) > 1
+        )
+
+    def absent(self, refs: Iterable[Ref]) -> set[Ref]:
+        """The refs that are no partitions of their datasets any longer."""
+        keys: dict[str, dict[str | None, Ref]] = defaultdict(dict)
+        for ref in refs:
+            keys[asset_of(ref)][partition_key_of(ref)] = ref
+        known = [(self._datasets[asset], of_asset) for asset, of_asset in keys.items() if asset in self._datasets]
+        return {of_asset[key] for spec, of_asset in known for key in self._catalog.absent(spec, of_asset)}
 
     def _siblings(self, ref: Ref) -> list[Ref]:
         """The other outputs of its job for the same key, which are launched with it if they are due."""

@@ -18,6 +18,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder, Observation
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
+from databuild_dagster.engine.what_if.alike import NOTHING_ALIKE, Alike
 from databuild_dagster.engine.why.preview import expected_seconds
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import Catalog, DatasetSpec, InputSpec
@@ -91,13 +92,17 @@ class Costs:
 class _OneLaunch:
     """The catalog of the store, but for the size of a launch: one launch takes all refs of a job that are ready.
 
-    `Costs` counts the launches of the orchestrator. Simulating each would take a second for a few thousand.
+    `Costs` counts the launches of the orchestrator. Simulating each would take a second for a few thousand. Inputs for which others
+    are simulated are those.
     """
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: Catalog, alike: Alike) -> None:
+        self._catalog, self._alike = catalog, alike
         self.why_not, self.absent = catalog.why_not, catalog.absent
-        self.inputs, self.woken = catalog.inputs, catalog.woken
+        self.woken = catalog.woken
+
+    def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
+        return self._alike.ones_for(self._catalog.inputs(dataset, partition_key))
 
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
@@ -140,16 +145,28 @@ class Simulation:
     """One future. `engine` handles commands on the excerpt, by the simulation's clock."""
 
     def __init__(
-        self, engine: Engine, excerpt: Store, asked_for: Mapping[Ref, tuple[Ref, ...]], never: Collection[Ref] = ()
+        self,
+        engine: Engine,
+        excerpt: Store,
+        asked_for: Mapping[Ref, tuple[Ref, ...]],
+        never: Collection[Ref] = (),
+        alike: Alike = NOTHING_ALIKE,
     ) -> None:
-        """`engine` is that of the store; `asked_for` are inputs that functions ask for; `never` are refs that never come."""
+        """`engine` is that of the store; `asked_for` are inputs that functions ask for; `never` are refs that never come.
+
+        The excerpt may have one of refs that are `alike`; launches name all of them.
+        """
         self._began_at = self._now = engine.now()
-        self.engine = Engine(excerpt, _OneLaunch(engine.catalog), clock=lambda: self._now, steady=lambda: self._now)
+        self.alike = alike
+        self.engine = Engine(
+            excerpt, _OneLaunch(engine.catalog, alike), clock=lambda: self._now, steady=lambda: self._now
+        )
         self.launches: list[SimulatedLaunch] = []
         #: Refs, arcs and launches that the last ticks set aside, and why.
         self.aside: dict[str, str] = {}
         self._costs = Costs(engine)
-        self._asked_for, self._never = asked_for, frozenset(never)
+        self._asked_for = {ref: alike.ones_for(refs) for ref, refs in asked_for.items()}
+        self._never = frozenset(alike.ones_for(never))
         self._dagster = _Dagster(self.engine, self._never)
         self._judge = Judge(gone=lambda holder: False)
         self._was_out = {launch.launch_id for launch in self.engine.queries.open_launches()}
@@ -224,7 +241,8 @@ class Simulation:
         """A job run of a ref that never comes runs on."""
         return self._never.isdisjoint(run.refs)
 
-    def _note(self, launch: LaunchView, refs: tuple[Ref, ...]) -> None:
+    def _note(self, launch: LaunchView, simulated: tuple[Ref, ...]) -> None:
+        refs = self.alike.all_of(simulated)
         spec = self._datasets().get(asset_of(refs[0]))
         is_joined = launch.launch_id in self._was_out
         cost = _Cost(1, None, None) if spec is None else self._costs.of(spec, refs, is_out=is_joined)

@@ -48,13 +48,16 @@ _PAIR = Selection(
     is_same_rows="coalesce(coalesce(a.same_as_id, a.id) = coalesce(b.same_as_id, b.id), 1 = 0)",
 )
 _ID = f"(SELECT id FROM {PREFIX}instances WHERE uuid = ?)"
-#: The inputs of either, one row for each ref where they differ.
-_PAIRS = f"""
-    SELECT either.ref_id AS ref_id, max(either.first_id) AS first_id, max(either.second_id) AS second_id FROM (
-        SELECT x.ref_id AS ref_id, x.input_id AS first_id, 0 AS second_id FROM {PREFIX}instance_inputs x WHERE x.instance_id = {_ID}
-        UNION ALL
-        SELECT y.ref_id, 0, y.input_id FROM {PREFIX}instance_inputs y WHERE y.instance_id = {_ID}
-    ) either GROUP BY either.ref_id HAVING max(either.first_id) <> max(either.second_id)"""
+_INPUTS = f"{PREFIX}instance_inputs"
+#: A row for each ref of which the two read different instances, by the key of the table: of fifty thousand inputs each, a sort of
+#: all took four times as long.
+_DIFFERING = f"""
+    SELECT x.ref_id AS ref_id, x.input_id AS first_id, coalesce(y.input_id, 0) AS second_id
+    FROM {_INPUTS} x LEFT JOIN {_INPUTS} y ON y.instance_id = {_ID} AND y.ref_id = x.ref_id
+    WHERE x.instance_id = {_ID} AND coalesce(y.input_id, 0) <> x.input_id
+    UNION ALL
+    SELECT y.ref_id, 0, y.input_id FROM {_INPUTS} y LEFT JOIN {_INPUTS} x ON x.instance_id = {_ID} AND x.ref_id = y.ref_id
+    WHERE y.instance_id = {_ID} AND x.input_id IS NULL"""
 
 
 class ComparedQueries(Asking):
@@ -67,18 +70,18 @@ class ComparedQueries(Asking):
         )
         return dict(_FACTS.by(self._all(sql, Keys(uuids))))
 
-    def n_input_differences(self, first: str, second: str) -> InputCounts:
-        """The number of inputs in which two instances differ."""
+    def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
+        """The number of inputs in which two instances differ, and the first of them by ref."""
         sql = f"""
-            SELECT coalesce(sum(CASE WHEN differing.first_id = 0 THEN 1 ELSE 0 END), 0),
-                   coalesce(sum(CASE WHEN differing.second_id = 0 THEN 1 ELSE 0 END), 0), count(*) FROM ({_PAIRS}) differing"""
-        ((added, removed, n),) = self._all(sql, first, second)
-        return InputCounts(int(added), int(removed), int(n) - int(added) - int(removed))
-
-    def input_differences(self, first: str, second: str, most: int) -> list[InputPair]:
-        """The first inputs in which two instances differ, by ref."""
-        sql = f"""
-            SELECT {_PAIR.columns} FROM ({_PAIRS}) differing JOIN {PREFIX}refs r ON r.id = differing.ref_id
+            SELECT n_added, n_removed, n, {_PAIR.columns} FROM (
+                SELECT ref_id, first_id, second_id, sum(CASE WHEN first_id = 0 THEN 1 ELSE 0 END) OVER () AS n_added,
+                    sum(CASE WHEN second_id = 0 THEN 1 ELSE 0 END) OVER () AS n_removed, count(*) OVER () AS n
+                FROM ({_DIFFERING}) either
+            ) differing JOIN {PREFIX}refs r ON r.id = differing.ref_id
             LEFT JOIN {PREFIX}instances a ON a.id = differing.first_id LEFT JOIN {PREFIX}instances b ON b.id = differing.second_id
             ORDER BY r.ref LIMIT ?"""
-        return _PAIR.rows(self._all(sql, first, second, most))
+        rows = self._all(sql, second, first, first, second, most)
+        if not rows:
+            return InputCounts(0, 0, 0), []
+        n_added, n_removed, n = map(int, rows[0][:3])
+        return InputCounts(n_added, n_removed, n - n_added - n_removed), _PAIR.rows([row[3:] for row in rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from databuild_dagster.model.events import Erasure, JobRunStarted, MadeWith, ManifestRemoved
@@ -81,6 +82,20 @@ _INSTANCE = _selection(
     f"""(SELECT json_group_array(u.uuid) FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
         WHERE x.instance_id = i.id)"""
 )
+
+
+@lru_cache(maxsize=16)
+def _with_inputs(most: int | None) -> Selection[Instance]:
+    """The columns of an instance with the first of its inputs; None for all."""
+    if most is None:
+        return _INSTANCE
+    return _selection(
+        f"""(SELECT json_group_array(few.uuid) FROM (
+            SELECT u.uuid FROM {PREFIX}instance_inputs x JOIN {PREFIX}instances u ON u.id = x.input_id
+            WHERE x.instance_id = i.id ORDER BY x.ref_id LIMIT {most}) few)"""
+    )
+
+
 _FROM = f"""
 FROM {PREFIX}instances i JOIN {PREFIX}refs r ON r.id = i.ref_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id """
 _INSTANCES = f"SELECT {_INSTANCE.columns} {_FROM}"
@@ -105,8 +120,10 @@ class InstanceQueries(Asking):
     def _instances(self, sql: str, *parameters: Any) -> list[Instance]:
         return _INSTANCE.rows(self._all(sql, *parameters), manifest_uri=self._whole)
 
-    def instance(self, uuid: str) -> Instance | None:
-        return next(iter(self._instances(_INSTANCES + "WHERE i.uuid = ?", uuid)), None)
+    def instance(self, uuid: str, most_inputs: int | None = None) -> Instance | None:
+        """An instance with all of its inputs, which may be a hundred thousand, or the first ones."""
+        sql = f"SELECT {_with_inputs(most_inputs).columns} {_FROM} WHERE i.uuid = ?"
+        return next(iter(self._instances(sql, uuid)), None)
 
     def instances_named(self, uuids: Iterable[str]) -> list[Instance]:
         """The instances with these uuids, ordered by ref and without their inputs; others are left out."""
@@ -149,14 +166,14 @@ class InstanceQueries(Asking):
             WHERE i.uuid IN (SELECT value FROM json_each(?)) GROUP BY i.uuid"""
         return dict(self._all(sql, Keys(uuids)))
 
-    def history(self, ref: Ref, most: int = MAX_SEQ) -> list[Instance]:
-        """Every instance of a ref, or the newest ones, the oldest first (rule 4.2)."""
+    def history(self, ref: Ref, most: int = MAX_SEQ, most_inputs: int | None = None) -> list[Instance]:
+        """Every instance of a ref, or the newest ones, the oldest first (rule 4.2), each with all inputs or the first ones."""
         sql = f"""
             WITH RECURSIVE chain(id, n) AS (
                 SELECT last_id, CAST(1 AS BIGINT) FROM {PREFIX}refs WHERE ref = ? AND last_id IS NOT NULL
                 UNION ALL SELECT p.previous_id, chain.n + 1 FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
                 WHERE p.previous_id IS NOT NULL AND chain.n < ?
-            ) {_INSTANCES} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
+            ) SELECT {_with_inputs(most_inputs).columns} {_FROM} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
         return self._instances(sql, ref, most)
 
     def live_instances(self, asset: str) -> list[Instance]:
@@ -237,11 +254,13 @@ class InstanceQueries(Asking):
         """Those of these instances with an input that is tainted, or not canonical, by now (rule 4.6)."""
         sql = f"""
             SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}instance_inputs x ON x.instance_id = i.id
-            JOIN {PREFIX}instances u ON u.id = x.input_id JOIN {PREFIX}refs r ON r.id = u.ref_id
-            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND (u.state = '{InstanceState.TAINTED}' OR (
-                r.canonical_id <> u.id AND NOT EXISTS (
-                    SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
-                    AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id))))"""
+            JOIN {PREFIX}refs r ON r.id = x.ref_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND CASE WHEN r.canonical_id = x.input_id
+                THEN r.state = '{InstanceState.TAINTED}'
+                ELSE EXISTS (SELECT 1 FROM {PREFIX}instances u WHERE u.id = x.input_id AND (
+                    u.state = '{InstanceState.TAINTED}' OR NOT EXISTS (
+                        SELECT 1 FROM {PREFIX}instances n WHERE n.id = r.canonical_id AND n.state <> '{InstanceState.TAINTED}'
+                        AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id)))) END"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
     def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:

@@ -8,12 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
+from databuild_dagster.engine.what_if.answers import Effect, Question, WhatIf
 from databuild_dagster.engine.what_if.questions import (
-    Effect,
     HasArrived,
     NothingWasBuilt,
-    Question,
-    WhatIf,
     if_code_changes,
     if_missing,
     if_tainted,

@@ -49,13 +49,12 @@ def test_inputs_of_two_instances_differ_by_ref(world):
     new, b = world.succeed("a"), world.succeed("b")
     second = world.succeed("c", inputs=["a", "b"])
 
-    assert world.queries.n_input_differences(first, second) == InputCounts(added=1, removed=0, replaced=1)
-    assert world.queries.n_input_differences(second, first) == InputCounts(added=0, removed=1, replaced=1)
-    assert world.queries.input_differences(first, second, 5) == [
-        InputPair("a", old, new, False),
-        InputPair("b", None, b, False),
-    ]
-    assert world.queries.input_differences(first, first, 5) == []
+    counts, pairs = world.queries.input_differences(first, second, 5)
+    assert counts == InputCounts(added=1, removed=0, replaced=1)
+    assert pairs == [InputPair("a", old, new, False), InputPair("b", None, b, False)]
+    counts, pairs = world.queries.input_differences(second, first, 1)
+    assert (counts, len(pairs)) == (InputCounts(added=0, removed=1, replaced=1), 1)
+    assert world.queries.input_differences(first, first, 5) == (InputCounts(0, 0, 0), [])
     assert world.queries.n_inputs_of([first, second, b]) == {first: 1, second: 2}
     assert world.queries.data_facts([first, "none"]) == {first: DataFacts(files=1, rows=10, bytes=100)}
 

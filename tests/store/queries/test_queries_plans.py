@@ -102,7 +102,9 @@ ASKED = [
     ("the uses of then", lambda world: world.queries.uses_at([world.uuid("d")], 5, world.seq)),
     ("what a taint had reached", lambda world: world.queries.n_live_built_from_at(world.uuid("d"), world.seq)),
     ("in which inputs two differ", lambda world: world.queries.input_differences(world.uuid("a"), world.uuid("d"), 5)),
-    ("in how many", lambda world: world.queries.n_input_differences(world.uuid("a"), world.uuid("d"))),
+    ("whether it is stale", lambda world: world.queries.stale([world.uuid("d")])),
+    ("the newest requests", lambda world: world.ledger.entries(most=5)),
+    ("the newest delegations", lambda world: world.ledger.delegations(most=5)),
     ("the data of instances", lambda world: world.queries.data_facts([world.uuid("d")])),
     ("how many inputs", lambda world: world.queries.n_inputs_of([world.uuid("d")])),
     ("the refs of a want in pages", lambda world: world.queries.refs_of_wants(world.open_wants("a")[0].id, 5, 1)),
@@ -131,6 +133,10 @@ def test_no_table_that_grows_is_walked_through(world, ask):
     assert walks(connection, statements) == []
 
 
+#: The newest delegations and launches, of which a question inside gives a bounded number.
+OF_NEWEST = ("SCAN d", "SCAN l")
+
+
 def walks(connection, statements):
     """The steps of the plans that read a table from end to end, be it to make an index for this one question.
 
@@ -156,6 +162,7 @@ def walks(connection, statements):
         "SCAN few",
         "SCAN either",
         "SCAN differing",
+        "SCAN (subquery",
         "SCAN head",
         "SCAN counted",
         "databuild_refs_failed",
@@ -166,5 +173,7 @@ def walks(connection, statements):
     return [
         step
         for step in steps
-        if (step.startswith("SCAN") or "AUTOMATIC" in step) and not any(name in step for name in few)
+        if (step.startswith("SCAN") or "AUTOMATIC" in step)
+        and step not in OF_NEWEST
+        and not any(name in step for name in few)
     ]

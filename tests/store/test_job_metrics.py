@@ -1,0 +1,57 @@
+"""The totals of jobs, of which each launch is read once, are the metrics of all job runs (rule 8.5)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from databuild_dagster.store import job_metrics
+from databuild_dagster.store.job_metrics import JobMetrics, JobTotals
+from tests.support import fixtures  # noqa: F401  (the profiles)
+from tests.support.catalog import dataset
+from tests.support.walk import Walk
+from tests.support.world import World
+
+
+def about(metrics: list[JobMetrics]) -> list[JobMetrics]:
+    """With the median to a thousandth of a second, as the totals have it."""
+    return [
+        found
+        if found.median_seconds is None
+        else found._replace(median_seconds=pytest.approx(found.median_seconds, abs=0.001))
+        for found in metrics
+    ]
+
+
+@pytest.mark.databases("sqlite")
+@settings(deadline=None, max_examples=15)
+@given(seed=st.integers(0, 1_000_000))
+def test_the_totals_of_jobs_are_the_metrics_of_all_job_runs(seed: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job_metrics, "LAUNCHES_AT_ONCE", 3)
+        world = World([dataset("a"), dataset("b", "a"), dataset("left", job="both"), dataset("right", job="both")])
+        world.want("a", "b", "left", "right")
+        walk, totals = Walk(world, seed), JobTotals(world.store)
+        for _ in range(4):
+            walk.take(15)
+
+            found = totals.metrics()
+
+            assert found == about(world.ledger.metrics())
+        assert totals.metrics() == found
+        world.close()
+
+
+def test_a_launch_that_ends_later_is_counted_when_it_has_ended(world):
+    totals = JobTotals(world.store)
+    world.start("a")
+    world.live("b")
+
+    (before, _) = totals.metrics()
+    world.clock.turn(10)
+    world.succeed("a")
+    (after, _) = totals.metrics()
+
+    assert (before.counts, before.median_seconds) == ({"Running": 1}, None)
+    assert (after.counts, after.median_seconds) == ({"Succeeded": 1}, 10.0)
