@@ -30,7 +30,7 @@ from databuild_dagster.cli.process import (
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
+from databuild_dagster.model.wording import MAX_VALUE, is_utf8, numbers_cut, one_line
 from databuild_dagster.version import __version__
 
 #: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
@@ -223,9 +223,8 @@ def _run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        _tell(
-            type(error).__name__, one_line(error.format_message(), most=MAX_VALUE), _usage_hint(error), as_json=as_json
-        )
+        message = one_line(numbers_cut(error.format_message()), most=MAX_VALUE)
+        _tell(type(error).__name__, message, _usage_hint(error), as_json=as_json)
         return REFUSED
     except OutputLost:
         raise

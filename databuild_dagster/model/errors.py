@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import MAX_VALUE, few_of, shortened
+from databuild_dagster.model.wording import MAX_DIGITS, MAX_VALUE, few_of, number_in_words, numbers_cut, shortened
 
 # The commands that hints name. The model knows the command line by these lines only.
 _BUILD = "`databuild build`"
@@ -68,10 +68,21 @@ class DatabuildError(Exception):
         return partial(type(self), **self.facts), ()
 
 
+class _InWords(str):
+    """Words in place of a number, which a template prints without quotation marks."""
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+    __repr__ = str.__str__
+
+
 def _shown(fact: Any) -> Any:
     """A value as a message quotes it. Half of a secret would have no form, so secrets are hidden before it is shortened."""
+    if isinstance(fact, int) and abs(fact) >= 10**MAX_DIGITS:
+        return _InWords(number_in_words(fact))
     is_long = isinstance(fact, str) and len(fact) > MAX_VALUE
-    return shortened(without_secrets(fact), MAX_VALUE) if is_long else fact
+    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else fact
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:

@@ -106,6 +106,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
         (("compact", "orders", "--target", "large"), "it is no size"),
         (("compact", "orders", "--target", "0"), "it is no size"),
         (("compact", "orders", "--target", "0.1"), "has at least one byte"),
+        (("compact", "orders", "--target", "2048GB"), "a file has at most 1 TiB"),
     ],
 )
 def test_rules_that_cannot_be_checked_are_one_sentence_and_start_nothing(
