@@ -86,7 +86,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "gc": Leaf("gc:gc", "Remove replaced data, or what failed attempts left."),
         "erase": Leaf("erase:erase", "Erase rows of DATASET, in every instance and copy."),
         "publish": Leaf("publish:publish", "Bring the table of DATASET up to date by hand."),
-        "tick": Leaf("build:tick_once", "Run one tick of the orchestrator in this process."),
+        "tick": Leaf("tick:tick", "Run one tick of the orchestrator in this process."),
     },
     "By subject": {
         "log": Branch(
