@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -47,6 +48,12 @@ class TooManyQuestions(DatabuildError):
     hint = "Try again in some seconds; if it stays so, `databuild status` shows whether the build state answers."
 
 
+class StateClosed(DatabuildError):
+    """The web server is ending, so the build state takes no more questions."""
+
+    hint = "Ask again when the web server has started again: `databuild dev` or `databuild webserver`."
+
+
 class State:
     """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
 
@@ -57,6 +64,7 @@ class State:
         self._slow = ThreadPoolExecutor(1, "databuild-pages-slow")
         self._looking: dict[str, Future[Any]] = {}
         self._n_asked = 0
+        self._is_closed = False
         self._kept: dict[str, _Kept] = {}
         #: The kept answers that are being computed again.
         self._renewed: set[str] = set()
@@ -90,14 +98,24 @@ class State:
         return DistributedOperationManager(self.engine, deployment.operations, actor=actor, resources=resources)
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`."""
+        """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`, `StateClosed`."""
         if self._n_asked >= MAX_ASKED:
             raise TooManyQuestions(most=MAX_ASKED)
         self._n_asked += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, question)
+            return await asyncio.wrap_future(self._submit(self._threads, question))
         finally:
             self._n_asked -= 1
+
+    def _submit(self, threads: ThreadPoolExecutor, question: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Raises `StateClosed`."""
+        try:
+            return threads.submit(question, *arguments)
+        except RuntimeError:
+            # A thread that the system refuses raises the same type.
+            if self._is_closed:
+                raise StateClosed from None
+            raise
 
     def made_once(self, make: Callable[[Engine], T]) -> T:
         """An object over the engine that stays, such as one that follows a part of the log."""
@@ -143,17 +161,22 @@ class State:
                 with self._lock:
                     self._renewed.discard(name)
 
-        self._threads.submit(renew)
+        # The kept answer is good for this question.
+        with suppress(StateClosed):
+            self._submit(self._threads, renew)
 
     def soon(self, name: str, question: Callable[[], T]) -> T | None:
-        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
+        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first.
+
+        Raises `StateClosed`, and what the question raised.
+        """
         with self._lock:
             looking = self._looking.get(name)
             if looking is not None and looking.done() and looking.exception() is not None:
                 # Its question got no answer: this one gets the reason, and the next one tries again.
                 del self._looking[name]
             elif looking is None or looking.done():
-                looking = self._looking[name] = self._slow.submit(self.kept, name, question)
+                looking = self._looking[name] = self._submit(self._slow, self.kept, name, question)
         wait([looking], PATIENCE_SECONDS)
         if looking.done():
             looking.result()
@@ -183,6 +206,7 @@ class State:
 
     def close(self) -> None:
         """Let the threads end; those that answer a question do so before."""
+        self._is_closed = True
         self._threads.shutdown(cancel_futures=True)
         self._slow.shutdown(cancel_futures=True)
 
