@@ -35,6 +35,7 @@ _STATUS = "`databuild status`"
 _UNTAINT = "`databuild untaint TAINT`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
+_LOADING = f"code location that defines it: {_BUILD} registers what it loads."
 #: By kind of what is not found, the command that lists what there is.
 _LISTS = {
     "code location with registered assets": "`databuild location list`",
@@ -127,9 +128,16 @@ class UnknownAsset(Refused):
     def __init__(self, *, asset: str, names: Iterable[str] = (), suggestion: str = "") -> None:
         """`names` are the registered assets."""
         registered = sorted(names)
+        self.near = near_names(asset, registered)
         some = f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
-        otherwise = some if registered else f"Load a code location that defines it: {_BUILD} registers what it loads."
+        otherwise = some if registered else f"Load a {_LOADING}"
         super().__init__(asset=asset, suggestion=suggestion or did_you_mean(asset, registered, otherwise))
+
+    @property
+    def of_input(self) -> str:
+        """The message about an input, whose name is in code and mostly right."""
+        load = f"Did you mean {self.near}? Otherwise load" if self.near else "Load"
+        return f"{self.message} {load} the {_LOADING}"
 
 
 class IllegalMove(DatabuildError):

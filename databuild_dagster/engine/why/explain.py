@@ -340,7 +340,7 @@ class _Following:
             case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED:
                 return [why]
             case Reason.FAILED:
-                return [f"{why}; `databuild retry {ref}` opens it for another build"]
+                return [f"{why.rstrip('.')}; `databuild retry {ref}` opens it for another build"]
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
                     return [f"{why}; set aside for now: {unbuildable}"]
