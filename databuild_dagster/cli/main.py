@@ -223,7 +223,7 @@ def _run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        message = one_line(numbers_cut(error.format_message()), most=MAX_VALUE)
+        message = one_line(numbers_cut(_sentence(error.format_message())), most=MAX_VALUE)
         _tell(type(error).__name__, message, _usage_hint(error), as_json=as_json)
         return REFUSED
     except OutputLost:
@@ -325,6 +325,11 @@ def _tell(kind: str, message: str, hint: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"error": {"type": kind, "message": message, "hint": hint}}))
     else:
         click.echo(f"Error: {message} {hint}".rstrip(), err=True)
+
+
+def _sentence(text: str) -> str:
+    """A message of click, some of which end without a full stop; a hint follows."""
+    return text if text.rstrip("'\")").endswith((".", "?", "!")) else f"{text}."
 
 
 def _usage_hint(error: click.ClickException) -> str:

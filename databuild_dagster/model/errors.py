@@ -128,10 +128,12 @@ class UnknownAsset(Refused):
     def __init__(self, *, asset: str, names: Iterable[str] = (), suggestion: str = "") -> None:
         """`names` are the registered assets."""
         registered = sorted(names)
-        self.near = near_names(asset, registered)
+        whole, at, _ = asset.partition("@")
+        self.near = whole if at and whole in registered else near_names(asset, registered)
         some = f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
         otherwise = some if registered else f"Load a {_LOADING}"
-        super().__init__(asset=asset, suggestion=suggestion or did_you_mean(asset, registered, otherwise))
+        likely = f"Did you mean {self.near}?" if self.near else otherwise
+        super().__init__(asset=asset, suggestion=suggestion or likely)
 
     @property
     def of_input(self) -> str:
