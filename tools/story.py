@@ -9,6 +9,7 @@ It needs no Spark. The story asks the HTTP API of the pages what has happened, a
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -23,7 +24,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 from urllib.parse import urlencode
 
 import pandas as pd
@@ -48,7 +49,7 @@ MAX_SECONDS: Final = 240
 STOP_SECONDS: Final = 30
 POLL_SECONDS: Final = 0.5
 FOLDER: Final = Path(__file__).parent.parent / ".story"
-#: In a folder that a story has made.
+#: In a folder that a story has made. The story and its server hold a lock on it, and it names both.
 MARK: Final = ".databuild-story"
 _RELOAD: Final = 'mutation { reloadRepositoryLocation(repositoryLocationName: "definitions.py") { __typename } }'
 
@@ -70,25 +71,42 @@ class Shop:
 
     @contextmanager
     def open(self) -> Iterator[Shop]:
-        """From its start until each of its processes has ended. A folder of an earlier story is made empty."""
-        mark = self.folder / MARK
-        if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
+        """From its start until each of its processes has ended. A folder of an earlier story is made empty.
+
+        Raises SystemExit for a folder with other files, and for one whose story still runs.
+        """
+        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / MARK).exists():
             raise SystemExit(f"{self.folder} has files of something else; name an empty folder by --folder.")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        (self.folder / "landing").mkdir(parents=True)
-        mark.touch()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / MARK).open("a+") as mark, self._played(mark):
+            yield self
+
+    @contextmanager
+    def _played(self, mark: IO[str]) -> Iterator[None]:
+        _lock(mark, self.folder)
+        _make_empty(self.folder)
+        (self.folder / "landing").mkdir()
         self.home.mkdir()
         (self.home / "dagster.yaml").write_text(SETTINGS)
         (self.folder / "workspace.yaml").write_text(WORKSPACE)
         (self.folder / "definitions.py").write_text(self._code(self._first))
         command = [sys.executable, "-m", "databuild_dagster", "dev", "-w", "workspace.yaml", "-p", str(self.port)]
         with (self.folder / "dev.log").open("w") as log:
+            # With the lock: the server of a story that was killed has it until it ends, too.
             process = subprocess.Popen(
-                command, cwd=self.folder, env=self._environment, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=self.folder,
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=[mark.fileno()],
             )
             try:
+                mark.write(f" and {process.pid}")
+                mark.flush()
                 self.wait_until(lambda: self._answers(process), "the pages answer")
-                yield self
+                yield
             finally:
                 _stop(process)
 
@@ -238,6 +256,29 @@ def main() -> int:
 
 def _step(number: int, title: str, page: str) -> None:
     print(f"\n{number}. {title}\n   {page}", flush=True)
+
+
+def _lock(mark: IO[str], folder: Path) -> None:
+    """Raises SystemExit while another story or its server has the folder."""
+    try:
+        fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        mark.seek(0)
+        raise SystemExit(
+            f"A story runs in {folder}, as processes {mark.read()}. End it with Ctrl-C, or name another folder by --folder."
+        ) from None
+    mark.truncate(0)
+    mark.write(str(os.getpid()))
+    mark.flush()
+
+
+def _make_empty(folder: Path) -> None:
+    """Remove all but the mark, which is locked."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != MARK:
+            path.unlink()
 
 
 def _free_port() -> int:

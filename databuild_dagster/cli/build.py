@@ -1,11 +1,10 @@
-"""`databuild build` and `databuild tick`: the orchestrator's ticks in this process, no daemon needed."""
+"""`databuild build`: the orchestrator's ticks in this process, no daemon needed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from databuild_dagster.cli.options import (
     FAIL_FAST,
     Selection,
     Where,
-    common,
     definitions,
     selection,
     tabular,
@@ -28,14 +26,9 @@ from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
 from databuild_dagster.cli.state import dagster_home, the_instance
 from databuild_dagster.cli.tally import Tally
-from databuild_dagster.engine.operations.coordinator import Coordination
-from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.commands import CreateWants
-from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import picked
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20
@@ -80,7 +73,7 @@ def build(
     """
     home = dagster_home()
     with _printing_apart(home) as log, ExitStack() as display:
-        workshop = _workshop(where)
+        workshop = opened_workshop(where)
         refs = selection.refs(workshop.engine.queries)
         workshop.has_log = log is not None
         tally = Tally(workshop.engine.queries, refs, workshop.engine.queries.head().seq)
@@ -117,79 +110,8 @@ def _printing_apart(home: Path) -> Iterator[Path | None]:
         yield log
 
 
-@click.command("tick")
-@definitions
-@common
-def tick_once(where: Where, as_json: bool) -> None:
-    """Run one tick of the orchestrator in this process."""
-    seen = _Seen()
-    with printing_to_stderr():
-        report = _workshop(where).tick(seen)
-    if as_json:
-        emit(
-            {
-                **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
-                "set_aside": dict(report.set_aside),
-                "launched_jobs": seen.launched,
-                "jobs_without_executor": {str(id): n for id, n in seen.waiting_jobs.items()},
-                "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
-                "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
-            }
-        )
-        return
-    doings = list(_doings(report, seen))
-    click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
-    for id, why in seen.stuck.items():
-        click.echo(f"{id} cannot go on: {why}")
-    for sentence in report.set_aside.sentences():
-        click.echo(sentence)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The launches and completions of one tick."""
-
-    launched: list[str] = field(default_factory=list)
-    ended: dict[OperationId, OperationState] = field(default_factory=dict)
-    #: Operation to why it cannot go on here.
-    stuck: dict[OperationId, str] = field(default_factory=dict)
-    #: Operation to the number of its jobs that no process runs.
-    waiting_jobs: dict[OperationId, int] = field(default_factory=dict)
-
-    def launching(self, job: str, n_partitions: int) -> None:
-        self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
-
-    def waiting(self, sentence: str) -> None:
-        """One tick never waits."""
-
-    def coordinated(self, done: Coordination) -> None:
-        self.ended.update(done.completed)
-        self.stuck.update(done.problems)
-        self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
-
-
-def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
-    if seen.launched:
-        yield f"Launched {', '.join(seen.launched)}"
-    for id, outcome in seen.ended.items():
-        yield f"{id} has ended: {outcome.value}"
-    for id, n_jobs in seen.waiting_jobs.items():
-        yield f"{count(n_jobs, 'job')} of {id} without an executor"
-    others = {
-        ("ref", "wanted by arcs"): report.fired,
-        ("ref", "waiting for inputs"): report.missed,
-        ("ref", "found to be there, or not any more"): report.arrived,
-        ("launch", "found lost"): report.lost,
-        ("want", "expired"): report.expired,
-        ("want", "past its SLA"): report.sla_missed,
-        ("request", "ended while it waited"): report.given_up,
-    }
-    for (noun, doing), found in others.items():
-        if found:
-            yield f"{count(len(found), noun, 'launches' if noun == 'launch' else None)} {doing}"
-
-
-def _workshop(where: Where) -> Workshop:
+def opened_workshop(where: Where) -> Workshop:
+    """The workshop on the definitions that a user names. Raises what loading raises."""
     instance = the_instance()
     locations = load_deployed(where)
     return Workshop.opened(instance, locations)

@@ -428,6 +428,8 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
         why = canonical.reason or ""
         if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
             why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
+        if built.interrupted and not why:
+            why = "not built before the command was interrupted"
         built.not_live.append(NotLive(ref, canonical.state, one_line(why)))
     if failures := first_failures(engine, [ref.ref for ref in built.not_live]):
         built.failed_first = list(failures.named)

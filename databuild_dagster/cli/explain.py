@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.options import Selection, Where, as_of, common, definitions, moment, one_by_one, selection
-from databuild_dagster.cli.output import STYLES, count, emit, shown
+from databuild_dagster.cli.output import STYLES, count, emit
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.engine.why.alike import lines_of
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.shapes.explanations import explanation_shape
@@ -28,8 +28,9 @@ MAX_LINES = 30
 def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool) -> None:
     """Explain why REFS are or are not being built now.
 
-    Every line below another one is the cause of that one; the deepest is the first cause. With --as-of, as it was
-    then, as far as the log tells; the log is folded up to there for it, which takes as long as `databuild log rebuild`.
+    An indented line is the cause of the line above it; the deepest is the first cause. Refs with the same cause
+    share a line. With --as-of, as it was then, as far as the log tells; the log is folded up to there for it, which
+    takes as long as `databuild log rebuild`.
     """
     engine = the_engine()
     then = moment(engine.queries, as_of)
@@ -64,15 +65,9 @@ def _counted(wants: dict[str, int]) -> str:
 
 
 def cause_lines(causes: tuple[Cause, ...]) -> Iterator[str]:
-    """A line for each ref; those that stand beside each other for the same reasons share one."""
-    answer = [
-        (depth, ref, "; ".join(cause.why for cause in of_ref))
-        for (depth, ref), of_ref in groupby(causes, key=lambda cause: (cause.depth, cause.ref))
-    ]
-    groups = [
-        (*key, [ref for _, ref, _ in same]) for key, same in groupby(answer, key=lambda cause: (cause[0], cause[2]))
-    ]
-    for depth, why, refs in groups[:MAX_LINES]:
-        yield f"{'  ' * (depth + 1)}{shown(refs)}: {why}"
-    if (more := len(groups) - MAX_LINES) > 0:
-        yield f"  and {count(more, 'more cause')}; --json tells them"
+    """A line for each ref; those that have the same cause share one."""
+    lines = list(lines_of(causes))
+    for depth, line in lines[:MAX_LINES]:
+        yield f"{'  ' * (depth + 1)}{line}"
+    if (more := len(lines) - MAX_LINES) > 0:
+        yield f"  and {count(more, 'more line')}; --json has every cause"

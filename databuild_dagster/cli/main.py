@@ -31,7 +31,7 @@ from databuild_dagster.cli.process import (
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import MAX_VALUE, is_utf8, one_line
+from databuild_dagster.model.wording import MAX_VALUE, is_utf8, numbers_cut, one_line
 from databuild_dagster.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
@@ -90,7 +90,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "gc": Leaf("gc:gc", "Remove replaced data, or what failed attempts left."),
         "erase": Leaf("erase:erase", "Erase rows of DATASET, in every instance and copy."),
         "publish": Leaf("publish:publish", "Bring the table of DATASET up to date by hand."),
-        "tick": Leaf("build:tick_once", "Run one tick of the orchestrator in this process."),
+        "tick": Leaf("tick:tick", "Run one tick of the orchestrator in this process."),
     },
     "By subject": {
         "log": Branch(
@@ -237,9 +237,8 @@ def _run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        _tell(
-            type(error).__name__, one_line(error.format_message(), most=MAX_VALUE), _usage_hint(error), as_json=as_json
-        )
+        message = one_line(numbers_cut(_sentence(error.format_message())), most=MAX_VALUE)
+        _tell(type(error).__name__, message, _usage_hint(error), as_json=as_json)
         return REFUSED
     except OutputLost:
         raise
@@ -340,6 +339,11 @@ def _tell(kind: str, message: str, hint: str, *, as_json: bool) -> None:
         click.echo(json.dumps({"error": {"type": kind, "message": message, "hint": hint}}))
     else:
         click.echo(f"Error: {message} {hint}".rstrip(), err=True)
+
+
+def _sentence(text: str) -> str:
+    """A message of click, some of which end without a full stop; a hint follows."""
+    return text if text.rstrip("'\")").endswith((".", "?", "!")) else f"{text}."
 
 
 def _usage_hint(error: click.ClickException) -> str:

@@ -49,7 +49,7 @@ class Count(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number: int = super().convert(value, param, ctx)
         if number > MAX_COUNT:
-            self.fail(f"{number} is too large; write at most {MAX_COUNT}.", param, ctx)
+            self.fail(f"{value} is too large; write at most {MAX_COUNT}.", param, ctx)
         return number
 
 
@@ -230,7 +230,8 @@ def as_of(function: F) -> F:
 
 def moment(queries: Queries, text: str | None) -> Moment:
     """The moment that --as-of names. Raises `InvalidAsOf`, `BeforeAnything`."""
-    return moment_of(queries, int(text) if text and text.isdecimal() else text, datetime.now(UTC))
+    is_seq = text is not None and text.isdecimal() and len(text) <= len(str(MAX_COUNT))
+    return moment_of(queries, int(text) if text and is_seq else text, datetime.now(UTC))
 
 
 class Where(NamedTuple):

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import NamedTuple
 
-from databuild_dagster.data.listed_by_tables import AWAITED, TableFiles, awaited
+from databuild_dagster.data.listed_by_tables import TableFiles, awaited, why_awaited
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
 from databuild_dagster.data.orphan_files import (
     Unlisted,
@@ -279,14 +279,14 @@ class Cleaner:
                 if not listed.isdisjoint(_files_of(going) if listed else ()):
                     plan.kept.append(Kept(going.uuid, going.ref, "a snapshot of its table lists its files"))
                 elif published_to is not None and going.left_seq > published_to:
-                    plan.kept.append(Kept(going.uuid, going.ref, AWAITED))
+                    plan.kept.append(Kept(going.uuid, going.ref, why_awaited(asset, published_to)))
                 else:
                     left.append(going)
         plan.going = left
 
-    def _awaited_by_tables(self, uuids: Collection[str]) -> set[str]:
+    def _awaited_by_tables(self, uuids: Collection[str]) -> dict[str, str]:
         """Asked after the removal is recorded: none of them becomes canonical after that."""
-        return set() if self._tables is None else awaited(self._tables, self._removals.of_uuids(uuids).values())
+        return {} if self._tables is None else awaited(self._tables, self._removals.of_uuids(uuids).values())
 
     def keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
@@ -358,7 +358,7 @@ class Cleaner:
             if going.uuid not in taken:
                 done.kept.append(Kept(going.uuid, going.ref, "it was used again meanwhile"))
             elif going.uuid in waiting:
-                done.kept.append(Kept(going.uuid, going.ref, AWAITED))
+                done.kept.append(Kept(going.uuid, going.ref, waiting[going.uuid]))
             elif _succeeds(going.ref, partial(self._take_away_from, going.warehouse, going.ref, going.uuid), done):
                 gone.append(going)
         self._record_end(going.uuid for going in gone)
@@ -368,7 +368,9 @@ class Cleaner:
         for start in range(0, len(unfinished), MAX_AT_ONCE):
             some = unfinished[start : start + MAX_AT_ONCE]
             waiting = self._awaited_by_tables([stored.uuid for stored in some])
-            done.kept += [Kept(stored.uuid, stored.ref, AWAITED) for stored in some if stored.uuid in waiting]
+            done.kept += [
+                Kept(stored.uuid, stored.ref, waiting[stored.uuid]) for stored in some if stored.uuid in waiting
+            ]
             some = [stored for stored in some if stored.uuid not in waiting]
             gone = [stored for stored in some if _succeeds(stored.ref, partial(self._take_away, stored), done)]
             self._record_end(stored.uuid for stored in gone)

@@ -16,6 +16,11 @@ from databuild_dagster.store.removals import Removable
 
 #: Why such data stays.
 AWAITED: Final = "its table is behind the log, so a publication that runs now may list its files"
+#: Why it stays where no snapshot says how far a first publication is.
+NEVER_PUBLISHED: Final = (
+    "its table was never published, so a first publication may list its files; after `databuild publish {asset}`, or the next "
+    "tick, it may go"
+)
 
 
 class TableFiles(Protocol):
@@ -31,17 +36,23 @@ class TableFiles(Protocol):
         """The event up to which the table is published, 0 before its first snapshot; None for a table of another store or none."""
 
 
-def awaited(tables: TableFiles, found: Iterable[Removable]) -> set[str]:
-    """The uuids of instances that the next snapshot of their table may list; all of a table that cannot be read."""
+def why_awaited(asset: str, published_to: int) -> str:
+    """Why data that left after that event stays."""
+    return AWAITED if published_to else NEVER_PUBLISHED.format(asset=asset)
+
+
+def awaited(tables: TableFiles, found: Iterable[Removable]) -> dict[str, str]:
+    """By uuid why instances stay that the next snapshot of their table may list; all of a table that cannot be read."""
     once_live = sorted((one for one in found if one.held.was_live), key=lambda one: asset_of(one.ref))
-    uuids: set[str] = set()
+    why: dict[str, str] = {}
     for asset, of_asset in groupby(once_live, key=lambda one: asset_of(one.ref)):
         instances = list(of_asset)
         try:
             published_to = tables.published_to(asset)
         except DatabuildError:
-            uuids |= {one.uuid for one in instances}
+            why |= {one.uuid: AWAITED for one in instances}
             continue
         if published_to is not None:
-            uuids |= {one.uuid for one in instances if one.held.left_seq > published_to}
-    return uuids
+            left = [one.uuid for one in instances if one.held.left_seq > published_to]
+            why |= dict.fromkeys(left, why_awaited(asset, published_to))
+    return why

@@ -158,6 +158,11 @@ def standing_of(declared: DatasetSpec, present: DatasetSpec | None) -> Standing:
     return Standing.OWN if present.kind is DatasetKind.SOURCE else Standing.TAKEN
 
 
+#: The words of `why_not` about a key of quite another definition; a key in time may come before the first one, for example.
+NO_KEY = "is not one of its partitions"
+NO_KEYS = "is not a key of its dimensions"
+
+
 class Catalog(Protocol):
     """Answers about partitions from registered datasets alone, by the floor that knows Dagster; no user code is imported."""
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import MAX_VALUE, few_of, shortened
+from databuild_dagster.model.wording import MAX_DIGITS, MAX_VALUE, few_of, number_in_words, numbers_cut, shortened
 
 # The commands that hints name. The model knows the command line by these lines only.
 _BUILD = "`databuild build`"
@@ -35,6 +35,7 @@ _STATUS = "`databuild status`"
 _UNTAINT = "`databuild untaint TAINT`"
 _WANT = "`databuild want create {ref}`"
 _WANTS = "`databuild want list`"
+_LOADING = f"code location that defines it: {_BUILD} registers what it loads."
 #: By kind of what is not found, the command that lists what there is.
 _LISTS = {
     "code location with registered assets": "`databuild location list`",
@@ -68,10 +69,21 @@ class DatabuildError(Exception):
         return partial(type(self), **self.facts), ()
 
 
+class _InWords(str):
+    """Words in place of a number, which a template prints without quotation marks."""
+
+    def __format__(self, _: str) -> str:
+        return str(self)
+
+    __repr__ = str.__str__
+
+
 def _shown(fact: Any) -> Any:
     """A value as a message quotes it. Half of a secret would have no form, so secrets are hidden before it is shortened."""
+    if isinstance(fact, int) and abs(fact) >= 10**MAX_DIGITS:
+        return _InWords(number_in_words(fact))
     is_long = isinstance(fact, str) and len(fact) > MAX_VALUE
-    return shortened(without_secrets(fact), MAX_VALUE) if is_long else fact
+    return shortened(numbers_cut(without_secrets(fact)), MAX_VALUE) if is_long else fact
 
 
 def near_names(name: str, names: Iterable[str], likeness: float = 0.6) -> str:
@@ -116,9 +128,18 @@ class UnknownAsset(Refused):
     def __init__(self, *, asset: str, names: Iterable[str] = (), suggestion: str = "") -> None:
         """`names` are the registered assets."""
         registered = sorted(names)
+        whole, at, _ = asset.partition("@")
+        self.near = whole if at and whole in registered else near_names(asset, registered)
         some = f"There {'is' if len(registered) == 1 else 'are'} {few_of(registered)}."
-        otherwise = some if registered else f"Load a code location that defines it: {_BUILD} registers what it loads."
-        super().__init__(asset=asset, suggestion=suggestion or did_you_mean(asset, registered, otherwise))
+        otherwise = some if registered else f"Load a {_LOADING}"
+        likely = f"Did you mean {self.near}?" if self.near else otherwise
+        super().__init__(asset=asset, suggestion=suggestion or likely)
+
+    @property
+    def of_input(self) -> str:
+        """The message about an input, whose name is in code and mostly right."""
+        load = f"Did you mean {self.near}? Otherwise load" if self.near else "Load"
+        return f"{self.message} {load} the {_LOADING}"
 
 
 class IllegalMove(DatabuildError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from databuild_dagster.model.datasets import Catalog, DatasetSpec
-from databuild_dagster.model.decide.context import check_wantable, no_duplicates
+from databuild_dagster.model.decide.context import check_wantable, no_duplicates, why_no_input
 from databuild_dagster.model.errors import CyclicInputs, InvalidRequest, PlanTooLarge, Refused
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 
@@ -114,21 +114,24 @@ def _inputs(
     level = list(found)
     n_inputs = 0
     while level:
-        following: dict[Ref, None] = {}
+        # With the first ref that needs it.
+        following: dict[Ref, Ref] = {}
         for ref in level:
             inputs[ref] = () if ref in unbuildable else _inputs_of(ref, datasets, catalog)
             n_inputs += len(inputs[ref])
             if n_inputs > MAX_PLANNED_INPUTS:
                 raise PlanTooLarge(wanted=len(refs), most=MAX_PLANNED_INPUTS, what="inputs")
-            following.update((needed, None) for needed in inputs[ref] if needed not in found)
-        found.update(following)
+            for needed in inputs[ref]:
+                if needed not in found:
+                    following.setdefault(needed, ref)
+        found.update(dict.fromkeys(following))
         if len(found) > most_refs:
             raise PlanTooLarge(wanted=len(refs), most=most_refs, what="refs")
-        for ref in following:
+        for ref, needed_by in following.items():
             try:
                 check_wantable(ref, datasets.get, datasets.keys, catalog.why_not)
             except Refused as refused:
-                unbuildable[ref] = refused.message
+                unbuildable[ref] = why_no_input(ref, needed_by, refused)
         level = list(following)
     return inputs, unbuildable
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
 
 from databuild_dagster.model.redaction import without_secrets
@@ -12,6 +14,9 @@ SHORT_ID = 8
 MAX_QUOTED = 300
 #: Letters of one value that a message quotes, such as an argument of the command line. A ref has fewer.
 MAX_VALUE = 1_200
+#: Digits of one number that a message quotes; a number of ours has fewer.
+MAX_DIGITS = 40
+_LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
 FIRST_TIME = -62_135_596_800.0
 LAST_TIME = 253_402_300_799.0
@@ -40,6 +45,20 @@ def shortened(text: str, most: int) -> str:
         return text
     end = text.rfind(". ", most // 2, most) + 1
     return text[:end] if end else f"{text[:most]}…"
+
+
+def numbers_cut(text: str) -> str:
+    """The text with the beginning of each long number, so that the end of the sentence stays."""
+    return _LONG_NUMBER.sub(lambda found: f"{found[0][:MAX_DIGITS]}… ({len(found[0]):,} digits)", text)
+
+
+def number_in_words(value: float) -> str:
+    """A number as a message quotes it. Python refuses to print a whole number of more than 4,300 digits."""
+    if not isinstance(value, int) or abs(value) < 10**MAX_DIGITS:
+        return str(value)
+    n_digits = int((value.bit_length() - 1) * math.log10(2)) + 1
+    n_digits += abs(value) >= 10**n_digits
+    return f"{'a negative' if value < 0 else 'a'} number of {n_digits:,} digits"
 
 
 def utf8(text: str) -> str:

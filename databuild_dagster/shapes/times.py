@@ -6,8 +6,12 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from databuild_dagster.model.wording import MAX_DIGITS, shortened
+
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+#: A hundred years: a longer wait or span has no use, and the clocks of a system cannot hold every one.
+MAX_SECONDS: Final = 36_500 * 86_400.0
 #: The advice for a time, and for a time or its distance from now.
 TIME: Final = "2026-11-21T14:00:00Z"
 TIME_OR_DISTANCE: Final = f"{TIME}, or 90s, 15m, 12h, 7d"
@@ -21,7 +25,10 @@ def seconds_of(text: str) -> float | None:
     match = _DURATION.fullmatch(written)
     if match is None or float(match[1]) == 0:
         raise ValueError(f"{text!r} is no duration; write 90s, 15m, 12h, 7d or none.")
-    return float(match[1]) * _SECONDS[match[2] or "s"]
+    seconds = float(match[1]) * _SECONDS[match[2] or "s"]
+    if seconds > MAX_SECONDS:
+        raise ValueError(f"{shortened(text, MAX_DIGITS)!r} is too long; write at most 36500d, or none.")
+    return seconds
 
 
 def time_of(text: str, examples: str = TIME) -> float:

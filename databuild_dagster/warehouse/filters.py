@@ -61,6 +61,11 @@ class BadFilter(Refused):
     hint = "Write one condition of Spark's SQL, such as \"carrier = 'AA' and dep_delay > 60\"."
 
 
+_NEEDS_SPARK = (
+    "only Spark can evaluate it, and it is read here without Spark; compare columns with constants of their types"
+)
+
+
 class ColumnFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """The figures of one column in one file. `min` and `max` are text; None if no row has a value, or unknown."""
 
@@ -256,7 +261,7 @@ def matching_rows(table: pa.Table, wanted: Filter) -> pa.Table:
     try:
         return table.filter(condition(wanted.tree, _ArrowColumns(table.schema, wanted.zone)))
     except (*_UNDECIDED, KeyError, pa.ArrowException) as error:
-        why = error.args[0] if isinstance(error, Unknown) and error.args else "only Spark understands it"
+        why = error.args[0] if isinstance(error, Unknown) and error.args else _NEEDS_SPARK
         raise BadFilter(where=wanted.where, why=why) from error
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -56,6 +57,12 @@ class TooManyActions(DatabuildError):
     hint = "Nothing was done. Another process writes for long, or Spark does not start; `databuild status` says more."
 
 
+class StateClosed(DatabuildError):
+    """The web server is ending, so the build state takes no more questions."""
+
+    hint = "Ask again when the web server has started again: `databuild dev` or `databuild webserver`."
+
+
 class State:
     """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
 
@@ -66,7 +73,7 @@ class State:
         self._actions = _Desk(
             MAX_ACTIONS_AT_ONCE, "databuild-actions", lambda: TooManyActions(most=MAX_ACTIONS), MAX_ACTIONS
         )
-        self._slow = ThreadPoolExecutor(1, "databuild-pages-slow")
+        self._slow = _Threads(1, "databuild-pages-slow")
         self._looking: dict[str, Future[Any]] = {}
         self._kept: dict[str, _Kept] = {}
         #: The kept answers that are being computed again.
@@ -101,13 +108,13 @@ class State:
         return DistributedOperationManager(self.engine, deployment.operations, actor=actor, resources=resources)
 
     async def ask(self, question: Callable[[], T]) -> T:
-        """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`."""
+        """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`, `StateClosed`."""
         return await self._pages.ask(question)
 
     async def act(self, action: Callable[[], T]) -> T:
         """The answer of an action or of a dry run, which may wait for the lock of writers: no page waits for it.
 
-        Raises `TooManyActions`.
+        Raises `TooManyActions`, `StateClosed`.
         """
         return await self._actions.ask(action)
 
@@ -155,10 +162,15 @@ class State:
                 with self._lock:
                     self._renewed.discard(name)
 
-        self._pages.threads.submit(renew)
+        # The kept answer is good for this question.
+        with suppress(StateClosed):
+            self._pages.submit(renew)
 
     def soon(self, name: str, question: Callable[[], T]) -> T | None:
-        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first."""
+        """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first.
+
+        Raises `StateClosed`, and what the question raised.
+        """
         with self._lock:
             looking = self._looking.get(name)
             if looking is not None and looking.done() and looking.exception() is not None:
@@ -195,9 +207,9 @@ class State:
 
     def close(self) -> None:
         """Let the threads end; those that answer a question do so before."""
-        self._pages.threads.shutdown(cancel_futures=True)
-        self._actions.threads.shutdown(cancel_futures=True)
-        self._slow.shutdown(cancel_futures=True)
+        self._pages.close()
+        self._actions.close()
+        self._slow.close()
 
 
 def moment_at(state: State, as_of: int | None) -> Moment:
@@ -206,21 +218,45 @@ def moment_at(state: State, as_of: int | None) -> Moment:
     return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
 
 
-class _Desk:
+class _Threads:
+    """Threads that take no more questions once they are closed."""
+
+    def __init__(self, n_threads: int, name: str) -> None:
+        self._threads = ThreadPoolExecutor(n_threads, name)
+        self._is_closed = False
+
+    def submit(self, question: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Raises `StateClosed`."""
+        try:
+            return self._threads.submit(question, *arguments)
+        except RuntimeError:
+            # A thread that the system refuses raises the same type.
+            if self._is_closed:
+                raise StateClosed from None
+            raise
+
+    def close(self) -> None:
+        """Let the threads end; those that answer a question do so before."""
+        self._is_closed = True
+        self._threads.shutdown(cancel_futures=True)
+
+
+class _Desk(_Threads):
     """Threads for questions of one kind, and a bound for those that wait."""
 
     def __init__(self, n_threads: int, name: str, too_many: Callable[[], DatabuildError], most: int) -> None:
-        self.threads = ThreadPoolExecutor(n_threads, name)
+        super().__init__(n_threads, name)
         self._too_many = too_many
         self._most = most
         self._n_asked = 0
 
     async def ask(self, question: Callable[[], T]) -> T:
+        """Raises the error of too many, and `StateClosed`."""
         if self._n_asked >= self._most:
             raise self._too_many()
         self._n_asked += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self.threads, question)
+            return await asyncio.wrap_future(self.submit(question))
         finally:
             self._n_asked -= 1
 

@@ -40,6 +40,7 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     assert "Traceback" not in err
     assert re.search("Stopping .*orders@2024-01-30.*, for at most 10 s", err)
     assert f"To continue: databuild build {JANUARY}" in out
+    assert re.search(rf"^{JANUARY} .* not built before", out, re.MULTILINE), out
     # Each of the two neighbors of the held one may be live by then.
     assert re.search(r"\b(1 job run|[23] job runs) canceled\.", out), out
     assert open_job_runs(project) == []

@@ -113,7 +113,7 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
 def test_a_time_that_no_calendar_has_is_refused_before_anything_is_recorded(
     known_project: Project, option: str, ttl: str
 ) -> None:
-    assert_refused(known_project.call("want", "create", DAY, option, ttl), f"{option[2:]}_seconds")
+    assert_refused(known_project.call("want", "create", DAY, option, ttl), option, "is too long")
 
     assert known_project.call("want", "list").code == 0
 
@@ -162,7 +162,11 @@ def record_want(project: Project, *, expires_at: float | None = None, ahead: flo
     ("arguments", "words"),
     [
         (("job-run", "list", "--limit", "1" + "0" * 19), ["is too large; write at most 9223372036854775807"]),
-        (("want", "list", "--limit", "9" * 5000), ["--limit"]),
+        (("want", "list", "--limit", "9" * 4000), ["… (4,000 digits) is too large; write at most"]),
+        (("want", "list", "--limit", "9" * 5000), ["--limit", "… (5,000 digits)", "is not a valid"]),
+        (("show", DAY, "--as-of", "9" * 5000), ["as_of is '9999"]),
+        (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
+        (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
         (("ledger", "list", "--limit", "-1"), ["--limit"]),
         (("log", "events", "--after", str(2**64)), ["is too large"]),
         (("gc", "--keep", str(2**63)), ["is too large"]),
@@ -171,7 +175,7 @@ def record_want(project: Project, *, expires_at: float | None = None, ahead: flo
         (("init", "~no-one/x\0"), ["~no-one/x\\0", "no text in UTF-8"]),
         (("operation", "list", "x", "--python-file", "x" * 10_000), ["File name too long"]),
         (("operation", "run", "mine", "orders", "--arg", "[" * 100_000), ["which is no JSON"]),
-        (("operation", "run", "compact", "orders", "--target", "9" * 400), ["--target", "too large"]),
+        (("operation", "run", "compact", "orders", "--target", "9" * 4000), ["--target", "too large"]),
         (("operation", "run", "validate", "orders", "--rules", "/dev/null/x"), ["cannot be read as rules"]),
         (("want", "show", "\udcff"), ["no text in UTF-8", "without NUL"]),
         (("revert", DAY, "--to", "\ud800"), ["no text in UTF-8"]),

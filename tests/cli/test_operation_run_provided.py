@@ -106,6 +106,7 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
         (("compact", "orders", "--target", "large"), "it is no size"),
         (("compact", "orders", "--target", "0"), "it is no size"),
         (("compact", "orders", "--target", "0.1"), "has at least one byte"),
+        (("compact", "orders", "--target", "2048GB"), "a file has at most 1 TiB"),
     ],
 )
 def test_rules_that_cannot_be_checked_are_one_sentence_and_start_nothing(
@@ -147,7 +148,7 @@ def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -
         ("n >", "n >"),
         ("absent = 1", "there is no column 'absent'"),
         ("", "''"),
-        ("rand() > n", "only Spark understands it"),
+        ("rand() > n", "compare columns with constants of their types"),
     ],
 )
 def test_a_filter_that_cannot_be_is_one_sentence(project: Project, where: str, sentence: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,6 +82,17 @@ def test_a_story_removes_no_files_of_something_else(tmp_path: Path) -> None:
         pass
 
     assert (tmp_path / "thesis.txt").read_text() == "four years"
+
+
+@pytest.mark.browser
+def test_a_second_story_in_the_folder_of_one_that_runs_removes_nothing(shop: Shop) -> None:
+    names = sorted(path.name for path in shop.folder.iterdir())
+
+    with pytest.raises(SystemExit, match=rf"as processes {os.getpid()} and \d+\. End it"), Shop(shop.folder).open():
+        pass
+
+    assert sorted(path.name for path in shop.folder.iterdir()) == names
+    assert shop.ask("head")["seq"] > 0
 
 
 @pytest.mark.extended

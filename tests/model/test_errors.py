@@ -1,6 +1,6 @@
 """Messages are made in one place, from the facts of an error."""
 
-from databuild_dagster.model.errors import DatabuildError, InvalidRequest
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest, UnknownAsset
 
 
 def test_a_message_quotes_the_beginning_of_a_long_value_and_keeps_the_fact():
@@ -26,3 +26,7 @@ def test_a_command_to_copy_has_its_values_in_full():
 
     assert stale.advice == f"`databuild build {ref}` builds it."
     assert len(stale.message) < 1_500
+
+
+def test_a_ref_in_place_of_an_asset_is_answered_with_its_asset():
+    assert UnknownAsset(asset="sales@2024-01-01", names=["sales", "shops"]).advice == "Did you mean sales?"

@@ -500,6 +500,23 @@ def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp
 
 
 @BOTH
+def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(table: TableSpec, tmp_path: Path) -> None:
+    world = PublishedWorld(tmp_path, table)
+    first = world.build(DAYS[0], {"x": [1]})
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[0], {"x": [2]})
+    cleaner = Cleaner(world.engine, world.warehouse.root, PublishedFiles(world.store, world.warehouse.root))
+
+    (kept,) = cleaner.plan_gc(keep=0, older_than_seconds=0.0).kept
+    world.publish()
+
+    assert kept.uuid == first
+    assert kept.why.startswith("its table was never published, ")
+    assert f"after `databuild publish {world.spec.asset}`, or the next tick, it may go" in kept.why
+    assert world.gc() == [first]
+
+
+@BOTH
 def test_gc_keeps_what_a_running_publication_may_list(table: TableSpec, tmp_path: Path) -> None:
     """A publisher reads the log; then the instance is replaced and cleaned up, and only then comes the snapshot."""
     world = PublishedWorld(tmp_path, table)

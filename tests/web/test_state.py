@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from databuild_dagster.web import state as module
-from databuild_dagster.web.state import TooManyActions, TooManyQuestions
+from databuild_dagster.web.state import StateClosed, TooManyActions, TooManyQuestions
 
 from .conftest import PagesWorld
 
@@ -150,6 +150,22 @@ def test_actions_that_wait_keep_no_page_from_its_answer(world: PagesWorld, monke
 
     assert asyncio.run(asyncio.wait_for(story(), 60)) == [True] * 23
     state.close()
+
+
+def test_a_closed_state_names_that_the_server_is_ending(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    state = world.state_behind_pages()
+    kept = state.kept("answer", lambda: "kept")
+    world.want("orders@2023-01-24")
+
+    state.close()
+
+    with pytest.raises(StateClosed, match="`databuild webserver`"):
+        asyncio.run(state.ask(lambda: "answer"))
+    with pytest.raises(StateClosed):
+        state.soon("slow", lambda: "answer")
+    assert state.kept("answer", lambda: "again") == kept
 
 
 def test_a_slow_answer_that_fails_is_not_waited_for_without_end(world: PagesWorld) -> None:

@@ -28,9 +28,11 @@ from databuild_dagster.bindings.building.deployment import Deployment, Deploymen
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.building.step import run_step
 from databuild_dagster.bindings.declare.asset_spec import BODY_ATTRIBUTE, AssetBody, body_of
+from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter, ParameterKind
 from databuild_dagster.bindings.display.checks import selected_taint_checks, taint_check_spec
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
+from databuild_dagster.model.wording import number_in_words
 
 
 class DatabuildAsset(AssetsDefinition):
@@ -157,6 +159,6 @@ def deps_of(
 
 def at_least_one(asset_name: str, option: str, value: int) -> int:
     """The value. Raises `InvalidAsset`."""
-    if value < 1:
-        raise InvalidAsset(f"{option} of asset {asset_name!r} is {value}; it must be at least 1.")
+    if why := why_out_of_bounds(value, 1):
+        raise InvalidAsset(f"{option} of asset {asset_name!r} is {number_in_words(value)}; {why}.")
     return value

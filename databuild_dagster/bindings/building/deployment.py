@@ -14,10 +14,12 @@ from databuild_dagster.bindings.adapter.run_tags import (
     machine_tag,
 )
 from databuild_dagster.bindings.building.operation_types import Operations, known_operations
+from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
 from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
+from databuild_dagster.model.wording import number_in_words
 
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. For 100 days four threads
 #: took 8.8 s and one took 16.1 s; more threads wait for Spark's own cores.
@@ -52,17 +54,18 @@ class Deployment:
     spark: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a setting below its least value."""
+        """Raises ValueError for a setting out of its bounds."""
         check_at_least("threads", self.threads, 1)
         for limit in fields(self.limits):
             check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
         check_at_least("sample_rows", self.sample_rows, 0)
+        check_at_least("delegation_timeout_seconds", self.delegation_timeout_seconds, 0)
 
 
-def check_at_least(option: str, value: int, least: int) -> None:
-    """Raises ValueError."""
-    if value < least:
-        raise ValueError(f"{option} is {value}; it must be at least {least}.")
+def check_at_least(option: str, value: float, least: int) -> None:
+    """Raises ValueError, also for a number that no setting has."""
+    if why := why_out_of_bounds(value, least):
+        raise ValueError(f"{option} is {number_in_words(value)}; {why}.")
 
 
 class DeploymentResource(ResourceDefinition):

@@ -16,10 +16,12 @@ import msgspec
 from dagster import AssetKey, AssetSpec, MetadataValue, PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from databuild_dagster.bindings.adapter.keys import IO_MANAGER
+from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import Publish, publish_metadata
 from databuild_dagster.bindings.declare.samples import sample_metadata
 from databuild_dagster.data.landing import BadLandingPattern, LandingPattern
+from databuild_dagster.model.wording import number_in_words
 
 #: The metadata that makes an asset a boundary.
 BOUNDARY: Final = "databuild/boundary"
@@ -125,10 +127,11 @@ def _check(name: str, boundary: Boundary, partitions: PartitionsDefinition) -> N
         raise InvalidAsset(f"Boundary {name!r} has by={boundary.by!r}; write by='name' or by='modified'.")
     for option, kind, types, least in _SECONDS:
         value = getattr(boundary, option)
-        is_number = isinstance(value, types) and not isinstance(value, bool) and math.isfinite(value)
-        if not is_number or value < least:
-            must = f"it must be at least {least}" if is_number else f"it must be {kind}, and at least {least}"
-            raise InvalidAsset(f"{option} of boundary {name!r} is {value!r}; {must}.")
+        is_number = isinstance(value, types) and not isinstance(value, bool)
+        if not is_number or not (isinstance(value, int) or math.isfinite(value)):
+            raise InvalidAsset(f"{option} of boundary {name!r} is {value!r}; it must be {kind}, and at least {least}.")
+        if why := why_out_of_bounds(value, least):
+            raise InvalidAsset(f"{option} of boundary {name!r} is {number_in_words(value)}; {why}.")
     if boundary.files is None:
         if boundary.empty or boundary.include or boundary.exclude or boundary.by == "modified":
             raise InvalidAsset(f"Boundary {name!r} has options for watched files and no files; give it files=….")

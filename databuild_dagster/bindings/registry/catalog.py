@@ -35,7 +35,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour
-from databuild_dagster.model.datasets import DatasetSpec, InputSpec
+from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import near_names
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.wording import few_of
@@ -316,12 +316,12 @@ def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
         case StaticPartitionsDefinition():
             keys = partitions.get_partition_keys()
             near = near_names(key, keys)
-            return f"{key!r} is not one of its partitions{f'; did you mean {near}?' if near else f': {few_of(keys)}.'}"
+            return f"{key!r} {NO_KEY}{f'; did you mean {near}?' if near else f': {few_of(keys)}.'}"
         case MultiPartitionsDefinition():
             dimensions = "|".join(partitions.partition_dimension_names)
-            return f"{key!r} is not a key of its dimensions; write {dimensions} with a key of each."
+            return f"{key!r} {NO_KEYS}; write {dimensions} with a key of each."
         case _:
-            return f"{key!r} is not one of its partitions."
+            return f"{key!r} {NO_KEY}."
 
 
 def _has(partitions: PartitionsDefinition, key: str) -> bool:

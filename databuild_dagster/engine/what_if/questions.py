@@ -38,7 +38,7 @@ _SUPPOSED = "supposed"
 
 
 class HasArrived(Refused):
-    """{ref} is live since {since}, so that it has arrived."""
+    """{ref} is live since {since}, so it has arrived."""
 
     hint = "`databuild what-if taint {ref}` shows what follows if its data is wrong."
 

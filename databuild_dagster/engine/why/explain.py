@@ -52,6 +52,8 @@ _S = InstanceState
 
 #: Causes in one answer.
 MAX_CAUSES = 100
+#: Begins the sentence about the refs beyond that.
+LEFT_OUT = "not looked at here are"
 #: Refs that are followed from one waiting ref.
 MAX_FOLLOWED = 10
 #: The worst first: failures, then refs that no job builds, then those on their way.
@@ -165,7 +167,7 @@ def _of_wants(engine: Engine, name: str, wants: Sequence[WantView], following: _
 
 def _want_in_words(state: WantState, n: int, now: float) -> str | None:
     """The sentence about wants in a state that their refs do not explain."""
-    subject = "the want" if n == 1 else f"{n} wants"
+    subject, stays = ("the want", "stays") if n == 1 else (f"{n} wants", "stay")
     match state:
         case WantState.SUCCESSFUL:
             return f"{subject} succeeded: everything asked for was live"
@@ -174,7 +176,7 @@ def _want_in_words(state: WantState, n: int, now: float) -> str | None:
         case WantState.EXPIRED:
             return f"{subject} ended Expired: its TTL passed, and nothing is built for it any more"
         case WantState.FAILED | WantState.UPSTREAM_FAILED:
-            return f"{subject} ended {state.value}, and stays so; want it again when the cause is repaired"
+            return f"{subject} ended {state.value}, and {stays} so; want it again when the cause is repaired"
         case _:
             return None
 
@@ -218,15 +220,16 @@ class _Following:
                 continue
             if len(self.causes) >= MAX_CAUSES:
                 left = {ref, *(waiting for waiting, _ in stack)} - self._seen
-                self.causes.append(Cause(ref, f"and {len(left)} more, which are not looked at here", depth))
+                states = counted(Counter(self._queries.states(left).values()))
+                self.causes.append(Cause(ref, f"{LEFT_OUT} {len(left)} more: {states}", depth))
                 return
             self._seen.add(ref)
             why, leads_to = self._of(ref)
             self.causes += [Cause(ref, sentence, depth) for sentence in why]
             followed = self._worst_first(need for need in leads_to if need not in self._seen)
-            if more := followed[MAX_FOLLOWED:]:
-                states = counted(Counter(self._queries.states(more).values()))
-                self.causes.append(Cause(ref, f"and {len(more)} more that it needs: {states}", depth))
+            if unfollowed := followed[MAX_FOLLOWED:]:
+                states = counted(Counter(self._queries.states(unfollowed).values()))
+                self.causes.append(Cause(ref, f"and {len(unfollowed)} more that it needs: {states}", depth))
             stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
 
     def _worst_first(self, refs: Iterable[Ref]) -> list[Ref]:
@@ -337,7 +340,7 @@ class _Following:
             case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED:
                 return [why]
             case Reason.FAILED:
-                return [f"{why}; `databuild retry {ref}` opens it for another build"]
+                return [f"{why.rstrip('.')}; `databuild retry {ref}` opens it for another build"]
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
                     return [f"{why}; set aside for now: {unbuildable}"]

@@ -7,13 +7,14 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from databuild_dagster.model.datasets import DatasetSpec, dataset_from
+from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, dataset_from
 from databuild_dagster.model.decide.catalog_answers import CatalogAnswers
 from databuild_dagster.model.errors import (
     DuplicateRef,
     InstanceExists,
     InvalidRequest,
     NotFound,
+    Refused,
     StaleJobRun,
     UnknownAsset,
     UnknownPartition,
@@ -206,6 +207,18 @@ def check_wantable(
         raise UnknownAsset(asset=asset, names=asset_names())
     if why := why_not(spec, partition_key_of(ref)):
         raise UnknownPartition(ref=ref, why=why, asset=asset)
+
+
+def why_no_input(ref: Ref, needed_by: Ref, refused: Refused) -> str:
+    """Why nothing can build an input, as `check_wantable` has refused it, and what to do in code."""
+    if isinstance(refused, UnknownAsset):
+        return refused.of_input
+    key = partition_key_of(ref)
+    is_taken_over = key is not None and key == partition_key_of(needed_by)
+    if is_taken_over and any(words in refused.message for words in (NO_KEY, NO_KEYS)):
+        mapping = f"The key is that of {asset_of(needed_by)}: give this input a partition mapping"
+        return f"{refused.message} {mapping}, such as dg.AllPartitionMapping()."
+    return refused.message
 
 
 def spec_of(row: DatasetRow) -> DatasetSpec:

@@ -9,7 +9,7 @@ import msgspec
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
-from databuild_dagster.model.decide.context import MAX_MISSES, Deciding
+from databuild_dagster.model.decide.context import MAX_MISSES, Deciding, why_no_input
 from databuild_dagster.model.decide.cycles import shortest_cycles
 from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of
@@ -83,7 +83,7 @@ def _impact(ref: Ref, miss: c.RunMiss, misses: int, code_version: str | None, de
         is_of_other_code = registered is None or registered.code_version != code_version
         return is_of_other_code or bool(deciding.view.refs([missed]))
 
-    found = {text: _why_never(text, deciding, may_come) for text in missing}
+    found = {text: _why_never(text, ref, deciding, may_come) for text in missing}
     unbuildable = {text: why for text, why in found.items() if why is not None}
     learned = tuple(text for text in missing if text not in unbuildable)
     for text, why in unbuildable.items():
@@ -96,14 +96,14 @@ def _impact(ref: Ref, miss: c.RunMiss, misses: int, code_version: str | None, de
     return e.ImpactFact(ref=ref, missing=missing, reason=miss.damage)
 
 
-def _why_never(ref: Ref, deciding: Deciding, may_come: Callable[[Ref], bool]) -> str | None:
-    """Why nothing can ever build a missing ref. None if something can, or if a deploy may have removed it for a while."""
+def _why_never(ref: Ref, needed_by: Ref, deciding: Deciding, may_come: Callable[[Ref], bool]) -> str | None:
+    """Why nothing can ever build a missing ref, and what to do. None if something can, or if a deploy may have removed it for a while."""
     try:
         deciding.check_wantable(ref)
     except UnknownAsset as unknown:
-        return None if deciding.view.datasets([asset_of(ref)]) else unknown.message
+        return None if deciding.view.datasets([asset_of(ref)]) else why_no_input(ref, needed_by, unknown)
     except UnknownPartition as unknown:
-        return None if may_come(ref) else unknown.message
+        return None if may_come(ref) else why_no_input(ref, needed_by, unknown)
     except Refused as refused:
         return refused.message
     return None

@@ -8,13 +8,17 @@ from __future__ import annotations
 import re
 from enum import Enum
 
-from databuild_dagster.model.errors import NotFound, Refused
+from databuild_dagster.model.errors import LIKENESS_OF_IDS, NotFound, Refused, near_names
 from databuild_dagster.model.wording import SHORT_ID, few_of
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
 
 _FULL = 36
 _ID = re.compile(rf"[0-9a-f-]{{{SHORT_ID},{_FULL}}}")
+#: Enough of a beginning to be no other text. A person copies it from a page or a log.
+_BEGINNING = re.compile(r"[0-9a-f]{4}[0-9a-f-]*")
+#: Ids that a message about a beginning names.
+_MAX_SHOWN = 2
 #: Candidates that an error names, and the newest ids among which near ones are looked for.
 _MAX_CANDIDATES = 5
 _MAX_NEAR = 100
@@ -75,11 +79,30 @@ class IdQueries(Asking):
             found = self._ids(kind, "LIKE", f"%{text}")
         if not found:
             # An end is like the ends of ids.
-            raise NotFound(kind=kind.value, name=text, names=[id[-max(len(text), 1) :] for id in self._newest(kind)])
+            names = [id[-max(len(text), 1) :] for id in self._newest(kind)]
+            if not near_names(text, names, LIKENESS_OF_IDS) and _BEGINNING.fullmatch(text):
+                self._refuse_beginning(kind, text)
+            raise NotFound(kind=kind.value, name=text, names=names)
         if len(found) > 1:
             few = few_of(sorted(found), _MAX_CANDIDATES)
             raise AmbiguousId(kind=kind.value, name=text, candidates=few)
         return found.pop()
+
+    def _refuse_beginning(self, kind: IdKind, text: str) -> None:
+        """Raises `NotFound` with ids that begin with a text, if there are any."""
+        begun = {
+            id
+            for table, column in _COLUMNS[kind]
+            for (id,) in self._all(
+                f"SELECT DISTINCT {column} FROM {PREFIX}{table} WHERE {column} LIKE ? LIMIT ?",
+                f"{text}%",
+                _MAX_SHOWN + 1,
+            )
+        }
+        if begun:
+            others = " and others" if len(begun) > _MAX_SHOWN else ""
+            begins = f"It is the beginning of {', '.join(sorted(begun)[:_MAX_SHOWN])}{others}"
+            raise NotFound(kind=kind.value, name=text, suggestion=f"{begins}: give the end of the id, or all of it.")
 
     def _ids(self, kind: IdKind, is_like: str, pattern: str) -> set[str]:
         """The ids of a kind that compare so with a pattern."""

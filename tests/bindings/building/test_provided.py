@@ -378,6 +378,7 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
         ("build_index", "orders", {"columns": ["missing"]}, CannotIndex, "there is none"),
         ("build_index", "never_built", {}, InvalidOperation, "no live partition"),
         ("compact", "orders", {"target_bytes": 0}, InvalidRequest, "at least one byte"),
+        ("compact", "orders", {"target_bytes": 10**50}, InvalidRequest, "target_bytes is a number of 51 digits"),
         ("compact", "never_built", {}, InvalidOperation, "no live partition"),
     ],
 )

@@ -828,6 +828,7 @@ def test_a_bucket_that_cannot_be_listed_makes_no_empty_lots(instance, s3: S3Serv
             "grace_seconds of boundary 'flights' is nan; it must be a number, and at least 0",
         ),
         ({"settle_seconds": float("inf")}, "settle_seconds of boundary 'flights' is inf; it must be a number"),
+        ({"interval_seconds": 10**50}, "is a number of 51 digits; it must be at most 2,147,483,647"),
         ({"grace_seconds": "60"}, "is '60'; it must be a number, and at least 0"),
         ({"interval_seconds": 1.5}, "is 1.5; it must be a whole number, and at least 1"),
         ({"interval_seconds": True}, "is True; it must be a whole number, and at least 1"),

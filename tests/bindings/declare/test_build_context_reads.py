@@ -198,7 +198,8 @@ ODD = {
     ),
     "a miss of an asset that nothing builds": (
         miss("fligths@2013-01-03"),
-        "it needs 'fligths@2013-01-03', which nothing can build: no code location has registered an asset 'fligths'.",
+        "it needs 'fligths@2013-01-03', which nothing can build: no code location has registered an asset 'fligths'. "
+        "Did you mean flights? Otherwise load the code location that defines it: `databuild build` registers what it loads.",
     ),
     "a read of a partition that there is not": (
         read("flights@2015-01-01"),

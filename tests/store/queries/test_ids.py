@@ -80,3 +80,15 @@ def test_a_text_that_is_shorter_or_no_id_names_none(world):
     for text in ("", want[-4:], "%", "_" * SHORT_ID, "a@b"):
         with pytest.raises(NotFound):
             world.queries.full_id(IdKind.WANT, text)
+
+
+def test_the_beginning_of_an_id_is_refused_with_the_ids_that_begin_so(world):
+    numbers = count(1)
+    world.engine.new_id = lambda: f"0193a5b2-7c00-7abc-{next(numbers):04x}-000000000abc"
+    world.engine.handle(c.CreateWants(wants=(("a",),)))
+    (want,) = [want.id for want in world.queries.wants()]
+
+    with pytest.raises(
+        NotFound, match="It is the beginning of 0193a5b2-7c00-7abc-.*: give the end of the id, or all of it"
+    ):
+        world.queries.full_id(IdKind.WANT, want[:SHORT_ID])

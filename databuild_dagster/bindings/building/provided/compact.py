@@ -23,6 +23,9 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType, manifest_fact
 from databuild_dagster.warehouse.removing import discard, remove_from_attempts
 
+#: More than any file of Parquet that a reader opens.
+MAX_TARGET_BYTES = 2**40
+
 
 class CompactArg(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The target size of a file, in bytes."""
@@ -41,6 +44,8 @@ class Compact(DistributedOperation[CompactArg]):
         """Raises `InvalidRequest`; `NotOurs` for a dataset without data of ours."""
         if arg.target_bytes < 1:
             raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at least one byte")
+        if arg.target_bytes > MAX_TARGET_BYTES:
+            raise InvalidRequest(what="target_bytes", value=arg.target_bytes, why="a file has at most 1 TiB")
         spec = resources.engine.queries.dataset(dataset)
         if spec is not None and spec.kind.is_foreign:
             raise NotOurs(ref=dataset)

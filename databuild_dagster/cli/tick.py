@@ -1,0 +1,157 @@
+"""`databuild tick`: the orchestrator's ticks in this process, one or as many as there is work; no daemon needed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import click
+
+from databuild_dagster.cli.build import opened_workshop
+from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
+from databuild_dagster.cli.options import DURATION, Where, common, definitions
+from databuild_dagster.cli.output import count, emit
+from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.states import JobRunState
+from databuild_dagster.shapes.fields import picked
+
+
+@click.command("tick")
+@click.option("--until-idle", is_flag=True, help="Tick until nothing is left to do here, also after retries.")
+@click.option(
+    "--timeout",
+    type=DURATION,
+    default=None,
+    metavar="DURATION",
+    help="With --until-idle: begin no tick after this time.",
+)
+@definitions
+@common
+def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -> None:
+    """Run one tick of the orchestrator in this process.
+
+    With --until-idle as many as there is work, such as from cron: open wants are built, and retries are waited for. The command
+    waits for no other process. Then exit code 1 says that a job run failed, or that the time has passed.
+    """
+    if timeout is not None and not until_idle:
+        raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
+    seen = _Seen()
+    with printing_to_stderr():
+        workshop = opened_workshop(where)
+        report, is_idle = _until_idle(workshop, seen, timeout) if until_idle else (workshop.tick(seen), True)
+    failed = _failed(workshop, report) if until_idle else 0
+    if as_json:
+        emit(_as_json(report, seen) | ({"failed": failed, "timed_out": not is_idle} if until_idle else {}))
+    else:
+        _tell(report, seen)
+        if failed:
+            click.echo(f"{count(failed, 'job run')} failed: `databuild job-run list` shows why.")
+        if not is_idle:
+            click.echo(
+                f"The --timeout of {timeout:g} s has passed, and there is more to do: run the same command again."
+            )
+    if failed or not is_idle:
+        raise Exit(FAILED)
+
+
+def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
+    """The results of all ticks, and whether the last one left nothing to do."""
+    engine, pause = workshop.engine, threading.Event()
+    whole = TickReport()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while deadline is None or time.monotonic() < deadline:
+        n_ended = len(seen.ended)
+        report = workshop.tick(seen)
+        whole.add(report)
+        retry_at = engine.queries.next_retry(report.planned_at)
+        if not report.idle or len(seen.ended) > n_ended:
+            continue
+        if engine.queries.head().seq != report.began_at:
+            # What was recorded during the tick may have made a ref due.
+            pause.wait(REST_SECONDS)
+        elif retry_at is not None:
+            pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        else:
+            return whole, True
+    return whole, False
+
+
+def _failed(workshop: Workshop, report: TickReport) -> int:
+    """The number of job runs of these ticks that failed."""
+    queries = workshop.engine.queries
+    runs = [run for launch_id in report.launched for run in queries.job_runs_of_launch(launch_id)]
+    return sum(run.state is JobRunState.FAILED for run in runs)
+
+
+def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:
+    return {
+        **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
+        "set_aside": dict(report.set_aside),
+        "launched_jobs": seen.launched,
+        "jobs_without_executor": {str(id): n for id, n in seen.waiting_jobs.items()},
+        "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
+        "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
+    }
+
+
+def _tell(report: TickReport, seen: _Seen) -> None:
+    doings = list(_doings(report, seen))
+    click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
+    for id, why in seen.stuck.items():
+        click.echo(f"{id} cannot go on: {why}")
+    for sentence in report.set_aside.sentences():
+        click.echo(sentence)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The launches and completions of the ticks."""
+
+    launched: list[str] = field(default_factory=list)
+    ended: dict[OperationId, OperationState] = field(default_factory=dict)
+    #: Operation to why it cannot go on here.
+    stuck: dict[OperationId, str] = field(default_factory=dict)
+    #: Operation to the number of its jobs that no process runs.
+    waiting_jobs: dict[OperationId, int] = field(default_factory=dict)
+
+    def launching(self, job: str, n_partitions: int) -> None:
+        self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
+
+    def waiting(self, sentence: str) -> None:
+        """A tick waits for no job run."""
+
+    def coordinated(self, done: Coordination) -> None:
+        self.ended.update(done.completed)
+        self.stuck.update(done.problems)
+        self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
+        for id in done.completed:
+            self.waiting_jobs.pop(id, None)
+
+
+def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
+    if seen.launched:
+        jobs = Counter(seen.launched)
+        yield f"Launched {', '.join(job if n == 1 else f'{n} times {job}' for job, n in jobs.items())}"
+    for id, outcome in seen.ended.items():
+        yield f"{id} has ended: {outcome.value}"
+    for id, n_jobs in seen.waiting_jobs.items():
+        yield f"{count(n_jobs, 'job')} of {id} without an executor"
+    others = {
+        ("ref", "wanted by arcs"): report.fired,
+        ("ref", "waiting for inputs"): report.missed,
+        ("ref", "found to be there, or not any more"): report.arrived,
+        ("launch", "found lost"): report.lost,
+        ("want", "expired"): report.expired,
+        ("want", "past its SLA"): report.sla_missed,
+        ("request", "ended while it waited"): report.given_up,
+    }
+    for (noun, doing), found in others.items():
+        if found:
+            yield f"{count(len(found), noun, 'launches' if noun == 'launch' else None)} {doing}"

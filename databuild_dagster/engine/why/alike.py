@@ -1,0 +1,78 @@
+"""Causes that differ only in names and times are one line, so that an answer about thousands of refs can be read.
+
+The lines are for people: one ref has its sentence in full, and the line below it names the others that have the same cause.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+
+from databuild_dagster.engine.why.explain import LEFT_OUT, Cause
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.wording import few_of
+
+#: Refs that one line names.
+NAMED = 3
+#: Ids, times, the keys of refs and the numbers of refs that a sentence leaves out.
+_NAMES = re.compile(
+    r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?"
+    r"|(?<=\w)@[^\s,;:`)]+"
+    r"|\band \d+ more\b"
+)
+
+
+@dataclass
+class _Step:
+    """A ref with all its sentences, and the refs that are its cause."""
+
+    ref: str
+    why: str
+    because_of: list[_Step] = field(default_factory=list)
+
+    @property
+    def likeness(self) -> tuple[object, ...]:
+        """Equal for steps that differ only in names and times."""
+        asset, key = asset_of(Ref(self.ref)), partition_key_of(Ref(self.ref))
+        # Ids first, for a short key may be a part of one.
+        why = _NAMES.sub("@", self.why)
+        if key:
+            why = re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "@", why)
+        # An id of a want is no asset.
+        return _NAMES.sub("@", asset), why, frozenset(step.likeness for step in self.because_of)
+
+
+def lines_of(causes: Iterable[Cause]) -> Iterator[tuple[int, str]]:
+    """The depth and the text of each line."""
+    return _lines(_steps(causes), 0)
+
+
+def _steps(causes: Iterable[Cause]) -> list[_Step]:
+    """The causes as a tree."""
+    first: list[_Step] = []
+    # By depth: the list that the next step joins.
+    lists = [first]
+    for (ref, depth), of_ref in groupby(causes, key=lambda cause: (cause.ref, cause.depth)):
+        step = _Step(ref, "; ".join(cause.why for cause in of_ref))
+        lists[depth].append(step)
+        lists[depth + 1 :] = [step.because_of]
+    return first
+
+
+def _lines(steps: Sequence[_Step], depth: int) -> Iterator[tuple[int, str]]:
+    alike: dict[tuple[object, ...], list[_Step]] = {}
+    for step in steps:
+        alike.setdefault(step.likeness, []).append(step)
+    for same in alike.values():
+        refs = [step.ref for step in same]
+        if same[0].why.startswith(LEFT_OUT):
+            yield depth, same[0].why
+        elif len({step.why for step in same}) == 1:
+            yield depth, f"{few_of(refs, NAMED)}: {same[0].why}"
+        else:
+            yield depth, f"{refs[0]}: {same[0].why}"
+            yield depth, f"and likewise {few_of(refs[1:], NAMED)}"
+        yield from _lines(list(chain.from_iterable(step.because_of for step in same)), depth + 1)
