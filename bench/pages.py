@@ -30,6 +30,7 @@ from bench.large_store import Kept, Size, kept_store
 from bench.page_paint import print_paints
 from bench.page_streams import print_streams
 from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.adapter.dagster_web import leave_out_of_collections
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.commands import CreateWants, FailJobRuns, RegisterDatasets, RunFailure
@@ -97,6 +98,8 @@ def main() -> None:
 
 def print_pages(kept: Kept, rounds: int, only: str) -> None:
     """A line for each page."""
+    # As our web server does.
+    leave_out_of_collections()
     engine = kept.engine
     n_refs = sum(n for _, _, n in engine.queries.ref_counts())
     print(f"{n_refs:,} built partitions, {engine.queries.head().seq:,} events, {kept.database}\n")

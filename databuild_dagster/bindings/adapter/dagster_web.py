@@ -4,6 +4,7 @@
 web server takes a second, so only functions import it.
 """
 
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -55,7 +56,14 @@ def run_webserver(arguments: Sequence[str], make_routes: MakeRoutes, at_exit: Ca
         raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
     setattr(app, _SERVER_CLASS, webserver_with(make_routes))
     _call_at_exit(at_exit)
+    leave_out_of_collections()
     cli(args=list(arguments), prog_name="databuild webserver", auto_envvar_prefix=OPTIONS_VARIABLES)
+
+
+def leave_out_of_collections() -> None:
+    """Let garbage collections pass over what is loaded now: they searched Dagster's modules for 170 ms, within one answer."""
+    gc.collect()
+    gc.freeze()
 
 
 def webserver_with(make_routes: MakeRoutes) -> type[Any]:
