@@ -24,6 +24,11 @@ MAX_WANTS_OF_REF: Final = 20
 MAX_INSTANCES: Final = 100
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = text("done", "The id of the command that led there.")
+#: By the beginning of a command's id, what was done; the events of operations have one type for everything.
+_DONE_IN_WORDS: Final = {
+    "web/operation-start/": "started an operation",
+    "web/operation-cancel/": "canceled an operation",
+}
 
 
 class Pages:
@@ -43,7 +48,8 @@ class Pages:
         template = self._environment.get_template(page.template)
         here = page.path + (f"?{query}" if query else "")
         events = [] if done is None else self._ask("command", id=done)
-        return template.render(head=head, path=page.path, here=here, done=events, **shown)
+        in_words = next((words for start, words in _DONE_IN_WORDS.items() if (done or "").startswith(start)), None)
+        return template.render(head=head, path=page.path, here=here, done=events, done_in_words=in_words, **shown)
 
     def render_template(self, file: str, /, **shown: Any) -> str:
         """The HTML of a template that is no page of the table, and does not follow the log."""

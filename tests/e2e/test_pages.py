@@ -363,7 +363,7 @@ def test_an_operation_is_started_followed_and_named_on_the_pages(visited: Visit,
 
     # The web server starts Spark, by which the type looks at the columns.
     visited.page.set_default_timeout(MAX_START_SECONDS * 1000)
-    visited.confirms("Start operation", "worked on operations", your_name="Clara", arg=NOT_NULL)
+    visited.confirms("Start operation", "started an operation", your_name="Clara", arg=NOT_NULL)
     visited.page.get_by_role("link", name="orders.validate.").first.click()
 
     visited.sees("of 1 job done", "started by web:Clara (unverified)")
@@ -382,7 +382,7 @@ def test_an_operation_is_canceled_on_its_page_and_the_history_names_the_actor(vi
     visited.asks(f"Cancel operation {started}")
     visited.sees(f"{started} would end;", "What is done stays.")
 
-    visited.confirms("Cancel operation", "worked on operations", your_name="Clara", reason="not needed today")
+    visited.confirms("Cancel operation", "canceled an operation", your_name="Clara", reason="not needed today")
 
     visited.sees("canceled", "not needed today")
     assert dagster.databuild("operation", "show", started)["state"] == "canceled"
