@@ -120,7 +120,7 @@ GUARDS = (
     Guard(
         "skipped job runs are not in the success rate",
         "8.5",
-        "store/ledger.py",
+        "store/job_metrics.py",
         "_GOOD = (JobRunState.SUCCEEDED, JobRunState.SKIPPED)",
         "_GOOD = (JobRunState.SUCCEEDED,)",
         (LEDGER,),
@@ -128,7 +128,7 @@ GUARDS = (
     Guard(
         "canceled and lost job runs are not in the success rate",
         "8.5",
-        "store/ledger.py",
+        "store/job_metrics.py",
         "_ENDED = (*_GOOD, JobRunState.FAILED, JobRunState.CANCELED, JobRunState.LOST)",
         "_ENDED = (*_GOOD, JobRunState.FAILED)",
         (LEDGER,),
@@ -417,16 +417,16 @@ GUARDS = (
         "a dep miss of an asset that a deploy removed fails its ref",
         "6.3",
         "model/decide/misses.py",
-        "return None if deciding.view.datasets([asset_of(ref)]) else unknown.message",
-        "return unknown.message",
+        "return None if deciding.view.datasets([asset_of(ref)]) else why_no_input(ref, needed_by, unknown)",
+        "return why_no_input(ref, needed_by, unknown)",
         (MISSES,),
     ),
     Guard(
         "a dep miss of a partition that a deploy removed fails its ref",
         "6.3",
         "model/decide/misses.py",
-        "return None if may_come(ref) else unknown.message",
-        "return unknown.message",
+        "return None if may_come(ref) else why_no_input(ref, needed_by, unknown)",
+        "return why_no_input(ref, needed_by, unknown)",
         (MISSES,),
     ),
     Guard(

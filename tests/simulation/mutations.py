@@ -305,7 +305,7 @@ def _with_orders_that_dagster_refuses() -> Iterator[None]:
 def _without_patience_for_deploys() -> Iterator[None]:
     """A dep miss of what a deploy has removed fails its ref for good."""
 
-    def why_never(ref: Ref, deciding: Deciding, may_come: Callable[[Ref], bool]) -> str | None:
+    def why_never(ref: Ref, needed_by: Ref, deciding: Deciding, may_come: Callable[[Ref], bool]) -> str | None:
         try:
             deciding.check_wantable(ref)
         except Refused as refused:
