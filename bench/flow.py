@@ -13,7 +13,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.model.states import InstanceState
 
 #: Refs that others reuse, and those of one command.
 REUSED, BULK = 100_000, 10_000
@@ -24,6 +25,8 @@ WIDE = 50_000
 WIDE_REF = Ref("wide")
 #: The datasets that have an operation.
 OPERATED = ("lots", "a")
+#: Partitions of each: more than 300,000 do not fit into an operation.
+MOST_OPERATED = 275_000
 
 
 class Trivial(DistributedOperation[Any]):
@@ -42,7 +45,10 @@ def fill_flow(engine: Engine, lots: Sequence[Ref]) -> None:
         engine.handle(CreateWants(wants=wants, ttl_seconds=None))
     manager = DistributedOperationManager(engine, [Trivial()])
     for dataset in OPERATED:
-        Executor(manager, holder="bench/boot/1/4711/9").step(manager.start("trivial", dataset, None), DONE)
+        found = engine.queries.canonical_of_dataset(dataset)
+        keys = [partition_key_of(one.ref) or "" for one in found if one.state is InstanceState.LIVE]
+        id = manager.start("trivial", dataset, None, partitions=keys[:MOST_OPERATED])
+        Executor(manager, holder="bench/boot/1/4711/9").step(id, DONE)
     _fill_wide(engine, lots[: WIDE + 1])
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.model.errors import InvalidOperation, InvalidRequest
+from databuild_dagster.model.meta_storage import MAX_VALUE_BYTES
 from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.records import to_bytes
 from databuild_dagster.model.wording import few_of
 
 
@@ -70,16 +72,23 @@ def check_partitions(
     dataset: str, type_name: str, live: Mapping[str, str | None], named: Iterable[str] | None
 ) -> dict[str, str | None]:
     """The partitions of an operation, with their instances. Raises `InvalidOperation`."""
-    if named is None:
-        if not live:
-            raise InvalidOperation(type_name=type_name, dataset=dataset, why="it has no live partition")
-        return dict(live)
-    wanted = list(dict.fromkeys(named))
-    if not wanted:
-        raise InvalidOperation(type_name=type_name, dataset=dataset, why="no partition is named")
-    if others := [key for key in wanted if key not in live]:
-        raise InvalidOperation(type_name=type_name, dataset=dataset, why=f"not live: {few_of(others)}")
-    return {key: live[key] for key in wanted}
+    chosen = dict(live) if named is None else {key: live.get(key) for key in named}
+    if why := _why_not(chosen, live, is_named=named is not None):
+        raise InvalidOperation(type_name=type_name, dataset=dataset, why=why)
+    return chosen
+
+
+def _why_not(chosen: Mapping[str, str | None], live: Mapping[str, str | None], *, is_named: bool) -> str | None:
+    """The reason why an operation cannot be on these partitions; None if it can."""
+    if not chosen:
+        return "no partition is named" if is_named else "it has no live partition"
+    if others := [key for key in chosen if key not in live]:
+        return f"not live: {few_of(others)}"
+    n_bytes = len(to_bytes(chosen))
+    if n_bytes > MAX_VALUE_BYTES:
+        most = len(chosen) * MAX_VALUE_BYTES // n_bytes
+        return f"{len(chosen):,} partitions are too many, about {most:,} are possible; name a part of them"
+    return None
 
 
 def check_name(what: str, name: str) -> str:

@@ -6,8 +6,14 @@ from itertools import product
 
 import pytest
 
-from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.operations.compatibility import BESIDE, TypeRule, check_name, why_incompatible
+from databuild_dagster.model.errors import InvalidOperation, InvalidRequest
+from databuild_dagster.model.operations.compatibility import (
+    BESIDE,
+    TypeRule,
+    check_name,
+    check_partitions,
+    why_incompatible,
+)
 from databuild_dagster.model.operations.keys import OperationId
 
 DATABASES = ()
@@ -47,3 +53,11 @@ def test_exactly_one_row_decides_about_two_operations(facts):
 def test_names_that_cannot_be(name):
     with pytest.raises(InvalidRequest):
         check_name("a type", name)
+
+
+def test_more_partitions_than_one_value_holds_are_refused_with_the_number_that_it_holds():
+    key_and_instance = {f"{n:010}": f"{n:036}" for n in range(400_000)}
+
+    assert check_partitions("days", "one", key_and_instance, list(key_and_instance)[:300_000])
+    with pytest.raises(InvalidOperation, match="400,000 partitions are too many, about 322,638 are possible"):
+        check_partitions("days", "one", key_and_instance, None)
