@@ -40,7 +40,7 @@ class Wants(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Events of one kind that came one after another; `event` is the newest."""
+    """Events of one kind and actor that came one after another; `event` is the newest."""
 
     event: EventShape
     n: int
@@ -93,8 +93,8 @@ def together(wants: Sequence[BoundedWant]) -> list[Wants]:
 
 
 def shortened(events: Sequence[EventShape]) -> list[Events]:
-    """Events without refs that repeat themselves as one; an event that names refs has a line of its own."""
-    groups = groupby(events, lambda event: (event["type"], event["n_refs"] and event["seq"]))
+    """Events of one actor and without refs that repeat themselves as one; an event that names refs has a line of its own."""
+    groups = groupby(events, lambda event: (event["type"], event["actor"], event["n_refs"] and event["seq"]))
     return [Events(group[0], len(group)) for group in (list(found) for _, found in groups)]
 
 

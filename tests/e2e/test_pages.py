@@ -262,7 +262,7 @@ def test_the_slider_shows_what_readers_saw_earlier(visited: Visit) -> None:
 
     slider = visited.page.get_by_label("As of")
     slider.focus()
-    slider.press("Home")
+    slider.press("ArrowLeft")
 
     visited.sees("What readers saw")
     assert "as_of=" in visited.page.url
@@ -387,7 +387,7 @@ def test_an_operation_is_canceled_on_its_page_and_the_history_names_the_actor(vi
     visited.sees("canceled", "not needed today")
     assert dagster.databuild("operation", "show", started)["state"] == "canceled"
     visited.open("/")
-    visited.sees("by web:Clara (unverified)")
+    visited.sees("web:Clara (unverified)")
 
 
 def test_a_confirmation_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:

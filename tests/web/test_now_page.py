@@ -43,7 +43,7 @@ def test_events_without_refs_that_repeat_themselves_are_one_line() -> None:
         [event(5, kept), event(4, kept), event(3, kept, actor="anna"), event(2, built, "a"), event(1, built, "a")]
     )
 
-    assert [(line.event["seq"], line.n) for line in found] == [(5, 3), (2, 1), (1, 1)]
+    assert [(line.event["seq"], line.n) for line in found] == [(5, 2), (3, 1), (2, 1), (1, 1)]
 
 
 def want(ref: str, source: str, deadline: str | None = None, state: str = "Building") -> Any:
