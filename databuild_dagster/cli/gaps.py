@@ -96,7 +96,7 @@ def _print(report: GapReport) -> None:
     table(("lots", "n", "cause", "first cause"), rows, empty="")
     if (more := stretches[MAX_STRETCHES:]) != []:
         n = sum(len(stretch.lots) for stretch in more)
-        click.echo(f"and {count(n, 'more lot')} in {count(len(more), 'stretch', 'stretches')}; --json tells each")
+        click.echo(f"and {count(n, 'more lot')} in {count(len(more), 'stretch', 'stretches')}; --json lists each")
 
 
 def _first_causes(stretch: Stretch) -> str:

@@ -151,7 +151,7 @@ def _line(job: str, refs: list[Ref], annotated: AnnotatedPlan) -> str:
         lines.append(f"  [{STYLES[action]}]{action.value}[/] {escape(shown(of_refs))}: {escape(reason)}")
     if len(reasons) > MAX_REASONS:
         rest = sum(len(of_refs) for of_refs in list(reasons.values())[MAX_REASONS:])
-        lines.append(f"  and {count(rest, 'ref')} for other reasons; --json tells each")
+        lines.append(f"  and {count(rest, 'ref')} for other reasons; --json lists each")
     return "\n".join(lines)
 
 

@@ -56,7 +56,7 @@ def taint(
     if behind := done["stale_behind"]:
         click.echo(
             f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
-            "with --downstream the taint goes on to what was built from it."
+            "with --downstream the taint reaches what was built from it, too."
         )
     if ended := done["ended_wants"]:
         what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
