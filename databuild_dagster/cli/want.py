@@ -186,8 +186,8 @@ def list_wants(
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """Show a want or request, and what it waits for.
 
-    Every line below another one is the cause of that one; the deepest is the first cause. With --as-of only the state is
-    shown; `databuild explain WANT --as-of` has the causes of then.
+    An indented line is the cause of the line above it; the deepest is the first cause. With --as-of only the state is
+    shown; `databuild explain WANT --as-of` has the causes of that time.
     """
     engine = the_engine()
     queries = engine.queries

@@ -48,7 +48,9 @@ _logger = logger(__name__)
 class TooManyQuestions(DatabuildError):
     """{most} questions to the build state wait for their answers, and the web server accepts no further one."""
 
-    hint = "Try again in some seconds; if it stays so, `databuild status` shows whether the build state answers."
+    hint = (
+        "Try again in some seconds. If the message returns, `databuild status` shows whether the build state answers."
+    )
 
 
 class TooManyActions(DatabuildError):
