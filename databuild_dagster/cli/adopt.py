@@ -64,8 +64,8 @@ def adopt(
 ) -> None:
     """Record existing Parquet files as partitions of ASSET.
 
-    The files are listed, and neither copied nor moved; databuild never removes them. What is live from the same files
-    is left alone, so that the command can be repeated when there are more.
+    The files are listed, and neither copied nor moved; databuild never removes them. Partitions that are live
+    from the same files do not change, so you can repeat the command when there are more files.
     """
     from databuild_dagster.bindings.arrivals.adoption import IfLive
 

@@ -67,9 +67,9 @@ def build(
 ) -> None:
     """Build REFS and what they need, and wait for the end.
 
-    What is live already is not built again, unless --rebuild says so; what another process is building is waited for. Other
-    open wants are left to the orchestrator. After --timeout, a step that runs has 10 s more to end.
-    On a terminal, what Dagster, Spark and the assets print goes to the file logs/build-TIME.log of the Dagster home.
+    Live refs are built again only with --rebuild. The command waits for refs that another process builds. It leaves other
+    open wants to the orchestrator. After --timeout, a step that runs has 10 s more to end.
+    On a terminal, the output of Dagster, Spark and the assets is in the file logs/build-TIME.log of the Dagster home.
     """
     home = dagster_home()
     with _printing_apart(home) as log, ExitStack() as display:

@@ -144,9 +144,7 @@ def _legend(console: Console, report: GapReport, per_mark: int) -> None:
             )
     console.print(line, highlight=False, no_wrap=True, crop=False, overflow="ignore")
     if per_mark > 1:
-        console.print(
-            f"A mark stands for {per_mark} lots; a digit says how many tenths of them are present.", highlight=False
-        )
+        console.print(f"A mark is {per_mark} lots; a digit is the number of tenths that are present.", highlight=False)
 
 
 def _marks(report: GapReport) -> list[Mark]:

@@ -29,7 +29,7 @@ def explain(selection: Selection, as_of: str | None, where: Where, as_json: bool
     """Explain why REFS are or are not being built now.
 
     An indented line is the cause of the line above it; the deepest is the first cause. Refs with the same cause
-    share a line. With --as-of, as it was then, as far as the log tells; the log is folded up to there for it, which
+    share a line. With --as-of, the answer of that time, as far as the log has it. The log is folded up to that time, which
     takes as long as `databuild log rebuild`.
     """
     engine = the_engine()

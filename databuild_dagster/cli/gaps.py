@@ -38,8 +38,8 @@ MAX_STRETCHES = 40
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
     """Show which lots of DATASET are missing, and why.
 
-    Both ends are cut down to where a lot begins; a day is one of the partitions' time zone. Waits and failures upstream are followed to
-    their first cause. With --chain, lots that no want asks for are followed too, to the input that is missing.
+    Both ends are rounded down to the beginning of a lot. A day is a day of the partitions' time zone. The report follows waits and
+    failures upstream to their first cause. With --chain it also follows lots that no want asks for, to the missing input.
     """
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:
@@ -96,7 +96,7 @@ def _print(report: GapReport) -> None:
     table(("lots", "n", "cause", "first cause"), rows, empty="")
     if (more := stretches[MAX_STRETCHES:]) != []:
         n = sum(len(stretch.lots) for stretch in more)
-        click.echo(f"and {count(n, 'more lot')} in {count(len(more), 'stretch', 'stretches')}; --json tells each")
+        click.echo(f"and {count(n, 'more lot')} in {count(len(more), 'stretch', 'stretches')}; --json lists each")
 
 
 def _first_causes(stretch: Stretch) -> str:

@@ -163,7 +163,7 @@ def _tell(plan: Plan, done: Done | None, *, orphans: bool) -> None:
     if unfinished:
         which = f"{count(len(unfinished), 'instance')} whose data an earlier clean-up has begun to remove"
         click.echo(
-            f"{which}: {'it goes on with' if done is None else 'finished'} {shown([e.ref for e in unfinished])}."
+            f"{which}: {'it continues with' if done is None else 'finished'} {shown([e.ref for e in unfinished])}."
         )
     for why, refs in _reasons(plan, done).items():
         click.echo(f"Kept: {count(len(refs), 'instance')} ({shown(refs)}), for {why}.")

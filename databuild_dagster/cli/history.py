@@ -31,9 +31,9 @@ SHOWN_ASKERS: Final = 3
 def history(selection: Selection, as_of: str | None, as_json: bool) -> None:
     """List every instance of REFS, newest last.
 
-    For each: who asked for it, what built it, from which inputs, and why it is in its state. The star marks the canonical
-    one, which readers see. With --as-of, as it was then; the log is folded up to there for it, which takes as long as
-    `databuild log rebuild`.
+    Each instance has the person who asked for it, the job run, the inputs, and the reason of its state. The star marks the
+    canonical instance, which readers see. With --as-of, the history of that time. The log is folded up to that time, which
+    takes as long as `databuild log rebuild`.
     """
     engine = the_engine()
     queries, then = engine.queries, moment(engine.queries, as_of)

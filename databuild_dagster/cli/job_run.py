@@ -57,8 +57,8 @@ def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
 def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool) -> None:
     """Cancel job runs, and the wants for what they build.
 
-    An output that a waiting ref misses fails, and with it what waits for it. A Dagster run that waits for an output is a request
-    of its own, and builds it now: it is named.
+    If a waiting ref misses an output, the output fails, and so do the refs that wait for it. A Dagster run that waits for an
+    output is a request of its own, and builds the output now. The command names this run.
     """
     engine = the_engine()
     command = cancel_command(engine.queries, job_run_ids, reason=reason, retry=retry)

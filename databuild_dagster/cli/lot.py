@@ -66,7 +66,7 @@ def arrive(
 def look(dataset: str | None, where: Where, as_json: bool) -> None:
     """Record the files that wait in landing folders.
 
-    One look, as the sensor of the boundary takes it every so many seconds while Dagster's daemon runs.
+    The command looks once, as the sensor of the boundary does at each interval while Dagster's daemon runs.
     """
     from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, summary, warnings, watched
 

@@ -189,4 +189,4 @@ def _manager(where: Where) -> DistributedOperationManager:
 
 
 #: The step that fails here, for an operation with a problem.
-_WHAT = {OperationState.RUNNING: "go on", OperationState.UNREADABLE: "be read"}
+_WHAT = {OperationState.RUNNING: "continue", OperationState.UNREADABLE: "be read"}

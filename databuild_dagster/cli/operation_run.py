@@ -217,6 +217,6 @@ def run_here(
             last_problem = problem
             tracked = following.look()
             if tracked is not None and tracked.trouble is None:
-                click.echo(f"{id} cannot go on: {problem}; it is tried again.", err=True)
+                click.echo(f"{id} cannot continue: {problem}; it is tried again.", err=True)
         if following.look() is not None:
             wait(0.5)

@@ -20,7 +20,7 @@ _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASS
 
 @click.command()
 @_NAMES
-@click.option("--reason", required=True, help="Why; others see it wherever the state is shown.")
+@click.option("--reason", required=True, help="The reason, shown beside the state.")
 @click.option(
     "--until",
     type=FUTURE,
@@ -33,7 +33,7 @@ _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASS
 def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: bool, as_json: bool) -> None:
     """Keep REFS from being launched; their wants stay open.
 
-    ASSET alone is every partition, also those to come. REFS are ASSET@KEY, ASSET@FROM..TO or ASSET@*, as they are now.
+    ASSET alone is every partition, also later ones. REFS are ASSET@KEY, ASSET@FROM..TO or ASSET@*, as they are now.
     `databuild resume` ends the pause. Queued job runs are canceled; running ones continue.
     """
     engine = the_engine()

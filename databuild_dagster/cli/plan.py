@@ -37,7 +37,8 @@ MAX_WIDTH = 10_000
 def plan(selection: Selection, where: Where, as_json: bool) -> None:
     """Show what `databuild build REFS` would do, and why.
 
-    build: launched. join: another build has it in hand. reuse: live, or not needed. blocked: it will not come by itself.
+    build: a launch would build it. join: another build is building it. reuse: it is live, or not needed. blocked: it is not
+    built until the cause is repaired.
     """
     queries = the_queries()
     annotated = with_definitions(lambda: annotated_plan(selection.refs(queries)), where)
@@ -151,7 +152,7 @@ def _line(job: str, refs: list[Ref], annotated: AnnotatedPlan) -> str:
         lines.append(f"  [{STYLES[action]}]{action.value}[/] {escape(shown(of_refs))}: {escape(reason)}")
     if len(reasons) > MAX_REASONS:
         rest = sum(len(of_refs) for of_refs in list(reasons.values())[MAX_REASONS:])
-        lines.append(f"  and {count(rest, 'ref')} for other reasons; --json tells each")
+        lines.append(f"  and {count(rest, 'ref')} for other reasons; --json lists each")
     return "\n".join(lines)
 
 

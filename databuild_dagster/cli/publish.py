@@ -25,8 +25,8 @@ from databuild_dagster.tables.waiting import within
 def publish(dataset: str, repair: bool, take_over: bool, dry_run: bool, timeout: float | None, as_json: bool) -> None:
     """Bring the table of DATASET up to date by hand.
 
-    Ticks do it by themselves. The first publication lists every live partition; a later one continues where the table's last
-    snapshot ends. Nothing is copied, and no Spark starts.
+    Ticks publish without this command. The first publication lists every live partition. A later one continues after the table's
+    last snapshot. Nothing is copied, and no Spark starts.
     """
     if "@" in dataset:
         raise InvalidRequest(

@@ -37,8 +37,8 @@ _A_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 def receipt(selection: Selection, uuid: str | None, tag: str | None, as_json: bool) -> None:
     """Show what the instances of REFS were made of.
 
-    That is every instance it was built from, directly or not, with code and environment, down to files from outside. An instance
-    of a dataset that is published as a table is named with the table's newest snapshot that holds it.
+    The receipt lists every instance behind the instance, directly or not, with code and environment, down to files from outside.
+    If a dataset is published as a table, the receipt also names the table's newest snapshot that holds the instance.
     """
     engine = the_engine()
     queries = engine.queries

@@ -61,7 +61,7 @@ class AssetStatus:
 def status(as_json: bool) -> None:
     """Show all assets by state, open wants and orchestrators.
 
-    Waiting is what waits for inputs or for its retry; failed includes what failed because an input did. Wants that job runs
+    A waiting ref waits for inputs or for its retry. The failed refs include those with a failed input. Wants that job runs
     recorded for their inputs are left out.
     """
     engine = the_engine()

@@ -32,7 +32,7 @@ def taint(
 ) -> None:
     """Mark the data of REFS as wrong; open wants rebuild it.
 
-    An open want is one within its TTL.
+    An open want is a want within its TTL.
     """
     if not selection.names and (selection.only or not uuids):
         raise click.UsageError("Name a REF, or an instance with --instance.")
@@ -56,10 +56,12 @@ def taint(
     if behind := done["stale_behind"]:
         click.echo(
             f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
-            "with --downstream the taint goes on to what was built from it."
+            "with --downstream the taint reaches what was built from it, too."
         )
     if ended := done["ended_wants"]:
-        what = "1 want that has failed of it stays" if ended == 1 else f"{ended} wants that have failed of it stay"
+        what = (
+            "1 want that failed because of it stays" if ended == 1 else f"{ended} wants that failed because of it stay"
+        )
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
 
 
@@ -120,7 +122,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
 def retry(selection: Selection, reason: str, as_json: bool) -> None:
     """Retry what failed behind REFS.
 
-    Wants that failed because of it are recorded again.
+    Wants that failed because of these refs are recorded again.
     """
     engine = the_engine()
     outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())

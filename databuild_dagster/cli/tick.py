@@ -24,7 +24,7 @@ from databuild_dagster.shapes.fields import picked
 
 
 @click.command("tick")
-@click.option("--until-idle", is_flag=True, help="Tick until nothing is left to do here, also after retries.")
+@click.option("--until-idle", is_flag=True, help="Tick until no work is left here, also after retries.")
 @click.option(
     "--timeout",
     type=DURATION,
@@ -37,8 +37,8 @@ from databuild_dagster.shapes.fields import picked
 def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -> None:
     """Run one tick of the orchestrator in this process.
 
-    With --until-idle as many as there is work, such as from cron: open wants are built, and retries are waited for. The command
-    waits for no other process. Then exit code 1 says that a job run failed, or that the time has passed.
+    With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
+    retries, and for no other process. Its exit code is 1 if a job run failed, or if the time of --timeout has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
@@ -54,9 +54,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
         if failed:
             click.echo(f"{count(failed, 'job run')} failed: `databuild job-run list` shows why.")
         if not is_idle:
-            click.echo(
-                f"The --timeout of {timeout:g} s has passed, and there is more to do: run the same command again."
-            )
+            click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
     if failed or not is_idle:
         raise Exit(FAILED)
 
@@ -105,7 +103,7 @@ def _tell(report: TickReport, seen: _Seen) -> None:
     doings = list(_doings(report, seen))
     click.echo(f"{'; '.join(doings)}." if doings else "Nothing is due.")
     for id, why in seen.stuck.items():
-        click.echo(f"{id} cannot go on: {why}")
+        click.echo(f"{id} cannot continue: {why}")
     for sentence in report.set_aside.sentences():
         click.echo(sentence)
 
@@ -116,7 +114,7 @@ class _Seen:
 
     launched: list[str] = field(default_factory=list)
     ended: dict[OperationId, OperationState] = field(default_factory=dict)
-    #: Operation to why it cannot go on here.
+    #: Operation to why it cannot continue here.
     stuck: dict[OperationId, str] = field(default_factory=dict)
     #: Operation to the number of its jobs that no process runs.
     waiting_jobs: dict[OperationId, int] = field(default_factory=dict)

@@ -186,8 +186,8 @@ def list_wants(
 def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """Show a want or request, and what it waits for.
 
-    Every line below another one is the cause of that one; the deepest is the first cause. With --as-of only the state is
-    shown; `databuild explain WANT --as-of` has the causes of then.
+    An indented line is the cause of the line above it; the deepest is the first cause. With --as-of only the state is
+    shown; `databuild explain WANT --as-of` has the causes of that time.
     """
     engine = the_engine()
     queries = engine.queries
@@ -220,7 +220,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
 def cancel(wants_or_requests: tuple[str, ...], terminate: bool, reason: str, as_json: bool) -> None:
     """Cancel wants, and the queued job runs only they need.
 
-    One that has failed may be canceled too: what was kept for it ends, unless other wants need it.
+    A failed want may be canceled, too: builds of inputs that were kept for it end, unless other wants need them.
     """
     engine = the_engine()
     ids = tuple(engine.queries.full_id(IdKind.WANT, name) for name in wants_or_requests)

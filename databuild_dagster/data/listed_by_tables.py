@@ -18,8 +18,8 @@ from databuild_dagster.store.removals import Removable
 AWAITED: Final = "its table is behind the log, so a publication that runs now may list its files"
 #: Why it stays where no snapshot says how far a first publication is.
 NEVER_PUBLISHED: Final = (
-    "its table was never published, so a first publication may list its files; after `databuild publish {asset}`, or the next "
-    "tick, it may go"
+    "its table was never published, so a first publication may list its files; `databuild gc` may remove it after `databuild "
+    "publish {asset}`, or after the next tick"
 )
 
 

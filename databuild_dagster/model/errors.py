@@ -228,9 +228,9 @@ class BeingBuilt(Refused):
 
 
 class CommandIdUsed(Refused):
-    """The command id {command_id} was used before, by another name or with other fields, so nothing was done now."""
+    """The command id {command_id} was used before by another actor or with other fields, so nothing was done now."""
 
-    hint = "Give each command an id of its own; a repeated call has the same name and the same fields."
+    hint = "Give each command an id of its own. A repeated call has the same actor and the same fields."
 
 
 class NothingToTaint(Refused):

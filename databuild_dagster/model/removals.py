@@ -79,10 +79,10 @@ _ALWAYS: tuple[Rule, ...] = (
 _NEVER_LIVE: tuple[Rule, ...] = (
     *_ALWAYS,
     # The next attempt builds only the parts that are not there (rule 10.4).
-    Rule(lambda it: it.canonical_state is _I.BUILDING, "the next attempt is being built, and may go on from it"),
+    Rule(lambda it: it.canonical_state is _I.BUILDING, "the next attempt is being built, and may continue from it"),
     Rule(
         lambda it: it.is_canonical and it.state is _I.UP_FOR_RETRY and it.is_wanted,
-        "the next attempt is to come, and may go on from it",
+        "the next attempt is to come, and may continue from it",
     ),
 )
 _LIVE_ONCE: tuple[Rule, ...] = (

@@ -129,7 +129,7 @@ def load_keyed(
         ]
     )
     pairs = [(told_as(path), key) for key, of_key in found.items() for paths in of_key.values() for path in paths]
-    return with_keys_of(rows, _FILE, pairs, column, "Spark tells another path than it was given")
+    return with_keys_of(rows, _FILE, pairs, column, "Spark names another path than the one that it was given")
 
 
 def with_keys_of(rows: DataFrame, found: str, pairs: Sequence[tuple[str, str]], column: str, wrong: str) -> DataFrame:

@@ -25,7 +25,7 @@ class StoreBusy(StoreUnusable):
     """The build state in {url} is busy: {why}."""
 
     hint = (
-        "Another process writes for long, or a query does not end: look at pg_stat_activity, then try again. "
+        "Another process writes for a long time, or a query does not end: look at pg_stat_activity, then try again. "
         "`options=-cstatement_timeout%3D30min` in the url changes the bound; `lock_timeout` is the one for other writers."
     )
 

@@ -25,7 +25,7 @@ _sampling = BoundedSemaphore(MAX_SAMPLES)
 
 
 class TooManySamples(DatabuildError):
-    """{most} samples of rows are being read, and no more are begun."""
+    """{most} samples of rows are being read, and the web server begins no further one."""
 
     hint = "Try again in some seconds."
 

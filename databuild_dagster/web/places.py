@@ -12,7 +12,7 @@ _logger = logger(__name__)
 
 
 class NoAnswer(DatabuildError):
-    """This cannot be answered ({kind})."""
+    """The web server cannot answer this ({kind})."""
 
     hint = "{advice}"
 
@@ -38,15 +38,15 @@ class NoHeartbeats(NoBuildState):
 
 
 class NoWarehouse(NoAnswer):
-    """The build state answers, and the data in the warehouse cannot be used for this ({kind})."""
+    """The build state can be used, but the data in the warehouse cannot ({kind})."""
 
 
 class NoTable(NoAnswer):
-    """The build state answers, and the published table cannot be used for this ({kind})."""
+    """The build state can be used, but the published table cannot ({kind})."""
 
 
 class NoSpark(NoAnswer):
-    """The build state answers, and Spark cannot be used for this ({kind})."""
+    """The build state can be used, but Spark cannot ({kind})."""
 
 
 #: By the package of an error.

@@ -29,7 +29,7 @@ DOWNSTREAM: Final[Parameter] = flag("downstream", "A taint also covers what was 
 class MalformedNames(InvalidRequest):
     """{what} is {value!r}, which is not possible: a quotation mark has no partner."""
 
-    hint = "Write names with blanks between them; a name with a blank stands between two quotation marks."
+    hint = "Write names with blanks between them; put a name with a blank between two quotation marks."
 
 
 def plan(state: State, ref: str) -> PlanShape:

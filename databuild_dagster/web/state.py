@@ -46,19 +46,21 @@ _logger = logger(__name__)
 
 
 class TooManyQuestions(DatabuildError):
-    """{most} questions to the build state wait for their answers, and no more are taken."""
+    """{most} questions to the build state wait for their answers, and the web server accepts no further one."""
 
-    hint = "Try again in some seconds; if it stays so, `databuild status` shows whether the build state answers."
+    hint = (
+        "Try again in some seconds. If the message returns, `databuild status` shows whether the build state answers."
+    )
 
 
 class TooManyActions(DatabuildError):
-    """{most} actions wait for the build state, and no more are taken."""
+    """{most} actions wait for the build state, and the web server accepts no further one."""
 
-    hint = "Nothing was done. Another process writes for long, or Spark does not start; `databuild status` says more."
+    hint = "Nothing was done. Another process writes for a long time, or Spark does not start: `databuild status` says more."
 
 
 class StateClosed(DatabuildError):
-    """The web server is ending, so the build state takes no more questions."""
+    """The web server is ending, so it accepts no further question."""
 
     hint = "Ask again when the web server has started again: `databuild dev` or `databuild webserver`."
 

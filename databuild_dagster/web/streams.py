@@ -37,7 +37,7 @@ _logger = logger(__name__)
 
 
 class TooManyStreams(DatabuildError):
-    """{most} event streams are open, and no more are served."""
+    """{most} event streams are open, and the web server serves no further one."""
 
     hint = "Close some pages, or read /databuild/api/v1/log from time to time."
 

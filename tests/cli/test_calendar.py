@@ -71,7 +71,7 @@ def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
     assert lines == [
         "2024-02-28  o72B" + 68 * "=",
         "B building 8   o empty 1   = complete 279",
-        "A mark stands for 4 lots; a digit says how many tenths of them are present.",
+        "A mark is 4 lots; a digit is the number of tenths that are present.",
     ]
 
 
@@ -115,7 +115,7 @@ def test_days_of_a_picture_that_would_be_long_share_a_row() -> None:
     assert len(lines) <= MAX_ROWS + 2
     assert lines[0] == "2024-01-01 to 2024-01-07  4" + 23 * "="
     assert lines[-3] == "2024-12-30 to 2024-12-31  " + 24 * "="
-    assert lines[-1].startswith("A mark stands for 7 lots")
+    assert lines[-1].startswith("A mark is 7 lots")
 
 
 def test_sixty_years_of_days_fit_as_well() -> None:

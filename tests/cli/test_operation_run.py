@@ -360,8 +360,8 @@ def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Pr
     finally:
         project.define(DEFINITIONS)
 
-    assert f"{started} cannot go on here: No operation of type 'rows' is known here" in listed.out
-    assert "It cannot go on here: No operation of type 'rows'" in shown.out
+    assert f"{started} cannot continue here: No operation of type 'rows' is known here" in listed.out
+    assert "It cannot continue here: No operation of type 'rows'" in shown.out
     assert canceled.code == 0
     assert project.ask("operation", "list") == []
 

@@ -171,7 +171,7 @@ def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
 
     answer = project.call("taint", DAY, "--reason", "mended")
 
-    assert "1 want that has failed of it stays ended" in answer.out
+    assert "1 want that failed because of it stays ended" in answer.out
 
 
 def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(project: Project) -> None:

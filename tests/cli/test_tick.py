@@ -55,7 +55,7 @@ def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> Non
     done = project.call("tick", "--until-idle", "--timeout", "1s")
 
     assert done.code == 1
-    assert done.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and there is more to do")
+    assert done.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and work is left")
     assert project.ask("show", "unsteady")["state"] == "UpForRetry"
 
 

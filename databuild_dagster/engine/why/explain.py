@@ -53,7 +53,7 @@ _S = InstanceState
 #: Causes in one answer.
 MAX_CAUSES = 100
 #: Begins the sentence about the refs beyond that.
-LEFT_OUT = "not looked at here are"
+LEFT_OUT = "not explained here:"
 #: Refs that are followed from one waiting ref.
 MAX_FOLLOWED = 10
 #: The worst first: failures, then refs that no job builds, then those on their way.
@@ -221,7 +221,7 @@ class _Following:
             if len(self.causes) >= MAX_CAUSES:
                 left = {ref, *(waiting for waiting, _ in stack)} - self._seen
                 states = counted(Counter(self._queries.states(left).values()))
-                self.causes.append(Cause(ref, f"{LEFT_OUT} {len(left)} more: {states}", depth))
+                self.causes.append(Cause(ref, f"{LEFT_OUT} {len(left)} more ({states})", depth))
                 return
             self._seen.add(ref)
             why, leads_to = self._of(ref)

@@ -428,7 +428,7 @@ def test_an_answer_is_bounded(make_world):
     answer = causes(world, request)
 
     assert len(answer) <= MAX_CAUSES + 2
-    assert answer[-1][1] == "not looked at here are 100 more: 100 never built"
+    assert answer[-1][1] == "not explained here: 100 more (100 never built)"
 
 
 # Wants and requests
