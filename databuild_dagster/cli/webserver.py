@@ -36,7 +36,7 @@ def webserver(arguments: tuple[str, ...]) -> None:
     dagster_home()
     os.chdir(project_root())
     leave_proxies_out()
-    run_webserver(arguments, _make_routes, _end_streams)
+    run_webserver(arguments, _make_routes, _end_answers)
 
 
 def _make_routes(instance: Any, path_prefix: str, is_read_only: bool) -> Sequence[Any]:
@@ -46,7 +46,9 @@ def _make_routes(instance: Any, path_prefix: str, is_read_only: bool) -> Sequenc
     return pages_routes(instance, path_prefix, is_read_only=is_read_only)
 
 
-def _end_streams() -> None:
+def _end_answers() -> None:
+    from databuild_dagster.web.state import end_all_states
     from databuild_dagster.web.streams import end_all_streams
 
     end_all_streams()
+    end_all_states()

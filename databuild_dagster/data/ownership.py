@@ -76,23 +76,28 @@ class Ownership:
         # A copy beside the store has another name.
         return inside and (os.path.basename(path) == DATABASE_NAME or self.identity.is_in_place)
 
+    def check(self, warehouse: Warehouse) -> None:
+        """Check whether a build may write into a root; leaves no mark. Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
+        why, identity = self.why_not(warehouse), self.identity
+        may_be_first = identity.id is None or identity.is_in_place
+        if why is not None and may_be_first and marker_of(warehouse) is None:
+            return
+        if why is not None:
+            raise RootOfAnother(root=warehouse.root, why=why)
+
     def claim(self, warehouse: Warehouse) -> None:
         """Check before a build writes into a root, and mark a root that has no marker.
 
         Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`.
         """
-        why, identity = self.why_not(warehouse), self.identity
-        if why is None:
+        self.check(warehouse)
+        identity = self.identity
+        # Not for an older version's store: which of its copies comes first is chance.
+        if self.why_not(warehouse) is None or identity.id is None or identity.place is None:
             return
-        if marker_of(warehouse) is None and (identity.id is None or identity.is_in_place):
-            # Not for an older version's store: which of its copies comes first is chance.
-            if identity.id is not None and identity.place is not None:
-                make_marker(warehouse, Marker(identity.id, identity.place))
-                why = self._found[warehouse.root] = self._why_not(warehouse)
-            else:
-                why = None
-        if why is not None:
-            raise RootOfAnother(root=warehouse.root, why=why)
+        make_marker(warehouse, Marker(identity.id, identity.place))
+        del self._found[warehouse.root]
+        self.check(warehouse)
 
     def may_write(self, warehouse: Warehouse) -> bool:
         """Whether `claim` does not refuse, for files that a store without an id may not touch in another home.

@@ -158,15 +158,14 @@ class JobTotals:
         #: The last launch that was read, and those before it whose job runs have not all ended.
         self._after = 0
         self._open: list[int] = []
-        self._counts: dict[str, Counter[str]] = defaultdict(Counter)
-        self._seconds: dict[str, Counter[float]] = defaultdict(Counter)
+        self._ended = _Ended()
 
     def metrics(self) -> list[JobMetrics]:
         """Every job with runs or delegations, by name."""
         with self._lock, self._store.reading() as connection:
             still_open = self._read(connection)
-            counts = {job: Counter(of_job) for job, of_job in self._counts.items()}
-            seconds = {job: Counter(of_job) for job, of_job in self._seconds.items()}
+            counts = {job: Counter(of_job) for job, of_job in self._ended.counts.items()}
+            seconds = {job: Counter(of_job) for job, of_job in self._ended.seconds.items()}
             for launch in still_open:
                 _add(launch, counts.setdefault(launch.job, Counter()), seconds.setdefault(launch.job, Counter()))
             medians = {job: _median(of_job) for job, of_job in seconds.items() if of_job}
@@ -176,27 +175,46 @@ class JobTotals:
         """Read what is new; returns the launches that have not ended."""
         among_open, of_open = "l.id IN (SELECT value FROM json_each(:ids))", {"ids": Keys(self._open)}
         found = _launches(connection, among_open, of_open, min(self._open), max(self._open)) if self._open else {}
-        while (last := self._last_of_next(connection)) is not None:
-            self._take(found)
+        ended, after = _Ended(), self._after
+        while (last := _last_of_next(connection, after)) is not None:
+            ended.take(found)
             found = {id: found[id] for id in found if not found[id].has_ended}
             found |= _launches(
-                connection, "l.id > :after AND l.id <= :last", {"after": self._after, "last": last}, self._after, last
+                connection, "l.id > :after AND l.id <= :last", {"after": after, "last": last}, after, last
             )
-            self._after = last
-        self._take(found)
+            after = last
+        ended.take(found)
         still_open = {id: launch for id, launch in found.items() if not launch.has_ended}
-        self._open = list(still_open)
+        # After all reads: an error between them would leave launches that are counted and read again, or neither.
+        self._ended.merge(ended)
+        self._after, self._open = after, list(still_open)
         return list(still_open.values())
 
-    def _last_of_next(self, connection: Connection) -> int | None:
-        """The last of the next launches that are read at once; None if there are no more."""
-        ((last,),) = connection.execute(_LAST_OF_NEXT, {"after": self._after, "most": LAUNCHES_AT_ONCE}).fetchall()
-        return None if last is None else int(last)
 
-    def _take(self, found: Mapping[int, _Launch]) -> None:
+class _Ended:
+    """The sums of launches that have ended, by job."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Counter[str]] = defaultdict(Counter)
+        self.seconds: dict[str, Counter[float]] = defaultdict(Counter)
+
+    def take(self, found: Mapping[int, _Launch]) -> None:
+        """Add the ended ones of these launches."""
         for launch in found.values():
             if launch.has_ended:
-                _add(launch, self._counts[launch.job], self._seconds[launch.job])
+                _add(launch, self.counts[launch.job], self.seconds[launch.job])
+
+    def merge(self, other: _Ended) -> None:
+        for job, counts in other.counts.items():
+            self.counts[job].update(counts)
+        for job, seconds in other.seconds.items():
+            self.seconds[job].update(seconds)
+
+
+def _last_of_next(connection: Connection, after: int) -> int | None:
+    """The last of the next launches that are read at once; None if there are no more."""
+    ((last,),) = connection.execute(_LAST_OF_NEXT, {"after": after, "most": LAUNCHES_AT_ONCE}).fetchall()
+    return None if last is None else int(last)
 
 
 def _add(launch: _Launch, counts: Counter[str], seconds: Counter[float]) -> None:

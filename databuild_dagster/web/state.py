@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationResources
@@ -42,6 +42,7 @@ PATIENCE_SECONDS: Final = 0.05
 MAX_EVENTS: Final = 5_000
 
 T = TypeVar("T")
+_all: WeakSet[State] = WeakSet()
 _logger = logger(__name__)
 
 
@@ -65,6 +66,12 @@ class StateClosed(DatabuildError):
     hint = "Ask again when the web server has started again: `databuild dev` or `databuild webserver`."
 
 
+def end_all_states() -> None:
+    """Refuse the questions of this process that wait, because its web server ends: it waits for each answer to be complete."""
+    for state in list(_all):
+        state.end()
+
+
 class State:
     """The engine, opened by the first question: a store in trouble must not keep Dagster's server from starting."""
 
@@ -85,6 +92,8 @@ class State:
         self._operations: tuple[Deployment, OperationResources] | None = None
         #: By seq.
         self._events: dict[int, EventShape] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        _all.add(self)
 
     @classmethod
     def of_instance(cls, instance: Any) -> State:
@@ -111,6 +120,7 @@ class State:
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`, `StateClosed`."""
+        self._loop = asyncio.get_running_loop()
         return await self._pages.ask(question)
 
     async def act(self, action: Callable[[], T]) -> T:
@@ -118,6 +128,7 @@ class State:
 
         Raises `TooManyActions`, `StateClosed`.
         """
+        self._loop = asyncio.get_running_loop()
         return await self._actions.ask(action)
 
     def made_once(self, make: Callable[[Engine], T]) -> T:
@@ -164,9 +175,12 @@ class State:
                 with self._lock:
                     self._renewed.discard(name)
 
-        # The kept answer is good for this question.
-        with suppress(StateClosed):
+        try:
             self._pages.submit(renew)
+        except (StateClosed, RuntimeError):
+            # The kept answer is good for this question, also when the system refuses a thread.
+            with self._lock:
+                self._renewed.discard(name)
 
     def soon(self, name: str, question: Callable[[], T]) -> T | None:
         """The answer of a question that looks at everything, from a thread of its own: the last one, None before the first.
@@ -175,12 +189,14 @@ class State:
         """
         with self._lock:
             looking = self._looking.get(name)
-            if looking is not None and looking.done() and looking.exception() is not None:
+            if looking is not None and looking.done() and (looking.cancelled() or looking.exception() is not None):
                 # Its question got no answer: this one gets the reason, and the next one tries again.
                 del self._looking[name]
             elif looking is None or looking.done():
                 looking = self._looking[name] = self._slow.submit(self.kept, name, question)
         wait([looking], PATIENCE_SECONDS)
+        if looking.cancelled():
+            raise StateClosed
         if looking.done():
             looking.result()
         kept = self._kept.get(name)
@@ -207,8 +223,18 @@ class State:
             for seq in list(islice(self._events, max(len(self._events) - MAX_EVENTS, 0))):
                 del self._events[seq]
 
+    def end(self) -> None:
+        """Take no more questions, and refuse those that wait, soon; from any thread, and from a signal handler."""
+        if self._loop is not None and not self._loop.is_closed():
+            # A signal handler may have interrupted a thread that holds a lock of its pool, so the loop does it.
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        for threads in (self._pages, self._actions, self._slow):
+            threads.end()
+
     def close(self) -> None:
-        """Let the threads end; those that answer a question do so before."""
+        """As `end`, and wait until the threads have answered their questions."""
         self._pages.close()
         self._actions.close()
         self._slow.close()
@@ -237,10 +263,15 @@ class _Threads:
                 raise StateClosed from None
             raise
 
-    def close(self) -> None:
-        """Let the threads end; those that answer a question do so before."""
+    def end(self) -> None:
+        """Cancel the questions that wait."""
         self._is_closed = True
-        self._threads.shutdown(cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """As `end`, and wait for the threads: those that answer a question do so before."""
+        self.end()
+        self._threads.shutdown()
 
 
 class _Desk(_Threads):
@@ -259,6 +290,11 @@ class _Desk(_Threads):
         self._n_asked += 1
         try:
             return await asyncio.wrap_future(self.submit(question))
+        except asyncio.CancelledError:
+            asking = asyncio.current_task()
+            if self._is_closed and not (asking is not None and asking.cancelling()):
+                raise StateClosed from None
+            raise
         finally:
             self._n_asked -= 1
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.store import job_metrics
+from databuild_dagster.store.backends.base import Connection
+from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.job_metrics import JobMetrics, JobTotals
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import dataset
@@ -55,3 +63,59 @@ def test_a_launch_that_ends_later_is_counted_when_it_has_ended(world):
 
     assert (before.counts, before.median_seconds) == ({"Running": 1}, None)
     assert (after.counts, after.median_seconds) == ({"Succeeded": 1}, 10.0)
+
+
+class FailingReads:
+    """A connection whose reads fail after some good ones, as those of a disk or a server that goes away."""
+
+    def __init__(self, connection: Connection, n_good: int) -> None:
+        self._connection = connection
+        self._n_left = n_good
+
+    def execute(self, sql: str, *parameters: Any) -> Any:
+        if self._n_left == 0:
+            raise sqlite3.OperationalError("disk I/O error")
+        self._n_left -= 1
+        return self._connection.execute(sql, *parameters)
+
+
+def fails_after(totals: JobTotals, world: World, n_good: int) -> bool:
+    """Ask while reads fail after some good ones; whether the question failed."""
+    reading = world.store.reading
+
+    @contextmanager
+    def failing() -> Iterator[Any]:
+        with reading() as connection:
+            yield FailingReads(connection, n_good)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.store, "reading", failing)
+        try:
+            totals.metrics()
+        except StoreUnusable:
+            return True
+    return False
+
+
+@pytest.mark.databases("sqlite")
+def test_launches_are_counted_once_after_reads_that_failed(world, monkeypatch):
+    monkeypatch.setattr(job_metrics, "LAUNCHES_AT_ONCE", 1)
+    n_failed = []
+    for n_good in count():
+        totals = JobTotals(world.store)
+        world.start("a")
+        totals.metrics()
+        world.succeed("a")
+        world.live("b")
+        world.start("c")
+
+        has_failed = fails_after(totals, world, n_good)
+
+        assert totals.metrics() == about(world.ledger.metrics())
+        world.succeed("c")
+        assert totals.metrics() == about(world.ledger.metrics())
+        world.taint("a", "b", "c")
+        if not has_failed:
+            break
+        n_failed.append(n_good)
+    assert len(n_failed) > 4

@@ -168,6 +168,104 @@ def test_a_closed_state_names_that_the_server_is_ending(world: PagesWorld, monke
     assert state.kept("answer", lambda: "again") == kept
 
 
+def test_a_question_that_waits_is_refused_when_the_server_is_asked_to_end(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_AT_ONCE", 1)
+    state = world.state_behind_pages()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def question() -> str:
+        has_begun.set()
+        assert may_end.wait(60)
+        return "answer"
+
+    async def story() -> str:
+        first = asyncio.ensure_future(state.ask(question))
+        second = asyncio.ensure_future(state.ask(lambda: "another"))
+        assert await asyncio.to_thread(has_begun.wait, 60)
+
+        await asyncio.to_thread(module.end_all_states)
+
+        with pytest.raises(StateClosed):
+            await second
+        with pytest.raises(StateClosed):
+            await state.act(lambda: "done")
+        may_end.set()
+        return await first
+
+    assert asyncio.run(asyncio.wait_for(story(), 120)) == "answer"
+
+
+def test_a_question_whose_client_is_gone_is_canceled_also_while_the_server_ends(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_AT_ONCE", 1)
+    state = world.state_behind_pages()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def question() -> bool:
+        has_begun.set()
+        return may_end.wait(60)
+
+    async def story() -> None:
+        first = asyncio.ensure_future(state.ask(question))
+        second = asyncio.ensure_future(state.ask(lambda: True))
+        assert await asyncio.to_thread(has_begun.wait, 60)
+
+        state.end()
+        second.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        may_end.set()
+        assert await first
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def test_a_slow_question_that_waits_while_the_server_ends_is_refused(world: PagesWorld) -> None:
+    state = world.state_behind_pages()
+    may_end = threading.Event()
+
+    async def story() -> None:
+        await state.ask(lambda: state.soon("first", lambda: may_end.wait(60)))
+        await state.ask(lambda: state.soon("second", lambda: "counted"))
+
+        state.end()
+        await asyncio.sleep(0)
+
+        for _ in range(2):
+            with pytest.raises(StateClosed):
+                state.soon("second", lambda: "counted")
+        may_end.set()
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+    state.close()
+
+
+def test_a_kept_answer_is_given_and_renewed_later_when_the_system_refuses_a_thread(
+    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+    state = world.state_behind_pages()
+    first = state.kept("answer", lambda: world.seq)
+    world.want("orders@2023-01-25")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        meanwhile = state.kept("answer", lambda: world.seq)
+    for _ in until(lambda: state.kept("answer", lambda: world.seq) == world.seq):
+        pass
+    state.close()
+
+    assert meanwhile == first < world.seq
+
+
 def test_a_slow_answer_that_fails_is_not_waited_for_without_end(world: PagesWorld) -> None:
     state = world.state_behind_pages()
     may_end = threading.Event()

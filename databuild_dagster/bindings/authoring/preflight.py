@@ -9,7 +9,7 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.authoring.location import CodeLocation
-from databuild_dagster.bindings.declare.asset_spec import body_of
+from databuild_dagster.bindings.declare.asset_spec import AssetBody, body_of
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead, open_now
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.ownership import Ownership
@@ -42,33 +42,37 @@ def prepare_machine(
     needed = _with_upstreams(by_asset, wanted)
     for asset in sorted(needed & by_asset.keys()):
         check_can_publish(by_asset[asset], warehouse_of(instance))
-    to_open: list[DatabuildSpark] = []
+    to_claim: list[Warehouse] = []
+    to_open: list[tuple[DatabuildSpark, Warehouse]] = []
     for location in locations:
-        if location.deployment is None:
-            continue
-        bodies = [
-            body
-            for assets_def in location.repository.asset_graph.assets_defs
-            if not needed.isdisjoint(asset_text(key) for key in assets_def.keys)
-            and (body := body_of(assets_def)) is not None
-        ]
-        if not bodies:
+        if location.deployment is None or not (bodies := _bodies(location, needed)):
             continue
         warehouse = Warehouse(location.deployment.warehouse or warehouse_of(instance))
-        uses_spark = any(body.uses_spark for body in bodies)
-        if uses_spark and isinstance(spark := location.deployment.spark, DatabuildSpark):
-            settings = spark.settings_at(instance.root_directory)
-            check_startable(settings)
-            warehouse.check_usable()
-            if settings.remote is not None:
-                check_reach(open_now(spark, instance.root_directory), warehouse)
-            to_open.append(spark)
-        else:
-            warehouse.check_usable()
-        # Last: a build that is refused leaves no mark of this store in a warehouse.
+        if any(body.uses_spark for body in bodies) and isinstance(spark := location.deployment.spark, DatabuildSpark):
+            check_startable(spark.settings_at(instance.root_directory))
+            to_open.append((spark, warehouse))
+        Ownership(engine_for(instance).store).check(warehouse)
+        warehouse.check_usable()
+        to_claim.append(warehouse)
+    # A Spark elsewhere starts here, and writes into the warehouse: no location may be refused for its root after that.
+    for spark, warehouse in to_open:
+        if spark.settings_at(instance.root_directory).remote is not None:
+            check_reach(open_now(spark, instance.root_directory), warehouse)
+    # Last: a build that is refused leaves no mark of this store in a warehouse. Meanwhile another process may have left one.
+    for warehouse in to_claim:
         Ownership(engine_for(instance).store).claim(warehouse)
-    for spark in to_open:
+    for spark, _ in to_open:
         open_ahead(spark, instance.root_directory)
+
+
+def _bodies(location: CodeLocation, needed: set[str]) -> list[AssetBody]:
+    """The functions of a location's assets among the needed ones."""
+    return [
+        body
+        for assets_def in location.repository.asset_graph.assets_defs
+        if not needed.isdisjoint(asset_text(key) for key in assets_def.keys)
+        and (body := body_of(assets_def)) is not None
+    ]
 
 
 def _with_upstreams(datasets: Mapping[str, DatasetSpec], assets: set[str]) -> set[str]:

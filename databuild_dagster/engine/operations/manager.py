@@ -245,11 +245,14 @@ class DistributedOperationManager:
             if canonical.state is InstanceState.LIVE
         }
 
-    def _attempt_to_answer(self, command_id: str | None) -> str | None:
-        """The id of the first attempt at a start that has not lost a race: a lost one would be answered for all time."""
+    def _attempt_to_answer(self, command_id: str | None, place: int = 0) -> str | None:
+        """The id of the first attempt at a command that has not lost a race: a lost one would be answered for all time.
+
+        `place` is the statement that answers whether it has lost.
+        """
         for race in range(MAX_RACES):
             attempt = of_attempt(command_id, race)
-            if attempt is None or self.meta.answer_of(attempt) is not False:
+            if attempt is None or self.meta.answer_of(attempt, place) is not False:
                 break
         return attempt
 
@@ -267,7 +270,8 @@ class DistributedOperationManager:
 
         Raises `NotFound`.
         """
-        if command_id is not None and self.meta.answer_of(command_id, LAST_STATEMENT):
+        answered = self._attempt_to_answer(command_id, LAST_STATEMENT)
+        if answered is not None and self.meta.answer_of(answered, LAST_STATEMENT):
             return True
         for race in range(MAX_RACES):
             run_ops, state = self.meta.get_all([DatasetKeys.of(id.dataset).run_ops, id.state]).entries

@@ -832,6 +832,33 @@ def test_a_cancel_that_is_sent_twice_with_one_id_answers_the_same(operations):
     assert [operations.manager.cancel(second, command_id=name) for name in ("other", "later")] == [True, False]
 
 
+def test_a_cancel_that_won_after_a_lost_race_answers_the_same_again(operations, monkeypatch):
+    """Rule 3.3: an executor takes a job between the read and the invoke of the first attempt."""
+    manager = operations.manager
+    id = manager.start("write", "days", {})
+    invoke, executor = manager.meta.invoke_all, operations.executor("dead")
+    taken = []
+
+    def slowly(statements, *, command_id=None):
+        if not taken:
+            taken.append(None)
+            taken[0] = executor.take(id, 1)
+        return invoke(statements, command_id=command_id)
+
+    monkeypatch.setattr(manager.meta, "invoke_all", slowly)
+    first = manager.cancel(id, command_id="once")
+    monkeypatch.undo()
+    seq = operations.world.seq
+
+    again = manager.cancel(id, command_id="once")
+
+    assert manager.meta.answer_of("once", -1) is False
+    assert (first, again) == (True, True)
+    assert operations.world.seq == seq
+    operations.dead.add("dead")
+    assert operations.coordinator().coordinate().cleaned == 1
+
+
 def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations, monkeypatch):
     """Rule 9.6: no longer running, so it stops."""
     id = operations.manager.start("write", "days", {})
