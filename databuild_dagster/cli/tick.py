@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 import click
 
 from databuild_dagster.cli.build import opened_workshop
-from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
+from databuild_dagster.cli.building import (
+    INTERRUPTED_COPIES_SECONDS,
+    MAX_COPIES_SECONDS,
+    REST_SECONDS,
+    WAIT_SECONDS,
+    Workshop,
+)
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
@@ -45,7 +51,10 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     seen = _Seen()
     with printing_to_stderr():
         workshop = opened_workshop(where)
-        report, is_idle = _until_idle(workshop, seen, timeout) if until_idle else (workshop.tick(seen), True)
+        if until_idle:
+            report, is_idle = _until_idle(workshop, seen, timeout)
+        else:
+            report, is_idle = workshop.tick(seen, has_thread_for_copies=False), True
     failed = _failed(workshop, report) if until_idle else 0
     if as_json:
         emit(_as_json(report, seen) | ({"failed": failed, "timed_out": not is_idle} if until_idle else {}))
@@ -62,6 +71,16 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
 
 
 def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
+    """The results of all ticks, and whether the last one left nothing to do. The copies for other tools are written then."""
+    try:
+        report, is_idle = _ticks(workshop, seen, timeout)
+        workshop.keep_copies(seconds=MAX_COPIES_SECONDS if is_idle else INTERRUPTED_COPIES_SECONDS)
+        return report, is_idle
+    finally:
+        workshop.leave_copies()
+
+
+def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
     """The results of all ticks, and whether the last one left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
     whole = TickReport()

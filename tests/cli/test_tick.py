@@ -1,6 +1,10 @@
 """`databuild tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
 
+import threading
+
 import pytest
+
+from tests.support.object_store import S3Server
 
 from .conftest import Project
 
@@ -8,6 +12,9 @@ pytestmark = pytest.mark.long
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
+#: A thread that is to end has at most one pass left.
+MAX_SECONDS_OF_A_THREAD = 10.0
+N_DAYS = 3
 
 UNSTEADY = """
 import dagster as dg
@@ -20,6 +27,21 @@ def unsteady() -> pd.DataFrame:
     raise Transient("the shop is closed")
 
 defs = build_definitions([unsteady])
+"""
+
+IN_A_BUCKET = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+
+@databuild_asset(partitions_def=days)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({{"day": [context.partition_key]}})
+
+defs = build_definitions([orders], warehouse={warehouse!r})
 """
 
 
@@ -64,3 +86,44 @@ def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
 
     assert (done.code, done.out) == (2, "")
     assert "--timeout needs --until-idle" in done.err
+
+
+def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
+    """Rule 10.2. A thread of the process writes them, and ends with it."""
+    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.call("tick")
+    project.call("want", "create", "orders@*")
+    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
+
+    done = project.call("tick", "--until-idle")
+
+    assert done.code == 0, done
+    assert len(copies_of_orders(s3, bucket)) == N_DAYS
+    assert threads_for_copies() == []
+
+
+def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
+    """Rule 10.2. As many as a tick may, without a thread."""
+    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.call("tick")
+    project.call("want", "create", "orders@*")
+    project.call("tick")
+    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
+
+    done = project.call("tick")
+
+    assert done.code == 0, done
+    assert len(copies_of_orders(s3, bucket)) == N_DAYS
+    assert threads_for_copies() == []
+
+
+def copies_of_orders(s3: S3Server, bucket: str) -> list[str]:
+    return [key for key in s3.keys(bucket) if "/datasets/name=orders/" in key]
+
+
+def threads_for_copies() -> list[str]:
+    """Those that do not end, though the command has."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "databuild copies"]
+    for thread in threads:
+        thread.join(MAX_SECONDS_OF_A_THREAD)
+    return [thread.name for thread in threads if thread.is_alive()]
