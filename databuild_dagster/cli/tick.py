@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections import Counter
@@ -25,7 +26,8 @@ from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import FAILING
 from databuild_dagster.shapes.fields import picked
 
 
@@ -44,7 +46,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     """Run one tick of the orchestrator in this process.
 
     With --until-idle as many as there is work, such as from cron: open wants are built, and retries are waited for. The command
-    waits for no other process. Then exit code 1 says that a job run failed, or that the time has passed.
+    waits for no other process. Then exit code 1 says that a ref or an operation has failed in the end, or that the time has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
@@ -55,18 +57,20 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
             report, is_idle = _until_idle(workshop, seen, timeout)
         else:
             report, is_idle = workshop.tick(seen, has_thread_for_copies=False), True
-    failed = _failed(workshop, report) if until_idle else 0
+    failed = _failed(workshop, report) if until_idle else []
     if as_json:
-        emit(_as_json(report, seen) | ({"failed": failed, "timed_out": not is_idle} if until_idle else {}))
+        emit(_as_json(report, seen) | ({"failed": len(failed), "timed_out": not is_idle} if until_idle else {}))
     else:
         _tell(report, seen)
         if failed:
-            click.echo(f"{count(failed, 'job run')} failed: `databuild job-run list` shows why.")
+            says = f"`databuild explain {shlex.quote(failed[0])}` says why"
+            click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(
                 f"The --timeout of {timeout:g} s has passed, and there is more to do: run the same command again."
             )
-    if failed or not is_idle:
+    has_failed = bool(failed) or (until_idle and OperationState.FAILED in seen.ended.values())
+    if has_failed or not is_idle:
         raise Exit(FAILED)
 
 
@@ -102,11 +106,12 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
     return whole, False
 
 
-def _failed(workshop: Workshop, report: TickReport) -> int:
-    """The number of job runs of these ticks that failed."""
+def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
+    """The refs that these ticks built, found lost or found to miss inputs, and that have failed in the end."""
     queries = workshop.engine.queries
-    runs = [run for launch_id in report.launched for run in queries.job_runs_of_launch(launch_id)]
-    return sum(run.state is JobRunState.FAILED for run in runs)
+    runs = [run for launch_id in (*report.launched, *report.lost) for run in queries.job_runs_of_launch(launch_id)]
+    states = queries.states(dict.fromkeys([*(ref for run in runs for ref in run.refs), *report.missed]))
+    return [ref for ref, state in states.items() if state in FAILING]
 
 
 def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:

@@ -349,6 +349,21 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
     assert project.call("tick").out == "Nothing is due.\n"
 
 
+def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Project) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+
+        def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
+            context.mark_job_complete(False, {"rows": 0})
+
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    Executor(DistributedOperationManager(engine_of(project), [Rows()])).step(OperationId.parse(started), 1)
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["operations"], done.json["failed"]) == (1, {started: "failed"}, 0)
+
+
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:
     started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     try:

@@ -28,6 +28,30 @@ def unsteady() -> pd.DataFrame:
 
 defs = build_definitions([unsteady])
 """
+#: The first attempt fails.
+OPENS_LATE = UNSTEADY.replace(
+    "    raise Transient",
+    """    if (there := HERE / "opens-late").exists():
+        return pd.DataFrame({"amount": [1.0]})
+    there.touch()
+    raise Transient""",
+).replace("@databuild_asset", "from pathlib import Path\n\nHERE = Path(__file__).parent\n\n@databuild_asset")
+
+NEEDS_A_FAILURE = """
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+@databuild_asset
+def fails() -> pd.DataFrame:
+    raise ValueError("never")
+
+@databuild_asset
+def reader(fails: pd.DataFrame) -> pd.DataFrame:
+    return fails
+
+defs = build_definitions([fails, reader])
+"""
 
 IN_A_BUCKET = """
 import dagster as dg
@@ -58,7 +82,7 @@ def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None
     assert (again.json["launched"], again.json["failed"], again.json["timed_out"]) == ([], 0, False)
 
 
-def test_until_idle_exits_with_1_for_a_failed_job_run(project: Project) -> None:
+def test_until_idle_exits_with_1_for_a_failed_ref(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
     project.call("want", "create", DAY)
@@ -66,7 +90,31 @@ def test_until_idle_exits_with_1_for_a_failed_job_run(project: Project) -> None:
     done = project.call("tick", "--until-idle")
 
     assert done.code == 1
-    assert done.out.splitlines()[-1] == "1 job run failed: `databuild job-run list` shows why."
+    assert done.out.splitlines()[-1] == f"1 ref failed: `databuild explain {DAY}` says why."
+
+
+def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
+    project.define(OPENS_LATE)
+    project.call("tick")
+    project.call("want", "create", "unsteady")
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["failed"], len(done.json["launched"])) == (0, 0, 2), done
+    assert project.ask("show", "unsteady")["state"] == "Live"
+
+
+def test_until_idle_exits_with_1_for_a_ref_whose_input_failed(project: Project) -> None:
+    project.define(NEEDS_A_FAILURE)
+    project.call("tick")
+    project.call("want", "create", "fails")
+    project.call("tick")
+    project.call("want", "create", "reader")
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["failed"], done.json["launched"]) == (1, 1, []), done
+    assert project.ask("show", "reader")["state"] == "UpstreamFailed"
 
 
 def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> None:
