@@ -22,6 +22,7 @@ from databuild_dagster.cli.building import (
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
@@ -29,6 +30,9 @@ from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.shapes.fields import picked
+
+#: Ticks in a row that have nothing to do, while others record events all the time.
+MAX_MOVED = 20
 
 
 @click.command("tick")
@@ -87,23 +91,30 @@ def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple
 def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
     """The results of all ticks, and whether the last one left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
-    whole = TickReport()
+    built = _built_here(workshop)
+    whole, n_moved = TickReport(), 0
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         n_ended = len(seen.ended)
         report = workshop.tick(seen)
         whole.add(report)
-        retry_at = engine.queries.next_retry(report.planned_at)
         if not report.idle or len(seen.ended) > n_ended:
-            continue
-        if engine.queries.head().seq != report.began_at:
-            # What was recorded during the tick may have made a ref due.
-            pause.wait(REST_SECONDS)
-        elif retry_at is not None:
+            n_moved = 0
+        elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        elif engine.queries.head().seq != report.began_at and n_moved < MAX_MOVED:
+            # What was recorded during the tick may have made a ref due.
+            n_moved += 1
+            pause.wait(REST_SECONDS)
         else:
             return whole, True
     return whole, False
+
+
+def _built_here(workshop: Workshop) -> set[int]:
+    """The datasets that these ticks launch."""
+    deployments = [location.deployment for location in workshop.locations if location.deployment is not None]
+    return {id for deployment in deployments for id in built_here(workshop.datasets, deployment.location)}
 
 
 def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:

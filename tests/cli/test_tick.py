@@ -1,9 +1,14 @@
 """`databuild tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
 
 import threading
+from itertools import cycle
+from typing import Any
 
 import pytest
 
+from databuild_dagster.cli.building import Workshop
+from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.commands import PausePartitions, ResumePartitions
 from tests.support.object_store import S3Server
 
 from .conftest import Project
@@ -127,6 +132,38 @@ def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> Non
     assert done.code == 1
     assert done.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and there is more to do")
     assert project.ask("show", "unsteady")["state"] == "UpForRetry"
+
+
+def test_until_idle_waits_for_no_retry_of_a_paused_ref(project: Project) -> None:
+    project.define(UNSTEADY)
+    project.call("tick")
+    project.call("want", "create", "unsteady")
+    project.call("tick")
+    project.call("pause", "unsteady", "--reason", "the shop is closed")
+
+    done = project.call("tick", "--until-idle", "--timeout", "1s", "--json")
+
+    assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
+    assert project.ask("show", "unsteady")["state"] == "UpForRetry"
+
+
+def test_until_idle_ends_while_another_process_records_events(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.call("tick")
+    tick = Workshop.tick
+    commands = cycle([PausePartitions(refs=("orders",), reason="wrong"), ResumePartitions(refs=("orders",))])
+
+    def tick_while_another_records(workshop: Workshop, *arguments: Any) -> TickReport:
+        report = tick(workshop, *arguments)
+        workshop.engine.handle(next(commands))
+        return report
+
+    monkeypatch.setattr(Workshop, "tick", tick_while_another_records)
+
+    done = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
+
+    assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
 
 
 def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
