@@ -89,15 +89,18 @@ def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple
 
 
 def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
-    """The results of all ticks, and whether the last one left nothing to do."""
+    """The results of all ticks with the troubles of the last one, and whether that left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
     built = _built_here(workshop)
     whole, n_moved = TickReport(), 0
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         n_ended = len(seen.ended)
+        seen.forget_troubles()
         report = workshop.tick(seen)
         whole.add(report)
+        # A later tick tries again what an earlier one set aside.
+        whole.set_aside = report.set_aside
         if not report.idle or len(seen.ended) > n_ended:
             n_moved = 0
         elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
@@ -147,7 +150,7 @@ def _tell(report: TickReport, seen: _Seen) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The launches and completions of the ticks."""
+    """The launches and completions of the ticks, and the troubles of the last one."""
 
     launched: list[str] = field(default_factory=list)
     ended: dict[OperationId, OperationState] = field(default_factory=dict)
@@ -163,11 +166,18 @@ class _Seen:
         """A tick waits for no job run."""
 
     def coordinated(self, done: Coordination) -> None:
+        """One code location's part of a tick."""
         self.ended.update(done.completed)
         self.stuck.update(done.problems)
         self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
         for id in done.completed:
+            self.stuck.pop(id, None)
             self.waiting_jobs.pop(id, None)
+
+    def forget_troubles(self) -> None:
+        """The next tick finds those that are left."""
+        self.stuck.clear()
+        self.waiting_jobs.clear()
 
 
 def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
-from databuild_dagster.model.commands import PausePartitions, ResumePartitions
+from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
 from tests.support.object_store import S3Server
 
 from .conftest import Project
@@ -56,6 +56,28 @@ def reader(fails: pd.DataFrame) -> pd.DataFrame:
     return fails
 
 defs = build_definitions([fails, reader])
+"""
+
+MAPPING_OF_A_REMOVED_KEY = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+mapping = dg.StaticPartitionMapping({"a": "north", "zz": "south"})
+
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a"]))
+def shop() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.0]})
+
+@databuild_asset(
+    partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
+    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
+)
+def zone(shop: pd.DataFrame) -> pd.DataFrame:
+    return shop
+
+defs = build_definitions([shop, zone])
 """
 
 IN_A_BUCKET = """
@@ -164,6 +186,31 @@ def test_until_idle_ends_while_another_process_records_events(
     done = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
 
     assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
+
+
+def test_until_idle_reports_no_ref_that_is_set_aside_no_longer(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 11.5"""
+    project.define(MAPPING_OF_A_REMOVED_KEY)
+    project.call("tick")
+    project.call("want", "create", "zone@south")
+    (want,) = project.ask("want", "list")
+    tick, set_aside = Workshop.tick, []
+
+    def tick_before_the_want_is_canceled(workshop: Workshop, *arguments: Any) -> TickReport:
+        report = tick(workshop, *arguments)
+        set_aside.append(list(report.set_aside))
+        if len(set_aside) == 1:
+            workshop.engine.handle(CancelWants(ids=(want["id"],)))
+        return report
+
+    monkeypatch.setattr(Workshop, "tick", tick_before_the_want_is_canceled)
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["set_aside"]) == (0, {}), done
+    assert (set_aside[0], set_aside[-1]) == (["zone@south"], [])
 
 
 def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
