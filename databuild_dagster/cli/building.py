@@ -99,8 +99,18 @@ class Workshop:
         engine = engine_for(instance)
         return cls(instance, engine, locations, register_all(engine, locations))
 
-    def tick(self, progress: Progress | None = None, serving: Collection[Ref] | None = None) -> TickReport:
-        """One tick for every location, and the launches that it gave, executed here. `serving`: as `run_tick`."""
+    def tick(
+        self,
+        progress: Progress | None = None,
+        serving: Collection[Ref] | None = None,
+        *,
+        has_thread_for_copies: bool = True,
+    ) -> TickReport:
+        """One tick for every location, and the launches that it gave, executed here. `serving`: as `run_tick`.
+
+        Into a bucket a thread writes the copies of lots: call `keep_copies` or `leave_copies` after the last tick. Without the
+        thread the tick writes them itself, as far as a tick may.
+        """
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import QUIET, execute_order
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
@@ -111,7 +121,7 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             launcher = OrderCollector(self.instance)
             deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
-            beside = self._copies_beside(location)
+            beside = self._copies_beside(location) if has_thread_for_copies else None
             follow = None if beside is None else beside.follow
             report = run_tick(
                 self.instance, location.repository, deployment, launcher, serving=serving, follow_copies=follow

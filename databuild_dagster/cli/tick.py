@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 import time
 from collections import Counter
@@ -11,16 +12,27 @@ from dataclasses import dataclass, field
 import click
 
 from databuild_dagster.cli.build import opened_workshop
-from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
+from databuild_dagster.cli.building import (
+    INTERRUPTED_COPIES_SECONDS,
+    MAX_COPIES_SECONDS,
+    REST_SECONDS,
+    WAIT_SECONDS,
+    Workshop,
+)
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import FAILING
 from databuild_dagster.shapes.fields import picked
+
+#: Ticks in a row that have nothing to do, while others record events all the time.
+MAX_MOVED = 20
 
 
 @click.command("tick")
@@ -38,54 +50,81 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     """Run one tick of the orchestrator in this process.
 
     With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
-    retries, and for no other process. Its exit code is 1 if a job run failed, or if the time of --timeout has passed.
+    retries, and for no other process. Its exit code is 1 if a ref or an operation failed in the end, or if the time of
+    --timeout has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
     seen = _Seen()
     with printing_to_stderr():
         workshop = opened_workshop(where)
-        report, is_idle = _until_idle(workshop, seen, timeout) if until_idle else (workshop.tick(seen), True)
-    failed = _failed(workshop, report) if until_idle else 0
+        if until_idle:
+            report, is_idle = _until_idle(workshop, seen, timeout)
+        else:
+            report, is_idle = workshop.tick(seen, has_thread_for_copies=False), True
+    failed = _failed(workshop, report) if until_idle else []
     if as_json:
-        emit(_as_json(report, seen) | ({"failed": failed, "timed_out": not is_idle} if until_idle else {}))
+        emit(_as_json(report, seen) | ({"failed": len(failed), "timed_out": not is_idle} if until_idle else {}))
     else:
         _tell(report, seen)
         if failed:
-            click.echo(f"{count(failed, 'job run')} failed: `databuild job-run list` shows why.")
+            says = f"`databuild explain {shlex.quote(failed[0])}` says why"
+            click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
-    if failed or not is_idle:
+    has_failed = bool(failed) or (until_idle and OperationState.FAILED in seen.ended.values())
+    if has_failed or not is_idle:
         raise Exit(FAILED)
 
 
 def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
-    """The results of all ticks, and whether the last one left nothing to do."""
+    """The results of all ticks, and whether the last one left nothing to do. The copies for other tools are written then."""
+    try:
+        report, is_idle = _ticks(workshop, seen, timeout)
+        workshop.keep_copies(seconds=MAX_COPIES_SECONDS if is_idle else INTERRUPTED_COPIES_SECONDS)
+        return report, is_idle
+    finally:
+        workshop.leave_copies()
+
+
+def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
+    """The results of all ticks with the troubles of the last one, and whether that left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
-    whole = TickReport()
+    built = _built_here(workshop)
+    whole, n_moved = TickReport(), 0
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         n_ended = len(seen.ended)
+        seen.forget_troubles()
         report = workshop.tick(seen)
         whole.add(report)
-        retry_at = engine.queries.next_retry(report.planned_at)
+        # A later tick tries again what an earlier one set aside.
+        whole.set_aside = report.set_aside
         if not report.idle or len(seen.ended) > n_ended:
-            continue
-        if engine.queries.head().seq != report.began_at:
-            # What was recorded during the tick may have made a ref due.
-            pause.wait(REST_SECONDS)
-        elif retry_at is not None:
+            n_moved = 0
+        elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        elif engine.queries.head().seq != report.began_at and n_moved < MAX_MOVED:
+            # What was recorded during the tick may have made a ref due.
+            n_moved += 1
+            pause.wait(REST_SECONDS)
         else:
             return whole, True
     return whole, False
 
 
-def _failed(workshop: Workshop, report: TickReport) -> int:
-    """The number of job runs of these ticks that failed."""
+def _built_here(workshop: Workshop) -> set[int]:
+    """The datasets that these ticks launch."""
+    deployments = [location.deployment for location in workshop.locations if location.deployment is not None]
+    return {id for deployment in deployments for id in built_here(workshop.datasets, deployment.location)}
+
+
+def _failed(workshop: Workshop, report: TickReport) -> list[Ref]:
+    """The refs that these ticks built, found lost or found to miss inputs, and that have failed in the end."""
     queries = workshop.engine.queries
-    runs = [run for launch_id in report.launched for run in queries.job_runs_of_launch(launch_id)]
-    return sum(run.state is JobRunState.FAILED for run in runs)
+    runs = [run for launch_id in (*report.launched, *report.lost) for run in queries.job_runs_of_launch(launch_id)]
+    states = queries.states(dict.fromkeys([*(ref for run in runs for ref in run.refs), *report.missed]))
+    return [ref for ref, state in states.items() if state in FAILING]
 
 
 def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:
@@ -110,7 +149,7 @@ def _tell(report: TickReport, seen: _Seen) -> None:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The launches and completions of the ticks."""
+    """The launches and completions of the ticks, and the troubles of the last one."""
 
     launched: list[str] = field(default_factory=list)
     ended: dict[OperationId, OperationState] = field(default_factory=dict)
@@ -126,11 +165,18 @@ class _Seen:
         """A tick waits for no job run."""
 
     def coordinated(self, done: Coordination) -> None:
+        """One code location's part of a tick."""
         self.ended.update(done.completed)
         self.stuck.update(done.problems)
         self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
         for id in done.completed:
+            self.stuck.pop(id, None)
             self.waiting_jobs.pop(id, None)
+
+    def forget_troubles(self) -> None:
+        """The next tick finds those that are left."""
+        self.stuck.clear()
+        self.waiting_jobs.clear()
 
 
 def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:

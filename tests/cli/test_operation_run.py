@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from databuild_dagster.cli.building import Workshop
 from databuild_dagster.cli.operation_progress import Following
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.engine.operations.job import RetryJob
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
@@ -347,6 +349,54 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
     assert (ended["operations"], ended["stuck_operations"]) == ({started: "success"}, {})
     assert project.ask("operation", "show", started)["rows"] == 6
     assert project.call("tick").out == "Nothing is due.\n"
+
+
+def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Project) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+
+        def start_or_resume_job(self, arg: Any, partition: Any, context: Any) -> None:
+            context.mark_job_complete(False, {"rows": 0})
+
+    started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
+    Executor(DistributedOperationManager(engine_of(project), [Rows()])).step(OperationId.parse(started), 1)
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["operations"], done.json["failed"]) == (1, {started: "failed"}, 0)
+
+
+@pytest.mark.parametrize("is_stuck", [False, True], ids=["its jobs wait", "it is stuck"])
+def test_ticks_until_idle_report_no_operation_that_was_canceled(
+    project: Project, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
+) -> None:
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+        batched = True
+
+        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
+            for context in contexts:
+                context.mark_job_complete(detail={"rows": 2})
+
+    started = project.ask("operation", "run", "rows", "orders", "--arg", '{"full": 1}', "--no-wait")["operation"]
+    id, manager = OperationId.parse(started), DistributedOperationManager(engine_of(project), [Rows()])
+    if is_stuck:
+        Executor(manager).step(id, 3)
+    tick, troubles = Workshop.tick, []
+
+    def tick_before_it_is_canceled(workshop: Workshop, seen: Any) -> TickReport:
+        report = tick(workshop, seen)
+        troubles.append([*seen.stuck] if is_stuck else [*seen.waiting_jobs])
+        if len(troubles) == 1:
+            manager.cancel(id)
+        return report
+
+    monkeypatch.setattr(Workshop, "tick", tick_before_it_is_canceled)
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (troubles[0], troubles[-1]) == ([id], [])
+    assert (done.json["jobs_without_executor"], done.json["stuck_operations"]) == ({}, {})
 
 
 def test_an_operation_whose_code_is_gone_says_so_and_can_be_canceled(project: Project) -> None:

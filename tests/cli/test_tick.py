@@ -1,6 +1,15 @@
 """`databuild tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
 
+import threading
+from itertools import cycle
+from typing import Any
+
 import pytest
+
+from databuild_dagster.cli.building import Workshop
+from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
+from tests.support.object_store import S3Server
 
 from .conftest import Project
 
@@ -8,6 +17,9 @@ pytestmark = pytest.mark.long
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
+#: A thread that is to end has at most one pass left.
+MAX_SECONDS_OF_A_THREAD = 10.0
+N_DAYS = 3
 
 UNSTEADY = """
 import dagster as dg
@@ -20,6 +32,67 @@ def unsteady() -> pd.DataFrame:
     raise Transient("the shop is closed")
 
 defs = build_definitions([unsteady])
+"""
+#: The first attempt fails.
+OPENS_LATE = UNSTEADY.replace(
+    "    raise Transient",
+    """    if (there := HERE / "opens-late").exists():
+        return pd.DataFrame({"amount": [1.0]})
+    there.touch()
+    raise Transient""",
+).replace("@databuild_asset", "from pathlib import Path\n\nHERE = Path(__file__).parent\n\n@databuild_asset")
+
+NEEDS_A_FAILURE = """
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+@databuild_asset
+def fails() -> pd.DataFrame:
+    raise ValueError("never")
+
+@databuild_asset
+def reader(fails: pd.DataFrame) -> pd.DataFrame:
+    return fails
+
+defs = build_definitions([fails, reader])
+"""
+
+MAPPING_OF_A_REMOVED_KEY = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+mapping = dg.StaticPartitionMapping({"a": "north", "zz": "south"})
+
+@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a"]))
+def shop() -> pd.DataFrame:
+    return pd.DataFrame({"amount": [1.0]})
+
+@databuild_asset(
+    partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
+    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
+)
+def zone(shop: pd.DataFrame) -> pd.DataFrame:
+    return shop
+
+defs = build_definitions([shop, zone])
+"""
+
+IN_A_BUCKET = """
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
+
+days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
+
+@databuild_asset(partitions_def=days)
+def orders(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({{"day": [context.partition_key]}})
+
+defs = build_definitions([orders], warehouse={warehouse!r})
 """
 
 
@@ -36,7 +109,7 @@ def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None
     assert (again.json["launched"], again.json["failed"], again.json["timed_out"]) == ([], 0, False)
 
 
-def test_until_idle_exits_with_1_for_a_failed_job_run(project: Project) -> None:
+def test_until_idle_exits_with_1_for_a_failed_ref(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
     project.call("want", "create", DAY)
@@ -44,7 +117,31 @@ def test_until_idle_exits_with_1_for_a_failed_job_run(project: Project) -> None:
     done = project.call("tick", "--until-idle")
 
     assert done.code == 1
-    assert done.out.splitlines()[-1] == "1 job run failed: `databuild job-run list` shows why."
+    assert done.out.splitlines()[-1] == f"1 ref failed: `databuild explain {DAY}` says why."
+
+
+def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
+    project.define(OPENS_LATE)
+    project.call("tick")
+    project.call("want", "create", "unsteady")
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["failed"], len(done.json["launched"])) == (0, 0, 2), done
+    assert project.ask("show", "unsteady")["state"] == "Live"
+
+
+def test_until_idle_exits_with_1_for_a_ref_whose_input_failed(project: Project) -> None:
+    project.define(NEEDS_A_FAILURE)
+    project.call("tick")
+    project.call("want", "create", "fails")
+    project.call("tick")
+    project.call("want", "create", "reader")
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["failed"], done.json["launched"]) == (1, 1, []), done
+    assert project.ask("show", "reader")["state"] == "UpstreamFailed"
 
 
 def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> None:
@@ -59,8 +156,106 @@ def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> Non
     assert project.ask("show", "unsteady")["state"] == "UpForRetry"
 
 
+def test_until_idle_waits_for_no_retry_of_a_paused_ref(project: Project) -> None:
+    project.define(UNSTEADY)
+    project.call("tick")
+    project.call("want", "create", "unsteady")
+    project.call("tick")
+    project.call("pause", "unsteady", "--reason", "the shop is closed")
+
+    done = project.call("tick", "--until-idle", "--timeout", "1s", "--json")
+
+    assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
+    assert project.ask("show", "unsteady")["state"] == "UpForRetry"
+
+
+def test_until_idle_ends_while_another_process_records_events(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.call("tick")
+    tick = Workshop.tick
+    commands = cycle([PausePartitions(refs=("orders",), reason="wrong"), ResumePartitions(refs=("orders",))])
+
+    def tick_while_another_records(workshop: Workshop, *arguments: Any) -> TickReport:
+        report = tick(workshop, *arguments)
+        workshop.engine.handle(next(commands))
+        return report
+
+    monkeypatch.setattr(Workshop, "tick", tick_while_another_records)
+
+    done = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
+
+    assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
+
+
+def test_until_idle_reports_no_ref_that_is_set_aside_no_longer(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 11.5"""
+    project.define(MAPPING_OF_A_REMOVED_KEY)
+    project.call("tick")
+    project.call("want", "create", "zone@south")
+    (want,) = project.ask("want", "list")
+    tick, set_aside = Workshop.tick, []
+
+    def tick_before_the_want_is_canceled(workshop: Workshop, *arguments: Any) -> TickReport:
+        report = tick(workshop, *arguments)
+        set_aside.append(list(report.set_aside))
+        if len(set_aside) == 1:
+            workshop.engine.handle(CancelWants(ids=(want["id"],)))
+        return report
+
+    monkeypatch.setattr(Workshop, "tick", tick_before_the_want_is_canceled)
+
+    done = project.call("tick", "--until-idle", "--json")
+
+    assert (done.code, done.json["set_aside"]) == (0, {}), done
+    assert (set_aside[0], set_aside[-1]) == (["zone@south"], [])
+
+
 def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
     done = known_project.call("tick", "--timeout", "1m")
 
     assert (done.code, done.out) == (2, "")
     assert "--timeout needs --until-idle" in done.err
+
+
+def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
+    """Rule 10.2. A thread of the process writes them, and ends with it."""
+    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.call("tick")
+    project.call("want", "create", "orders@*")
+    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
+
+    done = project.call("tick", "--until-idle")
+
+    assert done.code == 0, done
+    assert len(copies_of_orders(s3, bucket)) == N_DAYS
+    assert threads_for_copies() == []
+
+
+def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
+    """Rule 10.2. As many as a tick may, without a thread."""
+    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.call("tick")
+    project.call("want", "create", "orders@*")
+    project.call("tick")
+    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
+
+    done = project.call("tick")
+
+    assert done.code == 0, done
+    assert len(copies_of_orders(s3, bucket)) == N_DAYS
+    assert threads_for_copies() == []
+
+
+def copies_of_orders(s3: S3Server, bucket: str) -> list[str]:
+    return [key for key in s3.keys(bucket) if "/datasets/name=orders/" in key]
+
+
+def threads_for_copies() -> list[str]:
+    """Those that do not end, though the command has."""
+    threads = [thread for thread in threading.enumerate() if thread.name == "databuild copies"]
+    for thread in threads:
+        thread.join(MAX_SECONDS_OF_A_THREAD)
+    return [thread.name for thread in threads if thread.is_alive()]

@@ -188,7 +188,7 @@ class Simulation:
             if self._ends:
                 self._now = max(self._now, min(self._ends.values()))
                 self._end_launches([id for id, at in self._ends.items() if at <= self._now])
-            elif (at := self.engine.queries.next_retry(self._now)) is not None:
+            elif (at := self.engine.queries.next_retry(self.engine.queries.datasets(), self._now)) is not None:
                 self._now = at
             else:
                 return

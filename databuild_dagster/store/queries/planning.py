@@ -14,7 +14,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import grouped
 from databuild_dagster.store.queries.pauses import PauseQueries
-from databuild_dagster.store.queries.served import NOT_PAUSED, SERVED
+from databuild_dagster.store.queries.served import NOT_PAUSED, SERVED, not_paused_at
 from databuild_dagster.store.selection import Selection
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
@@ -190,10 +190,16 @@ class PlanningQueries(PauseQueries):
         found = _DUE.by(self._all(sql, *asked))
         return DueRefs([ref for _, ref in found], found[0][0] if found else most)
 
-    def next_retry(self, now: float) -> float | None:
-        """The end of the next backoff of a ref that an open want names; None if no such ref backs off."""
-        sql = f"SELECT min(retry_at) FROM {PREFIX}refs WHERE due = 1 AND retry_at > ? AND wanted_until > retry_at"
-        ((at,),) = self._all(sql, now)
+    def next_retry(self, dataset_ids: Iterable[int], now: float) -> float | None:
+        """The end of the next backoff of a ref of the datasets that an open want names and that is not paused then.
+
+        None if no such ref backs off.
+        """
+        sql = f"""
+            SELECT min(r.retry_at) FROM {PREFIX}refs r
+            WHERE r.due = 1 AND r.dataset_id IN (SELECT value FROM json_each(?)) AND {not_paused_at("r.retry_at")}
+            AND r.retry_at > ? AND r.wanted_until > r.retry_at"""
+        ((at,),) = self._all(sql, Keys(dataset_ids), now)
         return None if at is None else float(at)
 
     def marked_due(self, refs: Iterable[Ref]) -> set[Ref]:

@@ -24,11 +24,19 @@ SERVED = f"""
     )"""
 
 
-#: With the time twice. Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few;
-#: those of refs are found by their key (rule 6.13).
-NOT_PAUSED = f"""(NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ended_seq IS NULL) OR r.dataset_id NOT IN (
-        SELECT p.dataset_id FROM {PREFIX}pauses p WHERE p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > ?)
-    AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > ?))"""
+def not_paused_at(time: str) -> str:
+    """The condition that a ref of `r` is not paused at a time, which the condition names twice (rule 6.13).
+
+    Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few; those of refs are found by
+    their key.
+    """
+    return f"""(NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ended_seq IS NULL) OR r.dataset_id NOT IN (
+        SELECT p.dataset_id FROM {PREFIX}pauses p WHERE p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > {time})
+    AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > {time}))"""
+
+
+#: With the time twice.
+NOT_PAUSED = not_paused_at("?")
 
 
 class Unserved(NamedTuple):

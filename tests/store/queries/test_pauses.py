@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from databuild_dagster.model.decide.context import BACKOFF_SECONDS
 from databuild_dagster.model.refs import parse_ref
 from tests.support.catalog import dataset
 
@@ -64,3 +65,21 @@ def test_of_many_due_refs_only_those_that_are_not_paused_are_planned(days):
 
     assert sorted(ref.ref for ref in due) == [TUE, "total"]
     assert [ref.ref for ref in served] == [TUE]
+
+
+def test_the_next_retry_is_one_that_may_be_launched_when_its_backoff_ends(days):
+    """Rule 6.13: a pause that ends before counts no more."""
+    (of_days, of_total) = days.queries.datasets()
+    now = days.clock.now
+    for name in (MON, "total"):
+        days.want(name)
+        days.fail(name, kind="transient")
+    ends_at = now + BACKOFF_SECONDS
+
+    found = [days.queries.next_retry(ids, now) for ids in ([of_days], [of_total], [])]
+    days.pause(MON, until=ends_at - 1)
+    days.pause("total")
+    while_paused = [days.queries.next_retry(ids, now) for ids in ([of_days], [of_total])]
+
+    assert found == [ends_at, ends_at, None]
+    assert while_paused == [ends_at, None]

@@ -51,6 +51,7 @@ ASKED = [
     ("the operations that ended last", lambda world: meta(world).newest("distOpHistory.", 100, 5)),
     ("the states of inputs", lambda world: world.queries.input_states(["a", "d"])),
     ("what waiting refs wait for", lambda world: world.queries.waited_for(["a"], world.clock.now)),
+    ("when the next retry is due", lambda world: world.queries.next_retry([1], world.clock.now)),
     ("what of some refs is due", lambda world: world.queries.due_among(["a"], [1], world.clock.now, 5)),
     ("what of a request is not live", lambda world: world.queries.unserved(world.open_wants("a")[0].request_id)),
     ("which refs are needed", lambda world: world.queries.served_among(["a"], ["b", "c"])),
