@@ -164,10 +164,14 @@ class Outputs:
         put = in_threads(lambda run: self._put_or_fail(call, run), runs)
         drafts = [draft for draft in put if isinstance(draft, _Draft)]
         written = write_ahead(self._frames.warehouse, [found for draft in drafts for found in draft.manifests])
-        return [
-            self._publish_or_fail(call, draft, context, written) if isinstance(draft, _Draft) else draft
-            for draft in put
-        ]
+
+        def publish(draft: _Draft | Result) -> Result:
+            return self._publish_or_fail(call, draft, context, written) if isinstance(draft, _Draft) else draft
+
+        if len(written) == sum(len(draft.manifests) for draft in drafts):
+            return [publish(draft) for draft in put]
+        # What is left is written again: a store that does not answer takes the client's retries for each.
+        return in_threads(publish, put)
 
     def _put_or_fail(self, call: Call, run: HostedRun) -> _Draft | Result:
         try:

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import dagster as dg
@@ -176,3 +177,23 @@ def test_an_interrupt_while_results_are_published_leaves_no_file_without_a_manif
 
     assert calls, "the manifests were about to be written"
     assert unlisted(s3, bucket) == []
+
+
+def test_manifests_that_could_not_be_written_together_are_written_again_side_by_side(
+    elsewhere: Callable[..., Site], s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
+    refs = [f"at_once@{day}" for day in DAYS]
+    write_manifest, all_write = outputs.write_manifest, Barrier(len(DAYS))
+
+    def beside_the_others(*arguments: Any) -> Any:
+        all_write.wait(60)
+        return write_manifest(*arguments)
+
+    monkeypatch.setattr(outputs, "write_manifest", beside_the_others)
+    s3.refusals += [(403, "AccessDenied", "/manifest.json")] * len(DAYS)
+
+    site.build(*refs)
+
+    assert s3.refusals == []
+    assert [site.state(ref) for ref in refs] == [InstanceState.LIVE] * len(DAYS)
