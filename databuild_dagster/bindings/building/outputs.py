@@ -177,7 +177,7 @@ class Outputs:
         try:
             draft = self._put(call, run)
         except Exception as error:
-            return self._not_published(call, run, error)
+            return self.not_published(call, run, error)
         if isinstance(draft, Stopped):
             self._leftovers.drop(call.staged[ref] for ref in run.refs)
         return draft
@@ -189,9 +189,10 @@ class Outputs:
                     write_manifest(self._frames.warehouse, manifest)
             return self._result(call, draft, context)
         except Exception as error:
-            return self._not_published(call, draft.run, error)
+            return self.not_published(call, draft.run, error)
 
-    def _not_published(self, call: Call, run: HostedRun, error: Exception) -> Result:
+    def not_published(self, call: Call, run: HostedRun, error: Exception) -> Result:
+        """The result of a job run that this error ended; its files are removed."""
         self._leftovers.discard(run)
         self._leftovers.drop(call.staged[ref] for ref in run.refs)
         return self._tools.failed(run, error)

@@ -197,3 +197,29 @@ def test_manifests_that_could_not_be_written_together_are_written_again_side_by_
 
     assert s3.refusals == []
     assert [site.state(ref) for ref in refs] == [InstanceState.LIVE] * len(DAYS)
+
+
+def test_an_unexpected_error_fails_the_results_that_are_published_together_and_no_others(
+    elsewhere: Callable[..., Site], s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
+    refs = [f"at_once@{day}" for day in DAYS]
+    write_ahead, calls = outputs.write_ahead, list[int]()
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise RuntimeError("out of luck")
+        return write_ahead(*arguments)
+
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
+    monkeypatch.setattr(outputs, "write_ahead", failing)
+
+    site.build(*refs)
+
+    states = [site.state(ref) for ref in refs]
+    (failed,) = (ref for ref, state in zip(refs, states, strict=True) if state is not InstanceState.LIVE)
+    assert site.state(failed) is InstanceState.FAILED
+    assert "out of luck" in str(site.engine.queries.canonical([failed])[failed].reason)
+    assert len(calls) == len(DAYS)
+    assert unlisted(s3, bucket) == []
