@@ -141,17 +141,22 @@ def put_copies(warehouse: Warehouse, folder: str, files: Mapping[str, bytes]) ->
 def put_all_copies(warehouse: Warehouse, folders: Iterable[LotFolder]) -> Put:
     """Write the files of lots' folders, all at once, then remove all others there. Raises `DiskTrouble`, `StorageTrouble`."""
     storage, written = warehouse.storage, dict[str, bytes]()
+    # Files that are there, without a checksum that proves their contents.
+    unknown: list[tuple[str, bytes]] = []
     left_in: dict[str, list[str]] = {}
     for folder, files, known in folders:
         present = _present(warehouse, folder) if known is None else known
         for path, contents in files.items():
-            if path not in present or not _holds(warehouse, path, contents, present[path]):
+            if path not in present:
                 written[path] = contents
-        left = sorted(present.keys() - files.keys())
-        left_in[folder] = left
+            elif not _is_md5_of(present[path], contents):
+                unknown.append((path, contents))
+        if left := sorted(present.keys() - files.keys()):
+            left_in[folder] = left
+    are_same = storage.for_each(lambda file: _says(warehouse, *file), unknown)
+    written.update(file for file, is_same in zip(unknown, are_same, strict=True) if not is_same)
     storage.replace_each(list(written.items()))
-    for folder, left in left_in.items():
-        storage.remove_files(left, folder)
+    storage.for_each(lambda folder: storage.remove_files(left_in[folder], folder), list(left_in))
     return Put(len(written), sum(map(len, left_in.values())))
 
 
@@ -190,11 +195,9 @@ def remove_copies(warehouse: Warehouse, paths: Sequence[str]) -> None:
         warehouse.storage.remove_files([path for path in paths if path.startswith(folder + "/")], folder)
 
 
-def _holds(warehouse: Warehouse, path: str, contents: bytes, checksum: str | None) -> bool:
-    """Whether a copy has these contents. Most stores give the MD5 of a small object, and no byte of it is read."""
-    if checksum == f"etag:{md5(contents, usedforsecurity=False).hexdigest()}":
-        return True
-    return _says(warehouse, path, contents)
+def _is_md5_of(checksum: str | None, contents: bytes) -> bool:
+    """Whether a listing proves the contents. Most stores give the MD5 of a small object, and no byte of it is read."""
+    return checksum == f"etag:{md5(contents, usedforsecurity=False).hexdigest()}"
 
 
 def _says(warehouse: Warehouse, path: str, contents: bytes) -> bool:

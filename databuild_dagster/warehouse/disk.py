@@ -225,6 +225,14 @@ def create_each(files: Sequence[tuple[str, bytes]]) -> list[bool]:
     return created
 
 
+def try_to_create_each(files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
+    """An error is that of all files: those that were created are found when they are created again."""
+    try:
+        return [*create_each(files)]
+    except DiskTrouble as error:
+        return [error] * len(files)
+
+
 def _create_some(files: Sequence[tuple[str, bytes]]) -> list[bool]:
     if len(files) == 1:
         return [create_only(*files[0])]

@@ -6,13 +6,18 @@ much processor time as the request.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
 R = TypeVar("R")
 
 #: Requests that are open at a time.
 OPEN_REQUESTS = 8
+
+#: How long the open requests may take to end after an interrupt. Half a request may have taken effect or not.
+INTERRUPTED_SECONDS = 5.0
 
 
 class Answer(NamedTuple, Generic[R]):
@@ -28,23 +33,45 @@ def has_loop(file_system: Any) -> bool:
 
 
 def in_loop(file_system: Any, requests: Sequence[Callable[[], Awaitable[R]]]) -> list[Answer[R]]:
-    """The answers to all requests, in order, when the last one is there."""
+    """The answers to all requests, in order, when the last one is there.
+
+    After an interrupt no further request begins. Those that are open have a few seconds to end, then they are cancelled.
+    """
     import asyncio
 
     from fsspec.asyn import sync
 
     answers: dict[int, Answer[R]] = {}
-    left = iter(enumerate(requests))
+    left = deque(enumerate(requests))
+    workers: list[asyncio.Task[None]] = []
+    ended: Future[None] = Future()
 
     async def work() -> None:
-        for place, request in left:
+        while left:
+            place, request = left.popleft()
             try:
                 answers[place] = Answer(await request(), None)
             except Exception as error:  # The caller explains it.
                 answers[place] = Answer(None, error)
 
     async def work_together() -> None:
-        await asyncio.gather(*(work() for _ in range(min(OPEN_REQUESTS, len(requests)))))
+        try:
+            workers.extend(asyncio.create_task(work()) for _ in range(min(OPEN_REQUESTS, len(left))))
+            await asyncio.gather(*workers)
+        finally:
+            ended.set_result(None)
 
-    sync(file_system.loop, work_together)
+    def cancel() -> None:
+        for worker in workers:
+            worker.cancel()
+
+    try:
+        sync(file_system.loop, work_together)
+    except BaseException:
+        left.clear()
+        try:
+            wait([ended], INTERRUPTED_SECONDS)
+        finally:
+            file_system.loop.call_soon_threadsafe(cancel)
+        raise
     return [answers[place] for place in range(len(requests))]

@@ -12,6 +12,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from importlib.resources import files as package_files
@@ -22,13 +23,11 @@ import msgspec
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.warehouse.errors import (
-    DiskTrouble,
     EscapingFile,
     ManifestConflict,
     ManifestDamaged,
     ManifestMissing,
     NewerManifest,
-    StorageTrouble,
 )
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
@@ -162,12 +161,14 @@ def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozense
 
     That one writes again what is not there, and explains what cannot be written.
     """
-    try:
-        files = [_to_write(warehouse, manifest) for manifest in manifests]
-        created = warehouse.storage.create_each(files)
-    except (DiskTrouble, StorageTrouble, EscapingFile):
-        return frozenset()
-    written = [manifest for manifest, is_new in zip(manifests, created, strict=True) if is_new]
+    files: list[tuple[str, bytes]] = []
+    possible: list[Manifest] = []
+    for manifest in manifests:
+        with suppress(EscapingFile):
+            files.append(_to_write(warehouse, manifest))
+            possible.append(manifest)
+    answers = warehouse.storage.try_to_create_each(files)
+    written = [manifest for manifest, answer in zip(possible, answers, strict=True) if answer is True]
     for manifest in written:
         _keep(warehouse.manifest_path(manifest.dataset, manifest.instance_uuid), manifest)
     return frozenset(manifest.instance_uuid for manifest in written)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.in_loop import has_loop, in_loop
 from databuild_dagster.warehouse.object_store_errors import OVERLAP_CODES, codes_of, explained, is_there_already
 from databuild_dagster.warehouse.threads import R, T, in_threads
@@ -26,19 +27,37 @@ class ManyObjects:
         return in_threads(do, items)
 
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
+        created = []
+        for answer in self.try_to_create_each(files):
+            if isinstance(answer, Exception):
+                raise answer
+            created.append(answer)
+        return created
+
+    def try_to_create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
         if not has_loop(self._file_system):
-            return self.for_each(lambda file: self.create_only(*file), files)
+            return self.for_each(self._try_to_create, files)
         pipe = self._file_system._pipe_file
         answers = in_loop(self._file_system, [partial(pipe, path, contents, mode="create") for path, contents in files])
-        created = []
-        for (path, contents), answer in zip(files, answers, strict=True):
-            if answer.error is None or is_there_already(answer.error):
-                created.append(answer.error is None)
-            elif codes_of(answer.error) & OVERLAP_CODES:
-                created.append(self.create_only(path, contents))
-            else:
-                raise explained(answer.error, path, "written") from answer.error
+        created: list[bool | Exception] = []
+        overlapped = []
+        for place, ((path, _), (_, error)) in enumerate(zip(files, answers, strict=True)):
+            if error is None or is_there_already(error):
+                created.append(error is None)
+                continue
+            created.append(explained(error, path, "written"))
+            if codes_of(error) & OVERLAP_CODES:
+                overlapped.append(place)
+        again = self.for_each(self._try_to_create, [files[place] for place in overlapped])
+        for place, answer in zip(overlapped, again, strict=True):
+            created[place] = answer
         return created
+
+    def _try_to_create(self, file: tuple[str, bytes]) -> bool | Exception:
+        try:
+            return self.create_only(*file)
+        except (DiskTrouble, StorageTrouble) as error:
+            return error
 
     def replace_each(self, files: Sequence[tuple[str, bytes]]) -> None:
         if not has_loop(self._file_system):

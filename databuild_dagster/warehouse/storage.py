@@ -52,6 +52,9 @@ class Storage(Protocol):
     def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
         """`create_only` of many paths with their contents, faster than one by one."""
 
+    def try_to_create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
+        """`create_each` that raises nothing: the answer for a file that could not be created is the error."""
+
     def replace(self, path: str, contents: bytes) -> None:
         """Create or replace a file and its folder: a reader sees the whole old contents or the whole new ones."""
 

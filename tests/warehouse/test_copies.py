@@ -10,16 +10,19 @@ from datetime import UTC, datetime
 import pytest
 
 from databuild_dagster.warehouse.copies import (
+    LotFolder,
     all_copies,
     arc_folder,
     lot_folder,
     manifest_copy,
+    put_all_copies,
     put_copies,
     remove_copies,
     wrong_copies,
 )
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema
+from databuild_dagster.warehouse.threads import in_own_thread
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 LOT = "20230227PT5M287"
@@ -119,6 +122,38 @@ def test_a_lots_folder_holds_what_it_should_and_nothing_else(warehouse):
     }
     assert put_copies(warehouse, folder, {}) == (0, 2)
     assert all_copies(warehouse) == {}
+
+
+def test_copies_of_many_lots_are_compared_and_removed_together(s3, bucket):
+    """As in a store that gives no MD5 of its objects."""
+    warehouse = Warehouse(f"s3://{bucket}/pre fix")
+    lots = [f"2023022{number}P1D000" for number in range(1, 5)]
+    folders = []
+    for lot in lots:
+        folder = lot_folder(warehouse, "a", "0", lot)
+        complete, empty = (f"{folder}/state={name}/manifest.json" for name in ("complete", "empty"))
+        put_copies(warehouse, folder, {complete: b"1", empty: b"2"})
+        folders.append(LotFolder(folder, {complete: b"1"}, {complete: None, empty: None}))
+    read = [s3.hold("GET", f"lot={lot}/state=complete") for lot in lots]
+    removed = [s3.hold("DELETE", f"lot={lot}/state=empty") for lot in lots]
+
+    put = in_own_thread(lambda: put_all_copies(warehouse, folders), "put copies")
+    try:
+        # Each request waits until all of its kind have begun.
+        for holds in (read, removed):
+            assert all(hold.reached.wait(60) for hold in holds)
+            for hold in holds:
+                hold.answer()
+        done = put.result(60)
+    finally:
+        for hold in (*read, *removed):
+            hold.released.set()
+
+    assert done == (0, len(lots))
+    assert sorted(all_copies(warehouse)) == sorted(folder.path for folder in folders)
+    assert {path for paths in all_copies(warehouse).values() for path in paths} == {
+        path for folder in folders for path in folder.files
+    }
 
 
 def test_what_only_looks_like_a_key_is_left_alone(warehouse):

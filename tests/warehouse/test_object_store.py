@@ -310,12 +310,13 @@ def test_a_lost_object_among_many_is_named(warehouse):
 
 
 def test_a_manifest_that_cannot_be_written_with_the_others_is_left_to_be_explained(s3, warehouse):
-    first, second = manifest_of(), manifest_of(instance_uuid=OTHER)
+    third_uuid = f"{UUID[:-1]}3"
+    first, second, third = (manifest_of(instance_uuid=uuid) for uuid in (UUID, OTHER, third_uuid))
     write_manifest(warehouse, second)
     s3.refusals += [(403, "AccessDenied", UUID)]
 
-    assert write_ahead(warehouse, [first, second]) == frozenset()
-    assert write_ahead(warehouse, [first, second]) == {UUID}
+    assert write_ahead(warehouse, [first, second, third]) == {third_uuid}, "its neighbors do not keep it back"
+    assert write_ahead(warehouse, [first, second, third]) == {UUID}
 
 
 # Trouble

@@ -177,4 +177,7 @@ def test_of_many_that_cannot_be_created_nothing_half_written_is_left(tmp_path):
     with pytest.raises(DiskTrouble, match="taken"):
         disk.create_each([(path, b"abc") for path in paths])
 
+    assert all(
+        isinstance(answer, DiskTrouble) for answer in disk.try_to_create_each([(path, b"abc") for path in paths])
+    )
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["taken"]

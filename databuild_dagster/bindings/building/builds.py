@@ -6,6 +6,7 @@ alone reports to the engine.
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
@@ -98,9 +99,11 @@ class Builder:
         except BaseException as error:  # User code may raise anything, SystemExit too; it fails this call alone.
             attempt = self._error(call, error)
         assert all(len(unit) < len(left) for unit in attempt.again), "or the calls would not end"
-        return Attempt(
-            (*results, *(self._of_inputs(call, result) for result in attempt.results)), attempt.again, attempt.rest
-        )
+        found = self._judged(call, attempt)
+        return replace(found, results=(*results, *found.results))
+
+    def _judged(self, call: Call, attempt: Attempt) -> Attempt:
+        return replace(attempt, results=tuple(self._of_inputs(call, result) for result in attempt.results))
 
     def _of_inputs(self, call: Call, result: Result) -> Result:
         """A failure that a lost or damaged input caused is a dep miss on that input (rule 6.16)."""
@@ -184,10 +187,16 @@ class Builder:
     def _published(self, call: Call, context: BuildContext, runs: Sequence[HostedRun]) -> Attempt:
         """Publish job runs; of files that Spark left in a bucket some at a time, so that the step reports them meanwhile."""
         most = PUBLISHED_AT_ONCE if _are_in_a_bucket(call) else len(runs)
-        results = self._outputs.published(call, context, runs[:most])
         left = runs[most:]
-        rest = partial(self._published, call, context, left) if left else None
-        return Attempt(tuple(self._of_inputs(call, result) for result in results), rest=rest)
+        try:
+            results = self._outputs.published(call, context, runs[:most])
+        except Exception as error:
+            # The function is not called again: some of these may be written, and those before them are live.
+            results = [self._outputs.not_published(call, run, error) for run in runs[:most]]
+        return Attempt(tuple(results), rest=partial(self._rest, call, context, left) if left else None)
+
+    def _rest(self, call: Call, context: BuildContext, runs: Sequence[HostedRun]) -> Attempt:
+        return self._judged(call, self._published(call, context, runs))
 
     def _passed_on(self, call: Call, context: BuildContext, folder: str) -> Attempt:
         """Empty instances with the columns of their neighbors; no user code runs, and no gate."""

@@ -7,6 +7,7 @@ import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar, assert_never
 
 from dagster import AssetExecutionContext, DagsterRunStatus
@@ -127,10 +128,10 @@ class HostedLaunch:
         units = builder.units(runs, inputs)
         threads = self._threads = DaemonThreads[Attempt](min(self.n_threads, len(runs)), "databuild build")
         pending = {threads.submit(builder.build, unit, inputs) for unit in units}
-        rests: dict[Future[Attempt], Callable[[], Attempt] | None] = {}
+        rests: dict[Future[Attempt], Callable[[], Attempt]] = {}
         try:
             while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                done = wait(pending, return_when=FIRST_COMPLETED).done
                 attempts = [future.result() for future in done]
                 # Submitted before the results are reported: Spark and the store work while Dagster writes.
                 pending |= {
@@ -139,13 +140,13 @@ class HostedLaunch:
                 for rest in [attempt.rest for attempt in attempts if attempt.rest is not None]:
                     rests[published := threads.submit(rest)] = rest
                     pending.add(published)
+                pending -= done
                 yield from self._report([result for attempt in attempts for result in attempt.results])
         except BaseException:
             self._stop("the step was interrupted")
-            for left in [rest for future, rest in rests.items() if future.cancelled()]:
-                # A job run that is stopped removes its files.
-                while left is not None:
-                    left = left().rest
+            for future in pending:
+                # At once, or when a call ends that took longer than the stop waits.
+                future.add_done_callback(partial(_drop_rest, rests))
             raise
         threads.close()
 
@@ -274,6 +275,18 @@ class HostedLaunch:
     @property
     def _actor(self) -> str:
         return f"dagster run {self.context.run.run_id}"
+
+
+def _drop_rest(rests: Mapping[Future[Attempt], Callable[[], Attempt]], future: Future[Attempt]) -> None:
+    """Remove the files that a call of a stopped launch leaves: `rests` has what each future was to publish."""
+    left: Callable[[], Attempt] | None = None
+    if future.cancelled():
+        left = rests.get(future)
+    elif future.exception() is None and (rest := future.result().rest) not in rests.values():
+        left = rest  # No future has it yet.
+    while left is not None:
+        # A job run that is stopped removes its files.
+        left = left().rest
 
 
 def _success(results: Iterable[Built]) -> SucceedJobRuns:

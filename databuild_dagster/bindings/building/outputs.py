@@ -164,16 +164,20 @@ class Outputs:
         put = in_threads(lambda run: self._put_or_fail(call, run), runs)
         drafts = [draft for draft in put if isinstance(draft, _Draft)]
         written = write_ahead(self._frames.warehouse, [found for draft in drafts for found in draft.manifests])
-        return [
-            self._publish_or_fail(call, draft, context, written) if isinstance(draft, _Draft) else draft
-            for draft in put
-        ]
+
+        def publish(draft: _Draft | Result) -> Result:
+            return self._publish_or_fail(call, draft, context, written) if isinstance(draft, _Draft) else draft
+
+        if len(written) == sum(len(draft.manifests) for draft in drafts):
+            return [publish(draft) for draft in put]
+        # What is left is written again: a store that does not answer takes the client's retries for each.
+        return in_threads(publish, put)
 
     def _put_or_fail(self, call: Call, run: HostedRun) -> _Draft | Result:
         try:
             draft = self._put(call, run)
         except Exception as error:
-            return self._not_published(call, run, error)
+            return self.not_published(call, run, error)
         if isinstance(draft, Stopped):
             self._leftovers.drop(call.staged[ref] for ref in run.refs)
         return draft
@@ -185,9 +189,10 @@ class Outputs:
                     write_manifest(self._frames.warehouse, manifest)
             return self._result(call, draft, context)
         except Exception as error:
-            return self._not_published(call, draft.run, error)
+            return self.not_published(call, draft.run, error)
 
-    def _not_published(self, call: Call, run: HostedRun, error: Exception) -> Result:
+    def not_published(self, call: Call, run: HostedRun, error: Exception) -> Result:
+        """The result of a job run that this error ended; its files are removed."""
         self._leftovers.discard(run)
         self._leftovers.drop(call.staged[ref] for ref in run.refs)
         return self._tools.failed(run, error)

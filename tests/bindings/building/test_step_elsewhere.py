@@ -1,23 +1,32 @@
 """A step whose Spark, which others run, does not see the warehouse: it claims nothing (rule 10.9)."""
 
+import os
+import signal
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import dagster as dg
 import pandas as pd
+import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import BuildContext, DatabuildSpark, NotBuilt, databuild_asset
-from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
+from databuild_dagster.bindings.adapter.dagster_private import (
+    IMPLICIT_ASSET_JOB_NAME,
+    DagsterExecutionInterruptedError,
+)
+from databuild_dagster.bindings.building import builds, outputs
 from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.engine.operations.job import CannotExecute
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import reach
 from tests.bindings.conftest import Site, deployed
+from tests.support.cluster import wait_until
 from tests.support.object_store import S3Server
 from tests.support.spark_elsewhere import Elsewhere
 
@@ -120,3 +129,97 @@ def test_the_next_run_asks_again_once_the_warehouse_can_be_written(
 
     assert run.status is SUCCESS
     assert site.rows(f"numbers@{DAYS[0]}") == [{"id": 0}, {"id": 1}, {"id": 2}]
+
+
+# Results by portions
+
+
+@databuild_asset(partitions_def=daily, batched=True)
+def at_once(context: BuildContext, spark: SparkSession) -> DataFrame:
+    frames = [spark.range(1).select("id", F.lit(key).alias("partition_key")) for key in context.partition_keys]
+    return reduce(DataFrame.unionAll, frames)
+
+
+def unlisted(s3: S3Server, bucket: str) -> list[str]:
+    """Files of attempts that no manifest lists."""
+    keys = s3.keys(bucket)
+    manifests = [
+        s3.client().get_object(Bucket=bucket, Key=key)["Body"].read().decode()
+        for key in keys
+        if key.endswith("/manifest.json")
+    ]
+    files = [key.partition("/data/")[2] for key in keys if "/data/attempt=" in key]
+    return [file for file in files if not any(file in text for text in manifests)]
+
+
+def test_an_interrupt_while_results_are_published_leaves_no_file_without_a_manifest(
+    elsewhere: Callable[..., Site],
+    s3: S3Server,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
+    write_ahead, calls = outputs.write_ahead, list[int]()
+
+    def interrupted(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+            wait_until(lambda: "Stopping" in caplog.text, "the step logs the interrupt", 120)
+        return write_ahead(*arguments)
+
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
+    monkeypatch.setattr(outputs, "write_ahead", interrupted)
+
+    with pytest.raises((KeyboardInterrupt, DagsterExecutionInterruptedError)):
+        site.build(*(f"at_once@{day}" for day in DAYS))
+
+    assert calls, "the manifests were about to be written"
+    assert unlisted(s3, bucket) == []
+
+
+def test_manifests_that_could_not_be_written_together_are_written_again_side_by_side(
+    elsewhere: Callable[..., Site], s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
+    refs = [f"at_once@{day}" for day in DAYS]
+    write_manifest, all_write = outputs.write_manifest, Barrier(len(DAYS))
+
+    def beside_the_others(*arguments: Any) -> Any:
+        all_write.wait(60)
+        return write_manifest(*arguments)
+
+    monkeypatch.setattr(outputs, "write_manifest", beside_the_others)
+    s3.refusals += [(403, "AccessDenied", "/manifest.json")] * len(DAYS)
+
+    site.build(*refs)
+
+    assert s3.refusals == []
+    assert [site.state(ref) for ref in refs] == [InstanceState.LIVE] * len(DAYS)
+
+
+def test_an_unexpected_error_fails_the_results_that_are_published_together_and_no_others(
+    elsewhere: Callable[..., Site], s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
+    refs = [f"at_once@{day}" for day in DAYS]
+    write_ahead, calls = outputs.write_ahead, list[int]()
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(len(calls))
+        if len(calls) == 2:
+            raise RuntimeError("out of luck")
+        return write_ahead(*arguments)
+
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
+    monkeypatch.setattr(outputs, "write_ahead", failing)
+
+    site.build(*refs)
+
+    states = [site.state(ref) for ref in refs]
+    (failed,) = (ref for ref, state in zip(refs, states, strict=True) if state is not InstanceState.LIVE)
+    assert site.state(failed) is InstanceState.FAILED
+    assert "out of luck" in str(site.engine.queries.canonical([failed])[failed].reason)
+    assert len(calls) == len(DAYS)
+    assert unlisted(s3, bucket) == []
