@@ -361,8 +361,8 @@ GUARDS = (
         "a lot's copy under its former state stays",
         "10.2",
         "warehouse/copies.py",
-        "left = sorted(present.keys() - files.keys())",
-        "left: list[str] = []",
+        "if left := sorted(present.keys() - files.keys()):",
+        "if left := list[str]():",
         (COPIES,),
     ),
     Guard(
