@@ -128,7 +128,7 @@ def _metrics(job: str, counts: dict[str, int], median_seconds: float | None, avo
 _OF_LAUNCHES = f"""
 SELECT l.id, l.job, j.state, j.started_at, j.ended_at FROM {P}launches l
 CROSS JOIN {P}job_runs j ON j.id > l.id AND j.id < ((l.id >> {BITS}) + 1) << {BITS} AND +j.launch_id = l.id
-WHERE l.location <> '' AND j.state <> '{JobRunState.SKIPPED}' AND {{which}} AND j.id > :first AND j.id < :end ORDER BY l.id"""
+WHERE l.location <> '' AND j.state <> '{JobRunState.SKIPPED}' AND {{which}} AND (+j.id) > :first AND (+j.id) < :end ORDER BY l.id"""
 _LAST_OF_NEXT = f"SELECT max(id) FROM (SELECT id FROM {P}launches WHERE id > :after ORDER BY id LIMIT :most) following"
 
 

@@ -119,3 +119,34 @@ def test_launches_are_counted_once_after_reads_that_failed(world, monkeypatch):
             break
         n_failed.append(n_good)
     assert len(n_failed) > 4
+
+
+@pytest.mark.databases("sqlite")
+def test_each_launch_costs_as_many_steps_of_the_database_as_any_other(world):
+    few = steps_of_metrics(world, 20)
+
+    many = steps_of_metrics(world, 80)
+
+    assert many < 6 * few
+
+
+def steps_of_metrics(world: World, n_launches: int) -> int:
+    """SQLite's steps to read every launch for the first time, after further launches of one ref each."""
+    for _ in range(n_launches):
+        world.live("a")
+        world.taint("a")
+    n_steps = 0
+
+    def step() -> None:
+        nonlocal n_steps
+        n_steps += 1
+
+    with world.store.reading() as connection:
+        connection.set_progress_handler(step, 1)
+        try:
+            first, last = 0, job_metrics._last_of_next(connection, 0)
+            among = {"after": first, "last": last}
+            job_metrics._launches(connection, "l.id > :after AND l.id <= :last", among, first, last)
+        finally:
+            connection.set_progress_handler(None, 0)
+    return n_steps

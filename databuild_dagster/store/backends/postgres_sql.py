@@ -47,6 +47,8 @@ _RULES = (
     _rule(r"\bIS (?!NOT\b|NULL\b|DISTINCT\b)", "IS NOT DISTINCT FROM "),
     # CROSS JOIN is SQLite's order of joins; PostgreSQL plans its own.
     _rule(r"\bCROSS JOIN\b", "JOIN"),
+    # A bound for PostgreSQL's plan alone: SQLite would take it for its index, in the place of a narrower one.
+    _rule(r"\(\+([\w.]+)\)", r"\1"),
     # A list as JSON text.
     _rule(r"json_group_array\(([\w.]+)\)", r"coalesce(json_agg(\1)::text, '[]')"),
     # Parameters without and with names.
