@@ -53,7 +53,7 @@ CALLS = {
     "data": ("os.rename", "/orders/data/instance="),
     "manifest": ("os.link", "/orders/data/instance="),
     "event": ("os.remove", "/.manifest.json."),
-    "second sink": ("os.rename", "/low/data/instance="),
+    "second sink": ("os.link", "/low/data/instance="),
     "arrival's manifest": ("os.link", "/src/data/instance="),
     "arrival's event": ("os.remove", "/src/data/instance="),
 }
