@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,7 +221,7 @@ class _Counting(State):
 
 
 def measured(kept: Kept, path: str, rounds: int) -> Cost:
-    """The seconds of each round after the first."""
+    """The seconds of each round after the first, and after the answers that come later than the page."""
     engine = kept.engine
     state = State(lambda: engine, None)
     client = TestClient(make_application(state))
@@ -237,6 +238,7 @@ def measured(kept: Kept, path: str, rounds: int) -> Cost:
         processor.append(ended[1] - began[1])
         of_database += ended[2] - began[2] if number else 0.0
         n_bytes = len(answer.content)
+        wait(list(state._looking.values()))
     state.close()
     is_sqlite = kept.database == "sqlite"
     steps = _steps(engine, path) if is_sqlite else None
