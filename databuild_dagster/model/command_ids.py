@@ -1,7 +1,7 @@
 """The id of a command, by which it is done once, and from it the ids of its events (rule 3.3).
 
 An id may carry a fingerprint of what is asked: `ID#=FINGERPRINT`. The first event of the command keeps the fingerprint, so the
-same id with another request is refused. An id without a fingerprint names its command, whatever is asked.
+same id with another request is refused. An id without a fingerprint names its command for every request.
 """
 
 from __future__ import annotations
