@@ -117,7 +117,7 @@ def _run(tests: list[str], seed: int, workers: int) -> list[Run]:
         chosen, record = Path(folder, "tests.txt"), Path(folder, "record.jsonl")
         chosen.write_text("\n".join(tests))
         command = [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadgroup"]
-        command += ["--no-loadscope-reorder", f"--randomly-seed={seed}", "--record", str(record), f"@{chosen}"]
+        command += ["--no-loadscope-reorder", f"--randomly-seed={seed}", f"--record={record}", f"@{chosen}"]
         log = Path(tempfile.gettempdir(), f"databuild-flaky-{os.getpid()}-{seed}.log")
         with log.open("w") as out:
             code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, check=False).returncode

@@ -1,6 +1,6 @@
 """The report of a run: each failure at once; at the end how long it took, its slowest tests and folders, what it left out.
 
-With `--record FILE` each test that has ended is a line of JSON in the file, so that a run that is stopped keeps what it had.
+With `--record=FILE` each test that has ended is a line of JSON in the file, so that a run that is stopped keeps what it had.
 """
 
 from __future__ import annotations
