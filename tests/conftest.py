@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import subprocess
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.support.spark_elsewhere import running_sail, sail
 from tests.support.spark_server import spark_home, stop_spark_server
 
 __all__ = ["bucket", "running_s3", "running_sail", "s3", "sail", "spark_home"]
+
+# A handler that a test's command made has the stream of that test, which is closed when later tests log.
+logging.raiseExceptions = False
 
 HERE = Path(__file__).parent
 GUARD = pytest.StashKey[subprocess.Popen[bytes]]()

@@ -13,7 +13,7 @@ from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.sail_server import KNOWN
 from databuild_dagster.spark.server import server_statuses, stop_server, use_server
-from databuild_dagster.spark.session import check_startable, open_session
+from databuild_dagster.spark.session import active_in_thread, check_startable, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -78,7 +78,8 @@ def test_a_python_function_of_a_newer_pyspark_is_refused_aloud(session) -> None:
 
     if tuple(map(int, pyspark.__version__.split(".")[:2])) <= KNOWN:
         pytest.skip("Sail knows this PySpark")
-    frame = session.range(3).select(F.udf(lambda n: n + 1, "long")("id"))
+    with active_in_thread(session):
+        frame = session.range(3).select(F.udf(lambda n: n + 1, "long")("id"))
 
     with pytest.raises(PySparkException) as refused:
         frame.collect()
