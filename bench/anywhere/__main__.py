@@ -1,9 +1,10 @@
 """The example by a Spark that writes and reads a bucket itself, against a plain script on the same Spark and bucket.
 
-    python -m bench.anywhere [--spark sail jvm] [--range january year] [--rounds N]
+    python -m bench.anywhere [--spark sail jvm] [--range january year] [--rounds N] [--latency 0 20]
 
 - The store is moto's S3 server, in a process of its own, which limits both sides. It counts requests and bytes of the builder
-  and of Spark apart (`bench.anywhere.store`).
+  and of Spark apart (`bench.anywhere.store`). With `--latency` each request waits so many milliseconds more, as on the way to a
+  store in a data center; the requests wait at the same time.
 - `sail`: Sail in its own mount namespace, where the folders of the bench are empty. It writes to the bucket by itself.
 - `jvm`: a Spark Connect server of PySpark, which reaches the bucket through a WebHDFS gateway in the process of the bench.
 - ours: `bench.timed_build`, a process of its own, on an empty home. floor: `bench.plain_spark`. They take turns on one server,
@@ -17,6 +18,7 @@ Prints Markdown, for docs/performance.md.
 """
 
 import argparse
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator
@@ -97,12 +99,14 @@ def main() -> None:
     parser.add_argument("--spark", nargs="+", choices=["sail", "jvm"], default=["sail"])
     parser.add_argument("--range", nargs="+", choices=RANGES, default=list(RANGES))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency", type=float, nargs="+", default=[0.0], help="milliseconds that each request waits")
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
-    for kind in options.spark:
-        with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name, running_store() as store:
+    for kind, latency in itertools.product(options.spark, options.latency):
+        with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name, running_store(latency) as store:
             store.client().create_bucket(Bucket=BUCKET)
             with running_spark(kind, store, Path(name)) as (url, pid):
+                print(f"\n## {kind}, a store that answers after {latency:g} ms", flush=True)
                 if kind == "sail":
                     report_refusal(refused_build(url, new_home(Path(name), "unseen")))
                 for period in options.range:
@@ -244,8 +248,13 @@ def report(kind: str, period: str, rounds: list[Round]) -> None:
     for name, count in sorted(first.builder["requests"].items()):
         contents = first.builder["contents"].get(name, 0)
         print(f"| {name} | {count:,} ({count / first.n_job_runs:.2f} per partition), {contents:,} bytes |")
-    print(f"| requests of Spark: ours | {sum(first.spark['requests'].values()):,} |")
-    print(f"| requests of Spark: plain script | {sum(first.floor_spark['requests'].values()):,} |", flush=True)
+    for side, figures in (("ours", first.spark), ("plain script", first.floor_spark)):
+        requests = figures["requests"]
+        print(f"| requests of Spark: {side} | {sum(requests.values()):,}: {by_operation(requests)} |", flush=True)
+
+
+def by_operation(requests: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in sorted(requests.items()))
 
 
 def report_processor(name: str, seconds: list[tuple[float, float]]) -> None:

@@ -1,6 +1,8 @@
 """An S3 server (moto's) in a process of its own, which counts what each of two parties asks, and its bytes.
 
-    python -m bench.anywhere.store
+    python -m bench.anywhere.store [--latency MILLISECONDS]
+
+Each request waits for the latency before the server looks at it, as many at once as come: the way to a store in a data center.
 
 The parties have an address each, so a connection tells its party. The bytes are the kernel's counters of the connection
 (`TCP_INFO`): with headers, without the packets around them. Prints the two urls as JSON; each line of its input is answered
@@ -9,6 +11,7 @@ by the figures since the line before.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import socket
@@ -16,6 +19,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -111,8 +115,9 @@ class Store:
 
 
 @contextmanager
-def running_store() -> Iterator[Store]:
-    command = [sys.executable, "-m", "bench.anywhere.store"]
+def running_store(latency: float = 0.0) -> Iterator[Store]:
+    """A store whose requests wait for `latency` milliseconds."""
+    command = [sys.executable, "-m", "bench.anywhere.store", "--latency", str(latency)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Store(process)
@@ -125,6 +130,9 @@ def main() -> None:
     from moto.server import DomainDispatcherApplication, create_backend_app  # type: ignore[attr-defined]
     from werkzeug.serving import WSGIRequestHandler, make_server
 
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--latency", type=float, default=0.0, help="milliseconds that each request waits")
+    latency = parser.parse_args().latency / 1000
     app = DomainDispatcherApplication(create_backend_app)
     figures = {party: Figures() for party in ADDRESSES}
     urls = {}
@@ -146,7 +154,7 @@ def main() -> None:
             def log_request(self, *_: Any, **__: Any) -> None:
                 pass
 
-        server = make_server(address, 0, _named(app, of_party), threaded=True, request_handler=Handler)
+        server = make_server(address, 0, _named(app, of_party, latency), threaded=True, request_handler=Handler)
         urls[party] = f"http://{address}:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps(urls), flush=True)
@@ -155,10 +163,12 @@ def main() -> None:
     os._exit(0)
 
 
-def _named(app: App, figures: Figures) -> App:
+def _named(app: App, figures: Figures, latency: float) -> App:
     def counting(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         name = _name(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", ""))
         figures.asked(name)
+        if latency:
+            time.sleep(latency)
         for piece in app(environ, start_response):
             figures.answered(name, len(piece))
             yield piece
