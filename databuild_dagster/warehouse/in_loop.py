@@ -13,8 +13,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 R = TypeVar("R")
 
-#: Requests that are open at a time.
-OPEN_REQUESTS = 8
+#: Requests that are open at a time. A store in a data center answers after tens of milliseconds, in which a request takes half a
+#: millisecond of this processor.
+OPEN_REQUESTS = 32
 
 #: How long the open requests may take to end after an interrupt. Half a request may have taken effect or not.
 INTERRUPTED_SECONDS = 5.0

@@ -22,6 +22,7 @@ from databuild_dagster.warehouse.errors import (
     StorageLibraryMissing,
     StorageUnreachable,
 )
+from databuild_dagster.warehouse.in_loop import OPEN_REQUESTS
 from databuild_dagster.warehouse.many_objects import ManyObjects
 from databuild_dagster.warehouse.object_store_errors import (
     KINDS,
@@ -42,8 +43,9 @@ MARKER_NAME = ".create-only"
 _MARKER = b"databuild checks with this object that what exists here is not overwritten.\n"
 
 
+_S3_NAMES = ("s3", "s3a")
 #: Large files go in pieces of 50 MB, so many at once for each thread of `in_threads`.
-_OPTIONS: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 2}, "s3a": {"max_concurrency": 2}}
+_OPTIONS: dict[str, dict[str, Any]] = {name: {"max_concurrency": 2} for name in _S3_NAMES}
 #: Of a read of a small object. Otherwise s3fs asks for the size first.
 _WHOLE: dict[str, dict[str, Any]] = {"s3": {"max_concurrency": 1}}
 
@@ -305,6 +307,8 @@ def _file_system(protocol: str, account: str) -> Any:
     except ValueError as error:
         raise InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
     try:
+        if protocol in _S3_NAMES:
+            options = {**options, "config_kwargs": _client_of_s3()}
         # One per process, where fsspec keeps one per thread. A cached listing would miss the writes of other processes.
         made = kind(**options, skip_instance_cache=True, use_listings_cache=False)
     except Exception as error:
@@ -314,6 +318,14 @@ def _file_system(protocol: str, account: str) -> Any:
         why = f"AZURE_STORAGE_CONNECTION_STRING is of the account {found}"
         raise InvalidWarehouse(root=f"{protocol}://…@{account}", why=why)
     return made
+
+
+def _client_of_s3() -> dict[str, Any]:
+    """The configuration of botocore's client: a connection for each request in the loop, if fsspec's configuration has no number."""
+    import fsspec
+
+    of_user = {key: value for name in _S3_NAMES for key, value in fsspec.config.conf.get(name, {}).items()}
+    return {"max_pool_connections": OPEN_REQUESTS, **(of_user.get("config_kwargs") or {})}
 
 
 def _listed(folder: str, entry: Mapping[str, Any]) -> disk.Listed:

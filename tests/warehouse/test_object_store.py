@@ -4,8 +4,10 @@ import multiprocessing
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import fsspec.config
 import pytest
 
 from databuild_dagster.warehouse import disk, local_copies
@@ -23,6 +25,7 @@ from databuild_dagster.warehouse.errors import (
 )
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
 from databuild_dagster.warehouse.formats import WRITTEN
+from databuild_dagster.warehouse.in_loop import OPEN_REQUESTS
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     local_paths,
@@ -32,7 +35,7 @@ from databuild_dagster.warehouse.manifest import (
     write_ahead,
     write_manifest,
 )
-from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections
+from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections, object_store
 from tests.support.written import (
     OTHER,
     UUID,
@@ -299,6 +302,35 @@ def test_many_objects_are_written_and_read_in_their_order(s3, warehouse):
     assert [number for number, is_new in enumerate(created) if not is_new] == [7]
     assert found == [b"arl" if number == 7 else b"3:/" for number in range(20)]
     assert [warehouse.storage.read_bytes(path) for path in paths[6:9]] == [b"new", b"new", paths[8].encode()]
+
+
+def test_the_requests_for_many_objects_are_open_together(s3, warehouse, monkeypatch):
+    # None gives up, so that its connection is not passed on.
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"read_timeout": 300}})
+    forget_connections()
+    store, root = object_store("s3"), warehouse.root
+    files = [(f"{root}/many/{number}", b"") for number in range(OPEN_REQUESTS)]
+    holds = [s3.hold("PUT", "/many/") for _ in files]
+
+    with ThreadPoolExecutor() as threads:
+        replaced = threads.submit(store.replace_each, files)
+        are_open_together = all(hold.reached.wait(60) for hold in holds)
+        for hold in holds:
+            hold.released.set()
+        replaced.result(60)
+
+    assert are_open_together
+
+
+def test_the_number_of_connections_can_be_set_in_fsspecs_configuration(s3, bucket, monkeypatch):
+    monkeypatch.setitem(fsspec.config.conf, "s3", {"config_kwargs": {"max_pool_connections": 5, "read_timeout": 7}})
+    forget_connections()
+    store = object_store("s3")
+
+    store.replace(f"s3://{bucket}/one", b"")
+
+    config = store._file_system.s3.meta.config
+    assert (config.max_pool_connections, config.read_timeout) == (5, 7)
 
 
 def test_a_lost_object_among_many_is_named(warehouse):
