@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from tests.support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT, ON_ONE_JVM, StartJvm
+from tests.support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT, StartJvm
 from tests.support.line import Line
 from tests.support.object_store import MAX_HELD_SECONDS, S3Server
 from tests.support.spark_elsewhere import Elsewhere
@@ -19,7 +19,7 @@ from .conftest import Project
 from .test_build_elsewhere import DEFINITIONS
 from .test_build_elsewhere_killed import attempts, killed_at
 
-pytestmark = [pytest.mark.long, ON_ONE_JVM, JVM_TIMEOUT]
+pytestmark = [pytest.mark.long, JVM_TIMEOUT]
 
 #: More refusals than a client, the tasks of a job and the attempts at a ref take together.
 MANY = 1000

@@ -10,7 +10,7 @@ import pytest
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.spark.server import stop_server
 
-from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT, ON_ONE_JVM
+from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
 from ..support.object_store import S3Server
 from ..support.spark_elsewhere import skip_without_mounts, start_sail
 from .conftest import Project
@@ -208,7 +208,8 @@ def place_of(request: pytest.FixtureRequest, spark: str) -> Place:
 
 
 A_BUCKET, A_JVM, A_DISK, MODE_SAIL = "a bucket", "a bucket of a JVM", "a disk that the Spark shares", "mode sail"
-BY_A_JVM = pytest.param(A_JVM, marks=[ON_ONE_JVM, JVM_TIMEOUT, pytest.mark.extended])
+#: On one worker, for one JVM: it takes more of the processor than the shapes.
+BY_A_JVM = pytest.param(A_JVM, marks=[pytest.mark.xdist_group("a JVM"), JVM_TIMEOUT, pytest.mark.extended])
 #: A Spark of the home shares its disk as well, so the disk is the layout of most other tests.
 PLACES = [A_BUCKET, BY_A_JVM, pytest.param(A_DISK, marks=pytest.mark.extended), MODE_SAIL]
 

@@ -24,8 +24,6 @@ StartJvm = Callable[[], Elsewhere]
 
 #: The bucket that these servers reach.
 JVM_BUCKET = "jvm"
-#: Tests with this mark share one server in a run.
-ON_ONE_JVM = pytest.mark.xdist_group("jvm")
 #: A JVM takes minutes beside other work.
 JVM_TIMEOUT = pytest.mark.timeout(1200)
 
@@ -34,14 +32,15 @@ _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _MASTER = "local[2,4]"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def start_jvm(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartJvm]:
+    """Its servers end with the module: an idle one holds most of a gigabyte."""
     running_s3.make_bucket(JVM_BUCKET)
     with jvm_elsewhere(running_s3, JVM_BUCKET, [tmp_path_factory.getbasetemp()]) as start:
         yield start
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def running_jvm(start_jvm: StartJvm) -> Elsewhere:
     """It has run a job: a probe judges no Spark whose first one takes long."""
     server = start_jvm()
