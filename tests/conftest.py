@@ -15,11 +15,23 @@ from hypothesis import is_hypothesis_test
 from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.guard import dismiss, guard
+from tests.support.jvm_elsewhere import jvm, patient, running_jvm, start_jvm
 from tests.support.object_store import bucket, running_s3, s3
 from tests.support.spark_elsewhere import running_sail, sail
 from tests.support.spark_server import spark_home, stop_spark_server
 
-__all__ = ["bucket", "running_s3", "running_sail", "s3", "sail", "spark_home"]
+__all__ = [
+    "bucket",
+    "jvm",
+    "patient",
+    "running_jvm",
+    "running_s3",
+    "running_sail",
+    "s3",
+    "sail",
+    "spark_home",
+    "start_jvm",
+]
 
 # A handler that a test's command made has the stream of that test, which is closed when later tests log.
 logging.raiseExceptions = False

@@ -96,6 +96,12 @@ class SparkRefuses(NoSession):
     hint = "Check that it runs, its token, and that its version fits the PySpark here, which is {version}."
 
 
+class SparkRunsNoJob(SparkRefuses):
+    """The Spark of {spark} runs no job: a job of one row is not done after {seconds:.0f} s."""
+
+    hint = "Check that it has workers, and that other jobs leave some of them free, then try again."
+
+
 class AttemptIncomplete(DatabuildError):
     """What Spark wrote into {folder} is not what it reports: {why}."""
 

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import PARTITION_KEY
-from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.errors import SparkRunsNoJob, StoreRefusesSpark, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost, refusal, store_trouble
 from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse.disk import is_data
@@ -32,12 +31,12 @@ from databuild_dagster.warehouse.threads import T, in_own_thread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_log = logger(__name__)
-
 #: How the folder of a probe begins; each probe removes its own.
 PROBE = ".probe"
 #: A probe takes one second where Spark sees the place; a Spark that does not may retry for minutes.
 MAX_PROBE_SECONDS = 8.0
+#: A cluster may start its first workers for the first job of a session, and a JVM on a busy machine needs more than a probe.
+MAX_START_SECONDS = 300.0
 
 #: A probe has eight jobs and two listings; a job of one row tells how busy the Spark is.
 SLOWER = 20.0
@@ -110,22 +109,20 @@ def told_as(path: str) -> str:
     )
 
 
-def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float = MAX_PROBE_SECONDS) -> Reach | None:
+def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float = MAX_START_SECONDS) -> Reach:
     """How this session reaches a root, a folder or a url; found once per session. `shown` names the Spark in messages.
 
-    None if the session has run no job within `start_seconds`, as a cluster without workers. Raises `WarehouseOutOfReach`,
-    what opening the root raises, and errors of Spark.
+    Raises `SparkRunsNoJob` after `start_seconds`, as for a cluster without workers, `WarehouseOutOfReach`, what opening the
+    root raises, and errors of Spark.
     """
     key = (os.getpid(), id(spark), root)
     with _lock:
         if key not in _found:
-            found: Reach | WarehouseOutOfReach | None
+            found: Reach | WarehouseOutOfReach
             try:
                 found = _bounded_probe(spark, root, shown, start_seconds)
             except WarehouseOutOfReach as error:
                 found = error
-            if found is None:
-                return None
             # With the session, whose id Python may give to another object.
             _found[key] = (spark, found)
         reach = _found[key][1]
@@ -134,21 +131,23 @@ def reach_of(spark: SparkSession, root: str, shown: str, *, start_seconds: float
     return reach
 
 
-def in_place(spark: SparkSession, warehouse: Warehouse) -> Reach | None:
+def in_place(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_START_SECONDS) -> Reach | None:
     """How the session writes and reads a warehouse itself; None where this process does it, on a disk that both see.
 
     On such a disk, too, a session writes itself if its files are not those of Spark on a JVM: it leaves no mark.
+    Raises `SparkRunsNoJob` after `start_seconds`: None would give a Spark elsewhere paths of this process's disk.
     """
     shown = engine_name(spark)
     if shown is None:
         return None
     try:
         if protocol_of(warehouse.root) is not None:
-            return reach_of(spark, warehouse.root, shown)
-        reach = reach_of(spark, warehouse.storage.staging_parent(warehouse.root), shown)
+            return reach_of(spark, warehouse.root, shown, start_seconds=start_seconds)
+        place = warehouse.storage.staging_parent(warehouse.root)
+        reach = reach_of(spark, place, shown, start_seconds=start_seconds)
     except WarehouseOutOfReach:
         return None
-    return None if reach is None or reach.leaves_mark else reach
+    return None if reach.leaves_mark else reach
 
 
 def places_read(spark: SparkSession) -> set[str]:
@@ -157,10 +156,10 @@ def places_read(spark: SparkSession) -> set[str]:
         return _read.setdefault((os.getpid(), id(spark)), (spark, set()))[1]
 
 
-def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_PROBE_SECONDS) -> None:
+def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: float = MAX_START_SECONDS) -> None:
     """Check that a session and this process meet, if it is a remote one. A refusal is not kept: the next check asks again.
 
-    Raises `WarehouseOutOfReach`, `SparkRefuses`, `DiskTrouble`, `StorageTrouble`.
+    Raises `WarehouseOutOfReach`, `SparkRefuses`, `SparkRunsNoJob` after `start_seconds`, `DiskTrouble`, `StorageTrouble`.
     """
     shown = engine_name(spark)
     if shown is None:
@@ -170,10 +169,7 @@ def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: flo
     refusals = []
     for root in roots:
         try:
-            if reach_of(spark, root, shown, start_seconds=start_seconds) is None:
-                _log.warning(
-                    "databuild: the Spark of %s runs no job yet, so nothing checks that it sees %s", shown, root
-                )
+            reach_of(spark, root, shown, start_seconds=start_seconds)
             return
         except WarehouseOutOfReach as error:
             refusals.append(error)
@@ -189,10 +185,10 @@ def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: flo
     raise type(first)(**{**first.facts, "root": warehouse.root}) from first
 
 
-def _bounded_probe(spark: SparkSession, root: str, shown: str, start_seconds: float) -> Reach | None:
+def _bounded_probe(spark: SparkSession, root: str, shown: str, start_seconds: float) -> Reach:
     began = time.monotonic()
     if _within(lambda: spark.range(1).collect(), start_seconds) is None:
-        return None
+        raise SparkRunsNoJob(spark=shown, seconds=start_seconds)
     # On a busy machine everything takes longer; a first job of more seconds has waited for its workers.
     seconds = max(MAX_PROBE_SECONDS, SLOWER * min(time.monotonic() - began, MAX_PROBE_SECONDS))
     reach = _within(lambda: _probe(spark, root, shown), seconds)

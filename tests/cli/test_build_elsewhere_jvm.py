@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from databuild_dagster.spark import reach
-from databuild_dagster.spark.session import open_session
-from tests.support.jvm_elsewhere import StartJvm, jvm_elsewhere
+from tests.support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT, StartJvm
 from tests.support.line import Line
 from tests.support.object_store import MAX_HELD_SECONDS, S3Server
 from tests.support.spark_elsewhere import Elsewhere
@@ -21,9 +19,8 @@ from .conftest import Project
 from .test_build_elsewhere import DEFINITIONS
 from .test_build_elsewhere_killed import attempts, killed_at
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, JVM_TIMEOUT]
 
-BUCKET = "jvm"
 #: More refusals than a client, the tasks of a job and the attempts at a ref take together.
 MANY = 1000
 
@@ -45,23 +42,6 @@ PROBED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def start_jvm(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartJvm]:
-    running_s3.make_bucket(BUCKET)
-    with jvm_elsewhere(running_s3, BUCKET, [tmp_path_factory.getbasetemp()]) as start:
-        yield start
-
-
-@pytest.fixture(scope="module")
-def jvm(start_jvm: StartJvm) -> Elsewhere:
-    """It has run a job: a probe judges no Spark whose first one takes long."""
-    server = start_jvm()
-    session = open_session(server.settings())
-    session.range(1).collect()
-    session.stop()
-    return server
-
-
 @pytest.fixture(autouse=True)
 def closed_sessions() -> Iterator[None]:
     yield
@@ -69,14 +49,8 @@ def closed_sessions() -> Iterator[None]:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A probe has more time here than a person has: these tests look at what follows it."""
-    monkeypatch.setattr(reach, "MAX_PROBE_SECONDS", 300.0)
-
-
-@pytest.fixture
 def warehouse(s3: S3Server, tmp_path: Path) -> str:
-    return f"s3://{BUCKET}/{tmp_path.name}"
+    return f"s3://{JVM_BUCKET}/{tmp_path.name}"
 
 
 @pytest.fixture
@@ -91,8 +65,8 @@ def path_of(warehouse: str) -> str:
 
 def files_of(s3: S3Server, warehouse: str) -> list[str]:
     """Below the warehouse, without those that make it one: by which each process tests the store, and whose it is."""
-    prefix = f"{warehouse.removeprefix(f's3://{BUCKET}/')}/"
-    keys = {key.removeprefix(prefix) for key in s3.keys(BUCKET) if key.startswith(prefix)}
+    prefix = f"{warehouse.removeprefix(f's3://{JVM_BUCKET}/')}/"
+    keys = {key.removeprefix(prefix) for key in s3.keys(JVM_BUCKET) if key.startswith(prefix)}
     return sorted(keys - {".create-only", ".databuild.json"})
 
 
@@ -145,7 +119,7 @@ def test_a_store_that_refuses_a_job_of_a_jvm_is_one_sentence_and_half_records_no
     runs = project.ask("job-run", "list")
     assert [run["state"] for run in runs] == ["Failed"] * 3
     for run in runs:
-        assert run["error"].startswith(f"Spark could not use s3a://{BUCKET}/"), run
+        assert run["error"].startswith(f"Spark could not use s3a://{JVM_BUCKET}/"), run
         assert why in run["error"]
     assert files_of(s3, warehouse) == []
     project.build("numbers", "--retry")
@@ -207,12 +181,14 @@ def test_a_builder_that_is_killed_while_a_jvm_writes_leaves_nothing_that_is_read
     project.build("numbers")
 
     hold.answer()
-    prefix = warehouse.removeprefix(f"s3://{BUCKET}/")
-    assert len(attempts(s3, BUCKET, prefix)) == 2, "Spark wrote after its launch was lost and another one had published"
+    prefix = warehouse.removeprefix(f"s3://{JVM_BUCKET}/")
+    assert len(attempts(s3, JVM_BUCKET, prefix)) == 2, (
+        "Spark wrote after its launch was lost and another one had published"
+    )
     (left,) = project.ask("gc", "--leftovers")["leftovers"]
     assert "an attempt of job run" in left["why"]
     assert sorted(run.state for run in project.queries.job_runs()) == ["Lost", "Succeeded"]
     assert len(project.ask("read", "numbers")) == 3
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     project.ask("gc", "--leftovers", "--yes")
-    assert len(attempts(s3, BUCKET, prefix)) == 1
+    assert len(attempts(s3, JVM_BUCKET, prefix)) == 1

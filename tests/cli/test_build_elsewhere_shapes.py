@@ -1,6 +1,7 @@
 """Every shape of asset, built and read by a Spark that writes and reads the warehouse itself (rule 10.9)."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BytesIO
 
 import pandas as pd
@@ -9,7 +10,9 @@ import pytest
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.spark.server import stop_server
 
-from ..support.spark_elsewhere import start_sail
+from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
+from ..support.object_store import S3Server
+from ..support.spark_elsewhere import skip_without_mounts, start_sail
 from .conftest import Project
 
 pytestmark = pytest.mark.long
@@ -176,9 +179,49 @@ def closed_sessions() -> Iterator[None]:
     close_sessions()
 
 
+@dataclass(frozen=True)
+class Place:
+    """A Spark that does not see our disk, and a folder of a bucket, which it sees."""
+
+    url: str
+    bucket: str
+    folder: str
+
+    @property
+    def root(self) -> str:
+        return f"s3://{self.bucket}/{self.folder}"
+
+    @property
+    def warehouse(self) -> str:
+        return f"{self.root}/warehouse"
+
+    def urls(self, s3: S3Server) -> set[str]:
+        keys = [f"s3://{self.bucket}/{key}" for key in s3.keys(self.bucket)]
+        return {url for url in keys if url.startswith(f"{self.root}/")}
+
+
+def place_of(request: pytest.FixtureRequest, spark: str) -> Place:
+    """The bucket of a JVM is chosen when the JVM starts, so that its tests share one."""
+    if spark == A_JVM:
+        return Place(request.getfixturevalue("jvm").url, JVM_BUCKET, request.getfixturevalue("tmp_path").name)
+    return Place(request.getfixturevalue("running_sail").url, request.getfixturevalue("bucket"), "tests")
+
+
+A_BUCKET, A_JVM, A_DISK, MODE_SAIL = "a bucket", "a bucket of a JVM", "a disk that the Spark shares", "mode sail"
+#: On one worker, for one JVM: it takes more of the processor than the shapes.
+BY_A_JVM = pytest.param(A_JVM, marks=[pytest.mark.xdist_group("a JVM"), JVM_TIMEOUT, pytest.mark.extended])
+#: A Spark of the home shares its disk as well, so the disk is the layout of most other tests.
+PLACES = [A_BUCKET, BY_A_JVM, pytest.param(A_DISK, marks=pytest.mark.extended), MODE_SAIL]
+
+
+@pytest.fixture(params=[A_BUCKET, BY_A_JVM])
+def place(request, s3) -> Place:
+    return place_of(request, request.param)
+
+
 @pytest.fixture
-def elsewhere(project: Project, running_sail, bucket) -> Project:
-    project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))
+def elsewhere(project: Project, place: Place) -> Project:
+    project.define(definitions(place.url, place.warehouse))
     return project
 
 
@@ -190,23 +233,21 @@ def summed(rows):
     return len(rows), sum(row["n"] for row in rows)
 
 
-#: A Spark of the home shares its disk as well, so the second is the layout of most other tests.
-PLACES = ["a bucket", pytest.param("a disk that the Spark shares", marks=pytest.mark.extended), "mode sail"]
-
-
 @pytest.fixture(params=PLACES)
-def anywhere(request, project: Project, s3, bucket, running_sail, tmp_path) -> Iterator[Project]:
-    if request.param == "a bucket":
-        project.define(definitions(running_sail.url, f"s3://{bucket}/warehouse"))
+def anywhere(request, project: Project, s3, tmp_path) -> Iterator[Project]:
+    if request.param in (A_BUCKET, A_JVM):
+        place = place_of(request, request.param)
+        project.define(definitions(place.url, place.warehouse))
         yield project
         return
-    if request.param == "mode sail":
+    if request.param == MODE_SAIL:
         remote = "mode=\"remote\", url=''"
         project.define(definitions("", "").replace(remote, "mode='sail'").replace("warehouse='',", ""))
         yield project
         close_sessions()
         stop_server(project.home)
         return
+    skip_without_mounts()
     server = start_sail(s3, [], tmp_path / "sail.log")
     project.define(definitions(server.url, str(project.folder / "ware house")))
     yield project
@@ -233,10 +274,10 @@ def test_a_refused_shape_fails_alone_and_is_not_read(elsewhere: Project) -> None
         assert why in elsewhere.call("read", ref).err
 
 
-def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Project, s3, bucket) -> None:
+def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Project, place, s3) -> None:
     elsewhere.fail("parts")
     assert elsewhere.call("build", "parts_by_file").code == 1
-    done = {f"s3://{bucket}/{key}" for key in s3.keys(bucket) if "/parts_by_file/data/attempt=" in key}
+    done = {url for url in place.urls(s3) if "/parts_by_file/data/attempt=" in url and url.endswith(".parquet")}
     elsewhere.fail("parts", yes=False)
 
     elsewhere.build("parts_by_file", "--retry")
@@ -271,13 +312,14 @@ def test_an_instance_of_an_attempt_is_validated_indexed_compacted_and_reverted(a
     assert set(anywhere.ask("show", "one")["canonical"]["files"]).isdisjoint(first["files"] + compacted["files"])
 
 
-def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, s3, bucket) -> None:
+def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, place, s3) -> None:
     for number, day in enumerate(DAYS):
         file = BytesIO()
         pd.DataFrame({"n": [number, number]}).to_parquet(file)
-        s3.client().put_object(Bucket=bucket, Key=f"outside/day={day}/a b.parquet", Body=file.getvalue())
+        key = f"{place.folder}/outside/day={day}/a b.parquet"
+        s3.client().put_object(Bucket=place.bucket, Key=key, Body=file.getvalue())
 
-    adopted = elsewhere.call("adopt", "found", "--files", f"s3://{bucket}/outside/day={{partition_key}}/*.parquet")
+    adopted = elsewhere.call("adopt", "found", "--files", f"{place.root}/outside/day={{partition_key}}/*.parquet")
     assert adopted.code == 0, adopted
     elsewhere.build("of_found", *(f"found_by_key@{day}" for day in DAYS))
 

@@ -1,11 +1,13 @@
 """What a session and this process both see, and what each engine answers (rule 10.9)."""
 
 import os
+import re
 
 import pytest
 
 from databuild_dagster.spark import reach
-from databuild_dagster.spark.errors import StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.errors import SparkRunsNoJob, StoreRefusesSpark, WarehouseOutOfReach
+from databuild_dagster.spark.failures import is_transient
 from databuild_dagster.spark.reach import Reach, check_reach, in_place, reach_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -92,8 +94,24 @@ def test_a_refusal_is_not_kept_for_the_next_check(sail, s3, bucket):
     assert in_place(sail, warehouse) is not None
 
 
-def test_a_spark_that_runs_no_job_in_time_is_not_judged(sail, s3, bucket):
-    assert reach_of(sail, f"s3://{bucket}/warehouse", "sc://elsewhere", start_seconds=0) is None
+def test_a_spark_that_runs_no_job_in_time_is_one_sentence_and_the_next_check_asks_again(sail, s3, bucket):
+    warehouse = Warehouse(f"s3://{bucket}/warehouse")
+
+    with pytest.raises(SparkRunsNoJob) as refused:
+        check_reach(sail, warehouse, start_seconds=0)
+
+    assert re.fullmatch(
+        r"The Spark of sc://\S+ runs no job: a job of one row is not done after 0 s\. Check that it has workers, .*",
+        str(refused.value),
+    )
+    assert is_transient(refused.value)
+    check_reach(sail, warehouse)
+
+
+def test_a_spark_that_runs_no_job_in_time_is_not_taken_for_one_that_shares_a_disk(sail, s3, bucket):
+    """It would get paths of this process's disk, and be blamed for not reading them."""
+    with pytest.raises(SparkRunsNoJob):
+        in_place(sail, Warehouse(f"s3://{bucket}/warehouse"), start_seconds=0)
 
 
 def test_a_session_is_probed_once_per_root(sail, s3, bucket):

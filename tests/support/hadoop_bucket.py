@@ -14,8 +14,9 @@ import socket
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from string import punctuation
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from botocore.exceptions import ClientError
 
@@ -156,6 +157,8 @@ class _Gateway(BaseHTTPRequestHandler):
         self._answered({"DELETE": lambda: self._boolean(self.store.remove(self.path_asked))})
 
     def _answered(self, operations: dict[str, Any]) -> None:
+        # The client sends a character as its bytes in UTF-8, each of which is a character here.
+        self.path = quote(self.path.encode("latin-1"), safe=punctuation)
         url = urlsplit(self.path)
         self.parameters = {name: values[0] for name, values in parse_qs(url.query).items()}
         self.path_asked = unquote(url.path).removeprefix(_PREFIX.rstrip("/")).strip("/")

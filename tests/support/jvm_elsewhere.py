@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.find_spark_home import _find_spark_home
+import pytest
 
+from databuild_dagster.spark import reach
 from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.session import open_session
 
 from .free_port import LOOPBACK, free_port
 from .hadoop_bucket import hadoop_bucket
@@ -20,9 +22,43 @@ from .spark_elsewhere import Elsewhere, skip_without_mounts, started
 
 StartJvm = Callable[[], Elsewhere]
 
+#: The bucket that these servers reach.
+JVM_BUCKET = "jvm"
+#: A JVM takes minutes beside other work.
+JVM_TIMEOUT = pytest.mark.timeout(1200)
+
 _SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 #: Two tasks at once, and four attempts at each, as on a cluster.
 _MASTER = "local[2,4]"
+
+
+@pytest.fixture(scope="module")
+def start_jvm(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartJvm]:
+    """Its servers end with the module: an idle one holds most of a gigabyte."""
+    running_s3.make_bucket(JVM_BUCKET)
+    with jvm_elsewhere(running_s3, JVM_BUCKET, [tmp_path_factory.getbasetemp()]) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def running_jvm(start_jvm: StartJvm) -> Elsewhere:
+    """It has run a job: a probe judges no Spark whose first one takes long."""
+    server = start_jvm()
+    session = open_session(server.settings())
+    session.range(1).collect()
+    session.stop()
+    return server
+
+
+@pytest.fixture
+def jvm(running_jvm: Elsewhere, patient: None) -> Elsewhere:
+    return running_jvm
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe has more time here than a person has: these tests look at what follows it."""
+    monkeypatch.setattr(reach, "MAX_PROBE_SECONDS", 300.0)
 
 
 @contextmanager
@@ -50,6 +86,8 @@ def jvm_elsewhere(s3: S3Server, bucket: str, hidden: list[Path]) -> Iterator[Sta
 
 
 def _command(config: dict[str, str], port: int) -> list[str]:
+    from pyspark.find_spark_home import _find_spark_home
+
     settings = {
         **config,
         "spark.connect.grpc.binding.address": LOOPBACK,
@@ -66,6 +104,8 @@ def _command(config: dict[str, str], port: int) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """Without credentials of this process, and without the marks that PySpark leaves in a client."""
+    from pyspark.find_spark_home import _find_spark_home
+
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
     return own | {
         "JAVA_HOME": find_java().home,

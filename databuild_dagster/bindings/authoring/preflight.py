@@ -14,12 +14,19 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, op
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.logs import logger
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.reach import check_reach
+from databuild_dagster.spark.errors import SparkRunsNoJob
+from databuild_dagster.spark.reach import MAX_START_SECONDS, check_reach
 from databuild_dagster.spark.session import check_startable
 from databuild_dagster.tables.opening import check_can_publish
 from databuild_dagster.warehouse.layout import Warehouse
+
+#: A person waits for the answer. The step of the build waits longer, as a cluster may start its first workers for it.
+MAX_FIRST_JOB_SECONDS = 8.0
+
+_log = logger(__name__)
 
 
 def prepare_machine(
@@ -57,12 +64,25 @@ def prepare_machine(
     # A Spark elsewhere starts here, and writes into the warehouse: no location may be refused for its root after that.
     for spark, warehouse in to_open:
         if spark.settings_at(instance.root_directory).remote is not None:
-            check_reach(open_now(spark, instance.root_directory), warehouse)
+            _check_reach(spark, instance, warehouse)
     # Last: a build that is refused leaves no mark of this store in a warehouse. Meanwhile another process may have left one.
     for warehouse in to_claim:
         Ownership(engine_for(instance).store).claim(warehouse)
     for spark, _ in to_open:
         open_ahead(spark, instance.root_directory)
+
+
+def _check_reach(spark: DatabuildSpark, instance: DagsterInstance, warehouse: Warehouse) -> None:
+    """Check that Spark sees the warehouse. A Spark that runs no job yet is left to the check of the step."""
+    try:
+        check_reach(open_now(spark, instance.root_directory), warehouse, start_seconds=MAX_FIRST_JOB_SECONDS)
+    except SparkRunsNoJob as error:
+        _log.warning(
+            "databuild: %s The build waits up to %.0f s for its first job, and then checks that it sees %s.",
+            error.message,
+            MAX_START_SECONDS,
+            warehouse.root,
+        )
 
 
 def _bodies(location: CodeLocation, needed: set[str]) -> list[AssetBody]:

@@ -32,9 +32,6 @@ from databuild_dagster.warehouse.whole_folders import WholeFolders, check_unchan
 
 _log = logger(__name__)
 
-#: A cluster may start its first workers for the first job of a step.
-MAX_START_SECONDS = 300.0
-
 #: Receives, by instance, how many files of how many are read.
 OnNarrowed = Callable[[Mapping[str, FilesRead]], None]
 
@@ -66,7 +63,7 @@ class Frames:
         on_session: Callable[[Any], None] = lambda session: None,
     ) -> None:
         self.warehouse = Warehouse(warehouse)
-        check = partial(check_reach, warehouse=self.warehouse, start_seconds=MAX_START_SECONDS)
+        check = partial(check_reach, warehouse=self.warehouse)
         self.spark = SparkUse(spark_resource, on_session, check)
         self._instance = instance
         self._graph = graph

@@ -9,13 +9,16 @@ import pytest
 from pyspark.sql import DataFrame
 
 from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.authoring import preflight
 from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.authoring.preflight import prepare_machine
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, close_sessions
 from databuild_dagster.data.ownership import RootOfAnother
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.marker import Marker, make_marker, marker_of
 from tests.bindings.conftest import Site
+from tests.support.object_store import S3Server
+from tests.support.spark_elsewhere import Elsewhere
 
 
 @databuild_asset
@@ -86,3 +89,27 @@ def test_a_build_that_is_not_refused_marks_its_warehouse(deploy: Any, tmp_path: 
 
     identity = site.engine.store.identity()
     assert marker_of(of_first) == Marker(str(identity.id), str(identity.place))
+
+
+@pytest.mark.long
+def test_a_spark_that_runs_no_job_yet_is_left_to_the_step_with_a_warning(
+    deploy: Any,
+    running_sail: Elsewhere,
+    s3: S3Server,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = f"s3://{bucket}/warehouse"
+    site = deploy(orders, totals, warehouse=root, spark=DatabuildSpark(mode="remote", url=running_sail.url))
+    monkeypatch.setattr(preflight, "MAX_FIRST_JOB_SECONDS", 0.0)
+
+    prepare(site)
+
+    close_sessions()
+    (warning,) = (record.message for record in caplog.records if "runs no job" in record.message)
+    assert warning == (
+        f"databuild: The Spark of {running_sail.url} runs no job: a job of one row is not done after 0 s. "
+        f"The build waits up to 300 s for its first job, and then checks that it sees {root}."
+    )
+    assert marker_of(Warehouse(root)) is not None
