@@ -36,13 +36,17 @@ class _Step:
     @property
     def likeness(self) -> tuple[object, ...]:
         """Equal for steps that differ only in names and times."""
-        asset, key = asset_of(Ref(self.ref)), partition_key_of(Ref(self.ref))
-        # Ids first, for a short key may be a part of one.
-        why = _NAMES.sub("@", self.why)
-        if key:
-            why = re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "@", why)
         # An id of a want is no asset.
-        return _NAMES.sub("@", asset), why, frozenset(step.likeness for step in self.because_of)
+        asset = _NAMES.sub("@", asset_of(Ref(self.ref)))
+        return asset, likeness_of(self.ref, self.why), frozenset(step.likeness for step in self.because_of)
+
+
+def likeness_of(ref: str, why: str) -> str:
+    """A sentence about a ref without names and times: equal for sentences that are alike."""
+    # Ids first, for a short key may be a part of one.
+    masked = _NAMES.sub("@", why)
+    key = partition_key_of(Ref(ref))
+    return re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "@", masked) if key else masked
 
 
 def lines_of(causes: Iterable[Cause]) -> Iterator[tuple[int, str]]:
