@@ -47,40 +47,40 @@ rm -rf "$DAGSTER_HOME" "$LOTS_LANDING"
 mkdir -p "$DAGSTER_HOME" "$LOTS_LANDING"
 cp dagster.yaml "$DAGSTER_HOME"
 
-echo "1. A sender drops flights and weather as files, an hour each. It tells what goes wrong on the way."
+echo "1. A sender writes flights and weather as files, one for each hour. It prints which files are late or missing."
 printf '$ python -m tools.land %s --days %s\n' "$folder/landing" "$LOTS_DAYS"
 "$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS"
 
-say "2. The boundaries look into the folder: each hour that is over becomes a lot. Nothing is copied."
+say "2. The boundaries read the folder: the files of each hour that is over become a lot. No file is copied."
 run lot look -f lots.py
 
-say "3. Arcs: who subscribes to a lot that has come is wanted, and built. The first time, Spark starts."
+say "3. The tick wants and builds the lots whose sources arrived. The first build starts Spark."
 tick_on
 
-say "4. How far the arcs are. What waits is waiting for files."
+say "4. The state of the arcs and lots. Each lot that waits needs a file."
 run arc list
 echo
 run lot list
 
-say "5. Which lots are missing, and why: every wait is followed to the file that did not come."
+say "5. The missing lots, with the first cause of each: a file that did not arrive."
 run lot gaps landed_flights
 echo
 run lot gaps daily_summary
 
-say "6. A day is built when it has all of its hours."
+say "6. A day is built when all of its hours are there."
 run read daily_summary@2013-02-09
 
-say "7. Then the late files come: a whole hour closes its gap, half an hour is a new instance of its lot."
+say "7. The late files arrive. A whole hour closes its gap. Half an hour makes a new instance of its lot."
 printf '$ python -m tools.land %s --days %s --late\n' "$folder/landing" "$LOTS_DAYS"
 "$python" -m tools.land "$LOTS_LANDING" --days "$LOTS_DAYS" --late
 run lot look -f lots.py
 
-say "8. Only the hours that it is about are built, and the days that they belong to."
+say "8. Only the hours of these files are built, and the days that contain them."
 tick_on
 run read daily_summary@2013-02-09
 
-say "9. What is missing now is what the sender has never sent."
+say "9. The lots that are missing now need the file that the sender never sent."
 run lot gaps daily_summary --chain
 
 say "Look around: 'export DAGSTER_HOME=$DAGSTER_HOME', then databuild arc list, lot list or lot gaps,"
-echo "or 'databuild dev -f lots.py', which opens Dagster on it and watches the folder by itself."
+echo "or 'databuild dev -f lots.py', which opens Dagster and watches the folder."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class RefType(click.ParamType[Ref]):
 REF = RefType()
 #: The largest integer of a database's column.
 MAX_COUNT = 2**63 - 1
+_WHOLE_NUMBER = re.compile(r"\s*[-+]?\d+\s*")
 #: The seconds that a command waits for one table. The first publication of 100,000 partitions takes one or two minutes.
 TABLE_SECONDS = 600.0
 #: The refs of a selection that are printed before anything is done.
@@ -47,6 +49,8 @@ class Count(click.IntRange):
     """A whole number from `min` on, as a database holds it."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if not _WHOLE_NUMBER.fullmatch(str(value)):
+            self.fail(f"{value!r} is no whole number.", param, ctx)
         number: int = super().convert(value, param, ctx)
         if number > MAX_COUNT:
             self.fail(f"{value} is too large; write at most {MAX_COUNT}.", param, ctx)

@@ -18,7 +18,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, emit, listing
+from databuild_dagster.cli.output import Column, count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.wording import pause_in_words, to_resume
@@ -31,6 +31,7 @@ from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.contents import NO_FILES
 from databuild_dagster.shapes.fields import pause_as_dict, picked
+from databuild_dagster.shapes.partition_runs import Listed, Run, runs_of
 from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -46,13 +47,17 @@ from databuild_dagster.warehouse.manifest import file_paths, read_manifest
     help="Only partitions in this state; `missing` for those never built.",
 )
 @click.option("--outdated", is_flag=True, help="Only live partitions that another code version built.")
+@click.option("--list", "one_a_line", is_flag=True, help="Print a line for each partition.")
 @as_of
 @definitions
 @tabular
-def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, where: Where, as_json: bool) -> None:
+def partitions(
+    name: Ref, state: str | None, outdated: bool, one_a_line: bool, as_of: str | None, where: Where, as_json: bool
+) -> None:
     """List every partition of ASSET with its state.
 
-    RANGE is ASSET@FROM..TO; a key or * may be in its place.
+    RANGE is ASSET@FROM..TO; a key or * may be in its place. Partitions that follow one another in time, and have the same state for
+    the same reason, share a line. --list and --json have each of them.
     """
     queries = the_queries()
     then = moment(queries, as_of)
@@ -61,9 +66,10 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
     seen = queries.canonical_of_dataset(asset) if then.seq is None else queries.canonical_of_dataset_at(asset, then.seq)
     known = {partition.ref: partition for partition in seen}
     if partition_key_of(name) is None:
-        refs = list(dict.fromkeys([*existing_refs(dataset, the_instance), *known]))
+        existing = existing_refs(dataset, the_instance)
+        refs = list(dict.fromkeys([*existing, *known]))
     else:
-        refs = refs_named(dataset, name, the_instance)
+        refs = existing = refs_named(dataset, name, the_instance)
     found = [known.get(ref) or Canonical(ref) for ref in refs]
     if state is not None:
         found = [partition for partition in found if _state_of(partition).lower() == state.lower()]
@@ -78,8 +84,19 @@ def partitions(name: Ref, state: str | None, outdated: bool, as_of: str | None, 
         }
         for partition in found
     ]
-    columns = (Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why"))
+    columns = [Column("ref"), Column("state", none="missing"), Column("instance", "uuid"), Column("why")]
+    listed = [Listed(*(record[name] for name in Listed._fields)) for record in records]
+    runs = [] if as_json or one_a_line else runs_of(dataset, existing, listed)
+    if len(runs) < len(records) and runs:
+        columns[1:1] = [Column("partitions")]
+        records = [_run_as_record(run) for run in runs]
     listing(records, columns, empty=_nothing_of(asset, state, outdated=outdated), as_json=as_json)
+
+
+def _run_as_record(run: Run) -> dict[str, object]:
+    first, n = run.partitions[0], len(run.partitions)
+    uuid = first.uuid if n == 1 or first.uuid is None else count(n, "instance")
+    return {"ref": run.name, "partitions": n, "state": first.state, "uuid": uuid, "why": run.why}
 
 
 def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:

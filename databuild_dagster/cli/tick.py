@@ -50,8 +50,8 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     """Run one tick of the orchestrator in this process.
 
     With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
-    retries, and for no other process. Its exit code is 1 if a ref or an operation failed in the end, or if the time of
-    --timeout has passed.
+    retries, and for no other process. Its exit code is 1 if a ref or an operation failed in the end, if an operation cannot
+    continue, or if the time of --timeout has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
@@ -72,7 +72,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
-    has_failed = bool(failed) or (until_idle and OperationState.FAILED in seen.ended.values())
+    has_failed = bool(failed) or (until_idle and (OperationState.FAILED in seen.ended.values() or bool(seen.stuck)))
     if has_failed or not is_idle:
         raise Exit(FAILED)
 
@@ -167,7 +167,7 @@ class _Seen:
     def coordinated(self, done: Coordination) -> None:
         """One code location's part of a tick."""
         self.ended.update(done.completed)
-        self.stuck.update(done.problems)
+        self.stuck.update(done.problems | done.backing_off)
         self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
         for id in done.completed:
             self.stuck.pop(id, None)

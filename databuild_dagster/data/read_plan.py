@@ -136,7 +136,7 @@ class DataErased(DataTakenAway):
 class InvalidAsOf(Refused):
     """as_of is {value!r}, and {why}."""
 
-    hint = "Give an aware datetime, ISO 8601 text such as 2026-11-21T14:00:00Z, or a seq of `databuild log events`."
+    hint = "Write a time with its offset, such as 2026-11-21T14:00:00Z, or a seq of `databuild log events`."
 
 
 class BeforeAnything(Refused):

@@ -8,17 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from databuild_dagster.engine.why.alike import alike_causes
+from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.explanations import CauseShape
 from databuild_dagster.shapes.marks import MARKS
+from databuild_dagster.shapes.wants import DerivativeWant
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES
@@ -94,11 +96,15 @@ _MARK_OF_STATE: Final = {
 
 
 class CauseLine(NamedTuple):
-    """The sentences about one ref, and how far to the right they are."""
+    """The sentences about a ref and those that are like it, and how far to the right they are."""
 
-    ref: str
+    #: The refs that have the sentences, and others that have alike ones.
+    refs: Sequence[str]
+    alike: Sequence[str]
     sentences: Sequence[str]
     indent: int
+    #: The wants that job runs recorded for the refs.
+    wanted_by: Sequence[DerivativeWant]
 
 
 class Urls:
@@ -195,11 +201,17 @@ def mark_of_state(state: str | None) -> str:
     return "missing" if state is None else _MARK_OF_STATE.get(state, "missing")
 
 
-def cause_lines(causes: Sequence[CauseShape]) -> list[CauseLine]:
-    """The causes of one ref on one line."""
-    grouped = groupby(causes, key=lambda cause: (cause["ref"], cause["depth"]))
+def cause_lines(causes: Sequence[CauseShape], derivative_wants: Sequence[DerivativeWant] = ()) -> list[CauseLine]:
+    """The causes of one ref on one line, with those of other refs that are like it."""
     return [
-        CauseLine(ref, [cause["why"] for cause in of_ref], min(depth, MAX_INDENT)) for (ref, depth), of_ref in grouped
+        CauseLine(
+            found.refs if found.is_same else found.refs[:1],
+            [] if found.is_same else found.refs[1:],
+            found.sentences,
+            min(found.depth, MAX_INDENT),
+            [want for want in derivative_wants if not set(found.refs).isdisjoint(want["refs"])],
+        )
+        for found in alike_causes(Cause(cause["ref"], cause["why"], cause["depth"]) for cause in causes)
     ]
 
 

@@ -168,6 +168,7 @@ def record_want(project: Project, *, expires_at: float | None = None, ahead: flo
         (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
         (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
         (("ledger", "list", "--limit", "-1"), ["--limit"]),
+        (("ledger", "list", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
         (("log", "events", "--after", str(2**64)), ["is too large"]),
         (("gc", "--keep", str(2**63)), ["is too large"]),
         (("want", "create", DAY, "--priority", str(2**63)), ["priority"]),

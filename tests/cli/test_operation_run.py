@@ -366,6 +366,29 @@ def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Proj
     assert (done.code, done.json["operations"], done.json["failed"]) == (1, {started: "failed"}, 0)
 
 
+def test_ticks_until_idle_exit_with_1_for_an_operation_whose_completion_raised(project: Project) -> None:
+    """The pass that raised is not the last one: the next waits for the backoff."""
+
+    class Rows(DistributedOperation[Any]):
+        type_name = "rows"
+        batched = True
+
+        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
+            for context in contexts:
+                context.mark_job_complete(detail={"rows": 2})
+
+    started = project.ask("operation", "run", "rows", "orders", "--arg", '{"full": 1}', "--no-wait")["operation"]
+    Executor(DistributedOperationManager(engine_of(project), [Rows()])).step(OperationId.parse(started), 3)
+
+    done = project.call("tick", "--until-idle")
+
+    project.call("operation", "cancel", started)
+    assert (done.code, done.out) == (
+        1,
+        f"Nothing is due.\n{started} cannot continue: its completion raised OSError: no room\n",
+    )
+
+
 @pytest.mark.parametrize("is_stuck", [False, True], ids=["its jobs wait", "it is stuck"])
 def test_ticks_until_idle_report_no_operation_that_was_canceled(
     project: Project, monkeypatch: pytest.MonkeyPatch, is_stuck: bool

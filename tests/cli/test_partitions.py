@@ -39,3 +39,19 @@ def test_a_list_without_partitions_names_what_was_asked_for(
 ) -> None:
     """findings/first-use.md 25"""
     assert known_project.call("partitions", "orders", *arguments).out == f"{sentence}\n"
+
+
+def test_days_that_are_alike_share_a_line_unless_each_is_asked_for(project: Project) -> None:
+    project.fail("2024-01-30")
+    project.call("build", DAY, OTHER_DAY)
+
+    lines = project.call("partitions", "orders").out.splitlines()
+    listed = project.call("partitions", "orders", "--list").out.splitlines()
+
+    assert [line.split()[:3] for line in lines] == [
+        ["ref", "partitions", "state"],
+        [DAY, "1", "Live"],
+        [OTHER_DAY, "1", "Failed"],
+        ["orders@2024-01-31..2024-02-29", "30", "missing"],
+    ]
+    assert len(listed) == 1 + len(project.ask("partitions", "orders")) == 33

@@ -164,6 +164,23 @@ def test_the_page_of_a_want_shows_the_first_cause(client: TestClient, world: Pag
     assert "What it waits for" in text
 
 
+def test_alike_causes_share_a_line_on_the_page_of_a_want(own_world: PagesWorld) -> None:
+    """As `databuild explain` has them: the first in full, and the others by their names."""
+    own_world.live(*(f"orders@2023-01-{day:02}" for day in range(5, 32)))
+    for day in range(1, 5):
+        own_world.fail(f"orders@2023-01-0{day}", error=f"ValueError: no file of 2023-01-0{day}")
+    want = own_world.want("revenue@2023-01-01")
+
+    with TestClient(make_application(own_world.state_behind_pages())) as client:
+        text = client.get(f"/want?name={want}").text
+
+    (causes,) = re.findall(r'<ol class="causes">(.*?)</ol>', text, re.DOTALL)
+    (of_days,) = [line for line in causes.split("<li") if "no file of" in line]
+    assert re.findall(r"no file of ([-0-9]+)", of_days) == ["2023-01-01"]
+    assert re.findall(r">(orders@[^<]+)</a>", of_days) == [f"orders@2023-01-0{day}" for day in range(1, 5)]
+    assert "And likewise" in of_days
+
+
 def test_a_page_follows_the_log_from_before_its_first_answer(world: PagesWorld) -> None:
     begun = world.seq
 

@@ -5,13 +5,18 @@ web server takes a second, so only functions import it.
 """
 
 import gc
+import logging
+import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import dagster
 
 from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+from databuild_dagster.data.home import HOME_VARIABLE
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 
@@ -26,6 +31,11 @@ _SERVER_CLASS: Final = "DagsterWebserver"
 _STARTER: Final = "open_ipc_subprocess"
 #: The method of uvicorn's server that handles signals.
 _AT_SIGNAL: Final = "handle_exit"
+
+#: Beginnings of what `dagster dev` warns of at each start: that people use `dg dev` now, and that it ignores a dagster.yaml.
+_SUPERSEDED: Final = "Function `dev_command` is superseded"
+_OTHER_SETTINGS: Final = "Found a dagster instance configuration value"
+_SETTINGS: Final = ("dagster.yaml", "dagster.yml")
 
 _logger = logger(__name__)
 
@@ -111,6 +121,20 @@ def with_our_webserver(command: Sequence[str]) -> list[str]:
     return [interpreter, *_OURS, *rest[len(_DAGSTERS) :]] if is_webserver else [*command]
 
 
+def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
+    """Leave out what `dagster dev` warns of and what is not so for `databuild dev`; every other warning stays.
+
+    `dg dev` is no replacement, because it has no pages. And the settings of the project are those of its home, which has a link
+    to them; Dagster compares only the folders.
+    """
+    warnings.filterwarnings("ignore", _SUPERSEDED, dagster.SupersessionWarning)
+    own = [folder / name for name in _SETTINGS if (folder / name).exists()][:1]
+    of_home = home / _SETTINGS[0]
+    if own and of_home.exists() and of_home.samefile(own[0]):
+        dagsters = logging.getLogger("dagster")
+        dagsters.addFilter(lambda record: not record.getMessage().startswith(_OTHER_SETTINGS))
+
+
 def run_dev() -> None:
     """Run `dagster dev` with the arguments of this process; leaves the process at its end. Raises `DagsterDiffers`."""
     try:
@@ -125,6 +149,8 @@ def run_dev() -> None:
         return start(with_our_webserver(command), **options)
 
     setattr(dagster_dev, _STARTER, start_ours)
+    if home := os.environ.get(HOME_VARIABLE):
+        leave_out_wrong_warnings(Path(home), Path.cwd())
     cli(args=["dev", *sys.argv[1:]], prog_name="dagster", auto_envvar_prefix=ENV_PREFIX)
 
 

@@ -206,7 +206,7 @@ class Pass(NamedTuple):
     requests: list[RunRequest]
 
 
-_NOTHING = Coordination({}, {}, {}, 0)
+_NOTHING = Coordination({}, {}, {}, 0, {})
 #: The events that begin, change and end operations, whose facts are all in meta entries.
 _ABOUT = e.names_of(e.MetaInvoked)
 

@@ -78,7 +78,7 @@ class LotKeys:
         try:
             at = datetime.strptime(key, self.partitions.fmt)
         except ValueError:
-            raise self._no_key(key, f"it does not look like {self.partitions.fmt}") from None
+            raise self._no_key(key, f"it is no time in the form {self.key_of(self._first)}") from None
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
         if at.strftime(self.partitions.fmt) != key:
             raise self._no_key(key, f"it is written {at.strftime(self.partitions.fmt)}")
@@ -181,8 +181,11 @@ class LotKeys:
         )
 
     def _no_key(self, key: str, why: str) -> NoLotKey:
-        first = Lot(self.unit, -(-int(self.partitions.start.timestamp()) // self.unit.seconds))
-        return NoLotKey(key=key, asset=self.asset, why=why, example=self.key_of(first), lot=str(first))
+        return NoLotKey(key=key, asset=self.asset, why=why, example=self.key_of(self._first), lot=str(self._first))
+
+    @property
+    def _first(self) -> Lot:
+        return Lot(self.unit, -(-int(self.partitions.start.timestamp()) // self.unit.seconds))
 
 
 def lot_keys_if_any(dataset: DatasetSpec) -> LotKeys | None:

@@ -18,6 +18,8 @@ from zoneinfo import ZoneInfo
 from databuild_dagster.model.datasets import MAX_UNPACKED
 
 _ONE_DAY = timedelta(days=1)
+#: Dagster's class of a definition whose partitions are windows of time.
+_WINDOWS = "ExternalTimeWindowPartitionsDefinitionData"
 #: Schedules of windows of one length, which only UTC has: every N minutes, an hour from a minute, a day from a time.
 _MINUTES, _HOUR, _DAY = (
     re.compile(r"\*/(\d+) \* \* \* \*"),
@@ -38,14 +40,22 @@ def plain_keys(partitions: str, now: float) -> list[str] | None:
 
 def plain_dimensions(partitions: str, now: float) -> list[list[str]] | None:
     """The keys of each dimension, of which most definitions have one; None if only Dagster can compute them."""
-    snap = _decoded(partitions)
-    snaps = [snap]
-    if snap["__class__"] == "ExternalMultiPartitionsDefinitionData":
-        dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
-        snaps = [dimension["external_partitions_def_data"] for dimension in dimensions]
-    keys = [_keys(snap, now) for snap in snaps]
+    keys = [_keys(snap, now) for snap in _dimensions(partitions)]
     along = [found for found in keys if found is not None]
     return along if len(along) == len(keys) else None
+
+
+def dimensions_of_time(partitions: str) -> list[bool]:
+    """For each dimension, whether its partitions are windows of time."""
+    return [snap["__class__"] == _WINDOWS for snap in _dimensions(partitions)]
+
+
+def _dimensions(partitions: str) -> list[dict[str, Any]]:
+    snap = _decoded(partitions)
+    if snap["__class__"] != "ExternalMultiPartitionsDefinitionData":
+        return [snap]
+    dimensions = sorted(snap["external_partition_dimension_definitions"], key=lambda found: found["name"])
+    return [dimension["external_partitions_def_data"] for dimension in dimensions]
 
 
 @lru_cache(maxsize=MAX_UNPACKED)
@@ -58,7 +68,7 @@ def _keys(snap: dict[str, Any], now: float) -> list[str] | None:
     match snap["__class__"]:
         case "ExternalStaticPartitionsDefinitionData":
             return list(snap["partition_keys"])
-        case "ExternalTimeWindowPartitionsDefinitionData":
+        case name if name == _WINDOWS:
             # Dagster has rules of its own for a definition that ends within its first window.
             return _window_keys(snap, now) or None
         case _:

@@ -68,7 +68,7 @@ class WindowKeys:
         try:
             window = partitions.time_window_for_partition_key(key)
         except ValueError:
-            raise self._no_key(key, f"it does not look like {partitions.fmt}") from None
+            raise self._no_key(key, f"it is no time in the form {self._example}") from None
         if self.key_of(window) == key:
             return window.start.timestamp()
         if shifts_by_part_of_an_hour(window.start) and is_listed(partitions, key):
@@ -155,8 +155,11 @@ class WindowKeys:
         return self.partitions.get_num_partitions_in_window(window)
 
     def _no_key(self, key: str, why: str) -> NoLotKey:
-        example = self.key_of(self.sample[0])
-        return NoLotKey(key=key, asset=self.asset, why=why, example=example, lot=example)
+        return NoLotKey(key=key, asset=self.asset, why=why, example=self._example, lot=self._example)
+
+    @property
+    def _example(self) -> str:
+        return self.key_of(self.sample[0])
 
 
 def shifts_by_part_of_an_hour(at: datetime) -> bool:

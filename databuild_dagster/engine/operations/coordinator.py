@@ -44,6 +44,8 @@ class Coordination(NamedTuple):
     #: Operation to the number of its jobs without an executor.
     waiting: dict[OperationId, int]
     cleaned: int
+    #: Operation to why its completion, which raised, is not tried in this pass.
+    backing_off: dict[OperationId, str]
     #: Jobs of ended operations that still need a clean-up.
     unclean: int = 0
     #: Follow-ups that wait for a process with the code of their type.
@@ -80,7 +82,7 @@ class Coordinator:
         now = self.manager.engine.clock()
         self.judge.look(now, interval_seconds=interval_seconds)
         self.tracker.look()
-        done = Coordination({}, {}, {}, 0)
+        done = Coordination({}, {}, {}, 0, {})
         running = self.tracker.operations
         if running:
             self.manager.engine.beat([self.id])
@@ -101,6 +103,8 @@ class Coordinator:
         before = 0 if tracked.trouble is None else tracked.trouble.attempts
         attempts, due_at = self._backoff.get(id, (before, -inf))
         if self.manager.engine.steady() < due_at:
+            if tracked.trouble is not None:
+                done.backing_off[id] = tracked.trouble.error
             return
         try:
             if not self._leads(id.dataset):

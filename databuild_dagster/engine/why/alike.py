@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
+from typing import NamedTuple
 
 from databuild_dagster.engine.why.explain import LEFT_OUT, Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
@@ -25,29 +26,62 @@ _NAMES = re.compile(
 )
 
 
+class AlikeCauses(NamedTuple):
+    """Refs whose causes differ only in names and times. The causes of these refs follow, one deeper."""
+
+    #: In their order; none where the sentences are about refs that are left out.
+    refs: list[str]
+    #: Those of the first ref.
+    sentences: list[str]
+    #: Whether the others have the very same sentences.
+    is_same: bool
+    depth: int
+
+
 @dataclass
 class _Step:
     """A ref with all its sentences, and the refs that are its cause."""
 
     ref: str
-    why: str
+    sentences: list[str]
     because_of: list[_Step] = field(default_factory=list)
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.sentences)
 
     @property
     def likeness(self) -> tuple[object, ...]:
         """Equal for steps that differ only in names and times."""
-        asset, key = asset_of(Ref(self.ref)), partition_key_of(Ref(self.ref))
-        # Ids first, for a short key may be a part of one.
-        why = _NAMES.sub("@", self.why)
-        if key:
-            why = re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "@", why)
         # An id of a want is no asset.
-        return _NAMES.sub("@", asset), why, frozenset(step.likeness for step in self.because_of)
+        asset = _NAMES.sub("@", asset_of(Ref(self.ref)))
+        return asset, likeness_of(self.ref, self.why), frozenset(step.likeness for step in self.because_of)
+
+
+def likeness_of(ref: str, why: str) -> str:
+    """A sentence about a ref without names and times: equal for sentences that are alike."""
+    # Ids first, for a short key may be a part of one.
+    masked = _NAMES.sub("@", why)
+    key = partition_key_of(Ref(ref))
+    return re.sub(rf"(?<!\w){re.escape(key)}(?!\w)", "@", masked) if key else masked
 
 
 def lines_of(causes: Iterable[Cause]) -> Iterator[tuple[int, str]]:
     """The depth and the text of each line."""
-    return _lines(_steps(causes), 0)
+    for found in alike_causes(causes):
+        why = "; ".join(found.sentences)
+        if not found.refs:
+            yield found.depth, why
+        elif found.is_same:
+            yield found.depth, f"{few_of(found.refs, NAMED)}: {why}"
+        else:
+            yield found.depth, f"{found.refs[0]}: {why}"
+            yield found.depth, f"and likewise {few_of(found.refs[1:], NAMED)}"
+
+
+def alike_causes(causes: Iterable[Cause]) -> Iterator[AlikeCauses]:
+    """Causes, each with those that are like it."""
+    return _alike(_steps(causes), 0)
 
 
 def _steps(causes: Iterable[Cause]) -> list[_Step]:
@@ -56,23 +90,18 @@ def _steps(causes: Iterable[Cause]) -> list[_Step]:
     # By depth: the list that the next step joins.
     lists = [first]
     for (ref, depth), of_ref in groupby(causes, key=lambda cause: (cause.ref, cause.depth)):
-        step = _Step(ref, "; ".join(cause.why for cause in of_ref))
+        step = _Step(ref, [cause.why for cause in of_ref])
         lists[depth].append(step)
         lists[depth + 1 :] = [step.because_of]
     return first
 
 
-def _lines(steps: Sequence[_Step], depth: int) -> Iterator[tuple[int, str]]:
+def _alike(steps: Sequence[_Step], depth: int) -> Iterator[AlikeCauses]:
     alike: dict[tuple[object, ...], list[_Step]] = {}
     for step in steps:
         alike.setdefault(step.likeness, []).append(step)
     for same in alike.values():
-        refs = [step.ref for step in same]
-        if same[0].why.startswith(LEFT_OUT):
-            yield depth, same[0].why
-        elif len({step.why for step in same}) == 1:
-            yield depth, f"{few_of(refs, NAMED)}: {same[0].why}"
-        else:
-            yield depth, f"{refs[0]}: {same[0].why}"
-            yield depth, f"and likewise {few_of(refs[1:], NAMED)}"
-        yield from _lines(list(chain.from_iterable(step.because_of for step in same)), depth + 1)
+        first = same[0]
+        refs = [] if first.why.startswith(LEFT_OUT) else [step.ref for step in same]
+        yield AlikeCauses(refs, first.sentences, len({step.why for step in same}) == 1, depth)
+        yield from _alike(list(chain.from_iterable(step.because_of for step in same)), depth + 1)

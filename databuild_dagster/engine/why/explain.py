@@ -352,7 +352,9 @@ class _Following:
             case Reason.SOURCE:
                 return [f"{why}; a source, which no job builds: it waits until it appears"]
             case Reason.UNWANTED:
-                return [f"{why}; no open want names it{self._last_want(ref)}"]
+                return [
+                    f"{why}; no open want names it{self._last_want(ref)}; `databuild want create {ref}` records one"
+                ]
             case Reason.EXPIRED:
                 until = when(self._queries.wanted([ref])[ref].until)
                 return [f"{why}; outside the TTL of its wants, which ended at {until}: want it again"]

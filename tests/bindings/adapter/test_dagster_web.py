@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
+import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from dagster._cli import dev as dagster_dev
 from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._utils.warnings import supersession_warning
 from dagster_webserver import app as dagster_app
 from dagster_webserver import cli as dagster_cli
 from starlette.responses import PlainTextResponse
@@ -75,3 +79,35 @@ def test_only_the_web_server_of_a_dev_is_replaced() -> None:
         sys.executable, "-m", "databuild_dagster", "webserver", "--port", "3000",
     ]  # fmt: skip
     assert dagster_web.with_our_webserver(daemon) == daemon
+
+
+@pytest.mark.parametrize("is_of_home", [True, False], ids=["the settings of its home", "others"])
+def test_dev_leaves_out_a_warning_of_settings_that_are_those_of_its_home(
+    is_of_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    home, dagsters = tmp_path / "home", logging.getLogger("dagster")
+    home.mkdir()
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}")
+    if is_of_home:
+        (home / "dagster.yaml").symlink_to("../dagster.yaml")
+    monkeypatch.setattr(dagsters, "filters", [])
+    monkeypatch.setattr(dagsters, "propagate", True)
+
+    with warnings.catch_warnings():
+        dagster_web.leave_out_wrong_warnings(home, tmp_path)
+    dagsters.warning(f"{dagster_web._OTHER_SETTINGS} (dagster.yaml) in the current folder, but")
+    dagsters.warning("Another warning.")
+
+    assert [record.getMessage()[:5] for record in caplog.records] == ([] if is_of_home else ["Found"]) + ["Anoth"]
+    assert dagster_web._OTHER_SETTINGS in inspect.getsource(dagster_dev.dev_command_impl)
+
+
+def test_dev_leaves_out_that_dagster_dev_is_superseded_and_no_other_such_warning(tmp_path: Path) -> None:
+    """`dg dev` has no pages of databuild."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dagster_web.leave_out_wrong_warnings(tmp_path, tmp_path)
+        supersession_warning("Function `dev_command`")
+        supersession_warning("Function `another`")
+
+    assert [str(warning.message).split("`")[1] for warning in caught] == ["another"]

@@ -225,8 +225,8 @@ def test_the_usual_length_of_a_day_is_not_that_of_a_clock_change() -> None:
     [
         ("2024-2-01", "it is written 2024-02-01"),
         ("2024-02-02", "no lot begins there"),
-        ("February", "it does not look like %Y-%m-%d"),
-        ("", "it does not look like %Y-%m-%d"),
+        ("February", "it is no time in the form 2024-01-01"),
+        ("", "it is no time in the form 2024-01-01"),
     ],
 )
 def test_a_text_that_is_no_partition_key_is_refused_with_the_reason(key: str, why: str) -> None:

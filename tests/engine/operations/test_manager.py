@@ -713,7 +713,8 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
     monkeypatch.setattr(Write, "complete_operation", lambda *args: 1 / 0)
 
     assert "ZeroDivisionError" in coordinator.coordinate().problems[id]
-    assert coordinator.coordinate().problems == {}, "it waits"
+    waiting = coordinator.coordinate()
+    assert (waiting.problems, [*waiting.backing_off]) == ({}, [id])
     monkeypatch.setattr(Write, "complete_operation", complete)
     operations.world.clock.turn(10)
     assert coordinator.coordinate().completed == {id: OperationState.SUCCESS}
