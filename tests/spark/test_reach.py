@@ -94,10 +94,10 @@ def test_a_refusal_is_not_kept_for_the_next_check(sail, s3, bucket):
     assert in_place(sail, warehouse) is not None
 
 
-def test_a_spark_that_runs_no_job_in_time_is_one_sentence_and_the_next_check_asks_again(sail, s3, bucket):
+def test_a_spark_that_runs_no_job_in_time_is_one_sentence_and_the_next_check_asks_again(running_sail, sail, s3, bucket):
     warehouse = Warehouse(f"s3://{bucket}/warehouse")
 
-    with pytest.raises(SparkRunsNoJob) as refused:
+    with running_sail.frozen(), pytest.raises(SparkRunsNoJob) as refused:
         check_reach(sail, warehouse, start_seconds=0)
 
     assert re.fullmatch(
@@ -108,9 +108,9 @@ def test_a_spark_that_runs_no_job_in_time_is_one_sentence_and_the_next_check_ask
     check_reach(sail, warehouse)
 
 
-def test_a_spark_that_runs_no_job_in_time_is_not_taken_for_one_that_shares_a_disk(sail, s3, bucket):
+def test_a_spark_that_runs_no_job_in_time_is_not_taken_for_one_that_shares_a_disk(running_sail, sail, s3, bucket):
     """It would get paths of this process's disk, and be blamed for not reading them."""
-    with pytest.raises(SparkRunsNoJob):
+    with running_sail.frozen(), pytest.raises(SparkRunsNoJob):
         in_place(sail, Warehouse(f"s3://{bucket}/warehouse"), start_seconds=0)
 
 

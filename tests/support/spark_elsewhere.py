@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,15 @@ class Elsewhere:
 
     def settings(self, **more: Any) -> SparkSettings:
         return SparkSettings(mode="remote", url=self.url, **more)
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The server answers nothing meanwhile."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
 
 @pytest.fixture(scope="session")
