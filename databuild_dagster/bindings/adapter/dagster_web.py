@@ -131,8 +131,7 @@ def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
     own = [folder / name for name in _SETTINGS if (folder / name).exists()][:1]
     of_home = home / _SETTINGS[0]
     if own and of_home.exists() and of_home.samefile(own[0]):
-        dagsters = logging.getLogger("dagster")
-        dagsters.addFilter(lambda record: not record.getMessage().startswith(_OTHER_SETTINGS))
+        logging.getLogger("dagster").addFilter(lambda record: not record.getMessage().startswith(_OTHER_SETTINGS))
 
 
 def run_dev() -> None:
