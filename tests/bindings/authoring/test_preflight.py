@@ -115,7 +115,7 @@ def test_a_spark_that_runs_no_job_yet_is_left_to_the_step_with_a_warning(
     prepare(site)
 
     close_sessions()
-    (warning,) = (record.message for record in caplog.records if "runs no job" in record.message)
+    (warning,) = (line for record in caplog.records if "runs no job" in (line := record.getMessage()))
     assert warning == (
         f"databuild: The Spark of {running_sail.url} runs no job: a job of one row is not done after 0 s. "
         f"The build waits up to 300 s for its first job, and then checks that it sees {root}."
