@@ -92,6 +92,17 @@ defs = build_definitions([orders, never_built], operations=OPERATIONS, location=
 '''
 
 
+class TwoRows(DistributedOperation[Any]):
+    """Each partition has two rows: the jobs of the project's operation, done in the process of the test."""
+
+    type_name = "rows"
+    batched = True
+
+    def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
+        for context in contexts:
+            context.mark_job_complete(detail={"rows": 2})
+
+
 @pytest.fixture(scope="module")
 def project(shared_project: Project) -> Project:
     shared_project.define(DEFINITIONS)
@@ -329,19 +340,10 @@ def test_records_of_newer_code_are_named_and_stop_nothing(project: Project) -> N
 
 def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: Project) -> None:
     """Rule 11.1"""
-
-    class Rows(DistributedOperation[Any]):
-        type_name = "rows"
-        batched = True
-
-        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
-            for context in contexts:
-                context.mark_job_complete(detail={"rows": 2})
-
     started = project.ask("operation", "run", "rows", "orders", "--arg", "{}", "--no-wait")["operation"]
     waiting = project.call("tick").out
     engine = engine_of(project)
-    assert Executor(DistributedOperationManager(engine, [Rows()])).step(OperationId.parse(started), 3)
+    assert Executor(DistributedOperationManager(engine, [TwoRows()])).step(OperationId.parse(started), 3)
 
     ended = project.ask("tick")
 
@@ -368,17 +370,8 @@ def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Proj
 
 def test_ticks_until_idle_exit_with_1_for_an_operation_whose_completion_raised(project: Project) -> None:
     """The pass that raised is not the last one: the next waits for the backoff."""
-
-    class Rows(DistributedOperation[Any]):
-        type_name = "rows"
-        batched = True
-
-        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
-            for context in contexts:
-                context.mark_job_complete(detail={"rows": 2})
-
     started = project.ask("operation", "run", "rows", "orders", "--arg", '{"full": 1}', "--no-wait")["operation"]
-    Executor(DistributedOperationManager(engine_of(project), [Rows()])).step(OperationId.parse(started), 3)
+    Executor(DistributedOperationManager(engine_of(project), [TwoRows()])).step(OperationId.parse(started), 3)
 
     done = project.call("tick", "--until-idle")
 
@@ -393,16 +386,8 @@ def test_ticks_until_idle_exit_with_1_for_an_operation_whose_completion_raised(p
 def test_ticks_until_idle_report_no_operation_that_was_canceled(
     project: Project, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
 ) -> None:
-    class Rows(DistributedOperation[Any]):
-        type_name = "rows"
-        batched = True
-
-        def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
-            for context in contexts:
-                context.mark_job_complete(detail={"rows": 2})
-
     started = project.ask("operation", "run", "rows", "orders", "--arg", '{"full": 1}', "--no-wait")["operation"]
-    id, manager = OperationId.parse(started), DistributedOperationManager(engine_of(project), [Rows()])
+    id, manager = OperationId.parse(started), DistributedOperationManager(engine_of(project), [TwoRows()])
     if is_stuck:
         Executor(manager).step(id, 3)
     tick, troubles = Workshop.tick, []
