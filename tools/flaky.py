@@ -21,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -98,8 +99,9 @@ def _collected(arguments: list[str]) -> list[str]:
     """The ids of the long tests that the arguments mean."""
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "long", "-p", "no:randomly", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    # A parameter may have a line break; pytest escapes it.
-    return [line for line in done.stdout.splitlines() if line.startswith("tests/") and "::" in line]
+    # The ids come first, and an empty line ends them: the tests that are left out are listed below. pytest escapes the line
+    # breaks of parameters.
+    return list(takewhile(lambda line: "::" in line, done.stdout.splitlines()))
 
 
 def _fewest(tests: list[str], runs: list[Run], rounds: int, at_once: int, chance: random.Random) -> list[str]:
