@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -49,9 +50,10 @@ MAX_PAUSES = 3
 WAIT_SECONDS = 0.5
 #: How long to rest before the next tick, when the log has grown during one that had nothing to do.
 REST_SECONDS = 0.1
-#: Copies for other tools that are left at the end of a build, and at the end of one that was interrupted.
+#: The wait for copies for other tools that are left at the end of a build.
 MAX_COPIES_SECONDS = 60.0
-INTERRUPTED_COPIES_SECONDS = 1.0
+#: The wait for copies, and for tables, at the end of a build that was interrupted or timed out.
+CUT_SHORT_SECONDS = 1.0
 #: One launch after another: two Dagster runs in one process deadlock.
 ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
 
@@ -140,10 +142,11 @@ class Workshop:
                     pass
         return whole
 
-    def keep_copies(self, *, seconds: float = MAX_COPIES_SECONDS) -> None:
+    def keep_copies(self, *, is_cut_short: bool = False) -> None:
         """What was built last is followed by no tick of ours any more; other tools are to find it all the same.
 
-        A thread that writes copies beside the launches gets so many seconds for the rest.
+        A thread that writes copies beside the launches and the publications of tables get some time for the rest, little if
+        the build was cut short.
         """
         from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
         from databuild_dagster.bindings.orchestration.table_publishing import BUILD_WAIT_SECONDS, publish_tables
@@ -152,10 +155,11 @@ class Workshop:
             assert location.deployment is not None, "only locations with a deployment are opened"
             datasets = self._datasets_of(location)
             if (beside := self._beside.pop(location.deployment.location, None)) is not None:
-                beside.finish(seconds)
+                beside.finish(CUT_SHORT_SECONDS if is_cut_short else MAX_COPIES_SECONDS)
             else:
                 keep_copies(self.instance, location.deployment, datasets)
-            publish_tables(self.instance, location.deployment, datasets, wait_seconds=BUILD_WAIT_SECONDS)
+            seconds = CUT_SHORT_SECONDS if is_cut_short else BUILD_WAIT_SECONDS
+            publish_tables(self.instance, location.deployment, datasets, wait_seconds=seconds, is_last=True)
 
     def leave_copies(self) -> None:
         """End the threads that write copies; the next tick writes what is left."""
@@ -307,7 +311,9 @@ def _build(
     _tell_refs(engine, refs, built)
     built.seconds = time.monotonic() - began
     is_cut_short = built.interrupted or built.timed_out is not None
-    workshop.keep_copies(seconds=INTERRUPTED_COPIES_SECONDS if is_cut_short else MAX_COPIES_SECONDS)
+    # Ctrl-C ends this wait alone: the refs are what they are, and the next tick writes what is left.
+    with suppress(KeyboardInterrupt):
+        workshop.keep_copies(is_cut_short=is_cut_short)
     return built
 
 

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 import click
 
 from databuild_dagster.cli.build import opened_workshop
-from databuild_dagster.cli.building import (
-    INTERRUPTED_COPIES_SECONDS,
-    MAX_COPIES_SECONDS,
-    REST_SECONDS,
-    WAIT_SECONDS,
-    Workshop,
-)
+from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
@@ -81,7 +75,7 @@ def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple
     """The results of all ticks, and whether the last one left nothing to do. The copies for other tools are written then."""
     try:
         report, is_idle = _ticks(workshop, seen, timeout)
-        workshop.keep_copies(seconds=MAX_COPIES_SECONDS if is_idle else INTERRUPTED_COPIES_SECONDS)
+        workshop.keep_copies(is_cut_short=not is_idle)
         return report, is_idle
     finally:
         workshop.leave_copies()

@@ -4,13 +4,14 @@ A table that cannot be reached delays nothing else: its reason is set aside as t
 growing time, and then publication continues from the table's own mark.
 
 Libraries of catalogs may wait without a bound. So each table has a thread, for which a look waits so long and no longer. A thread
-that still runs at the next look is asked again, and none is begun beside it.
+that still runs at the next look is asked again, and none is begun beside it. A tick does not wait for such a thread a second time,
+so a silent catalog delays one tick. The end of a build does, because the thread ends with the process.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from concurrent.futures import Future, wait
 from functools import partial
 from typing import Final
@@ -35,6 +36,8 @@ from databuild_dagster.warehouse.threads import in_own_thread
 TICK_WAIT_SECONDS: Final = 20.0
 #: The seconds for which a build waits at its end, because its process may be the only one that publishes.
 BUILD_WAIT_SECONDS: Final = 300.0
+#: A log line announces the wait of a build for a table that takes longer.
+SILENT_SECONDS: Final = 5.0
 
 _log = logger(__name__)
 
@@ -47,10 +50,12 @@ def publish_tables(
     *,
     wait_seconds: float,
     head: int | None = None,
+    is_last: bool = False,
 ) -> None:
     """Bring the tables of a location's datasets up to date. An error is set aside, and a later tick tries again.
 
-    Tables that are not begun after `wait_seconds` are left to the next tick.
+    Tables that are not begun after `wait_seconds` are left to the next tick. With `is_last` no tick of this process follows, so
+    the wait is also for tables that an earlier tick has begun.
     """
     published = [dataset for dataset in datasets if dataset.table]
     if not published:
@@ -63,14 +68,19 @@ def publish_tables(
     until = time.monotonic() + wait_seconds
     failed: dict[str, Exception] = {}
     done: list[str] = []
-    for dataset in published:
-        if reasons.rests(dataset.asset):
+    # Those that run come last: one that never ends takes no time from the others.
+    for dataset in sorted(published, key=lambda dataset: dataset.asset in running):
+        if reasons.rests(dataset.asset) and not (is_last and dataset.asset in running):
             continue
         if (left_seconds := until - time.monotonic()) <= 0:
             break
         publish = partial(follow, engine, dataset, warehouse_of(instance), cursors, head=end, touches=touches)
         try:
-            report_snapshot(instance, dataset, _within(left_seconds, dataset.asset, publish, running))
+            if dataset.asset not in running:
+                running[dataset.asset] = in_own_thread(publish, f"databuild table of {dataset.asset}")
+            elif not is_last:
+                left_seconds = 0.0
+            report_snapshot(instance, dataset, _published(dataset.asset, running, left_seconds, is_last=is_last))
         except (StoreUnusable, NewerStore):
             raise
         except Exception as error:
@@ -81,16 +91,13 @@ def publish_tables(
     reasons.record(failed, done, this_process())
 
 
-def _within(
-    seconds: float,
-    asset: str,
-    publish: Callable[[], Published | None],
-    running: dict[str, Future[Published | None]],
+def _published(
+    asset: str, running: dict[str, Future[Published | None]], seconds: float, *, is_last: bool
 ) -> Published | None:
-    """Publish a table, or continue with the publication that still runs. Raises `PublishingContinues`, and its errors."""
-    is_late = asset in running
-    if not is_late:
-        running[asset] = in_own_thread(publish, f"databuild table of {asset}")
-    if not wait([running[asset]], 0 if is_late else seconds).done:
+    """The end of a publication that runs. Raises `PublishingContinues` if it takes longer, and the errors of the publication."""
+    future = running[asset]
+    if is_last and seconds > SILENT_SECONDS and not wait([future], SILENT_SECONDS).done:
+        _log.warning("databuild: waiting for the table of %s, for at most %.0f s; Ctrl-C ends the wait", asset, seconds)
+    if not wait([future], seconds).done:
         raise PublishingContinues(asset=asset)
     return running.pop(asset).result()
