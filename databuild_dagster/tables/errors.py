@@ -36,7 +36,7 @@ class CatalogAway(DatabuildError):
 class PublishingContinues(DatabuildError):
     """The table of {asset} is not published yet: its catalog or storage does not answer, or takes long."""
 
-    hint = "This process continues. `databuild publish {asset}` waits for the end, and Ctrl-C ends that."
+    hint = "The next tick looks again. `databuild publish {asset}` waits for the end, and Ctrl-C ends that wait."
 
 
 class NoPlaceForCatalog(Refused):
