@@ -13,8 +13,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import partial
+from contextlib import AbstractContextManager, closing, contextmanager
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
+from databuild_dagster.store.backends.write_lock import WriteLock
 from databuild_dagster.store.errors import (
     BackupRefused,
     NetworkFileSystem,
@@ -38,8 +38,6 @@ from databuild_dagster.store.errors import (
 )
 from databuild_dagster.store.format import EVENTS, META, PLACE
 
-#: What `make_room` gives back to a full disk: room for the log of a clean-up, and for Dagster's own files.
-RESERVE_BYTES = 4 * 1024 * 1024
 _PRAGMAS = (
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA cache_size = -16000",
@@ -57,54 +55,6 @@ for _states in (InstanceState, JobRunState, WantState):
 
 _to_json = msgspec.json.Encoder().encode
 sqlite3.register_adapter(Keys, lambda keys: _to_json(keys).decode())
-
-
-class WriteLock:
-    """One writer at a time, in order of arrival: the kernel's lock on a file beside the database.
-
-    SQLite's own busy handler sleeps and retries, so that under load one writer waits for seconds while another gets in again and
-    again. Each thread has its own descriptor, because a lock belongs to the open file, and a new one after a fork. It is closed
-    when its thread ends. A `path` of None is a database of this process alone.
-    """
-
-    def __init__(self, path: str | None) -> None:
-        self.path = path
-        self._local = threading.local()
-        self._in_memory = threading.RLock()
-
-    def acquire(self) -> None:
-        if self.path is None:
-            self._in_memory.acquire()
-        else:
-            fcntl.flock(self._descriptor(self.path), fcntl.LOCK_EX)
-
-    def release(self) -> None:
-        """The descriptor stays open for the next time. A lock that this thread does not have is left alone."""
-        if self.path is None:
-            with suppress(RuntimeError):
-                self._in_memory.release()
-        else:
-            fcntl.flock(self._descriptor(self.path), fcntl.LOCK_UN)
-
-    def _descriptor(self, path: str) -> int:
-        if getattr(self._local, "pid", None) != os.getpid():
-            self._local.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            self._local.pid = os.getpid()
-            self._local.at_end = AtEnd(partial(os.close, self._local.descriptor))
-            _keep_reserve(self._local.descriptor)
-        return int(self._local.descriptor)
-
-
-def _keep_reserve(descriptor: int) -> None:
-    """The file of the lock has no contents of its own, so it holds the reserve, unless the disk is nearly full."""
-    with suppress(OSError):
-        if os.fstat(descriptor).st_size < RESERVE_BYTES and _free_bytes(descriptor) > 4 * RESERVE_BYTES:
-            os.posix_fallocate(descriptor, 0, RESERVE_BYTES)
-
-
-def _free_bytes(descriptor: int) -> int:
-    disk = os.fstatvfs(descriptor)
-    return disk.f_bavail * disk.f_frsize
 
 
 class SqliteDatabase(Database):
@@ -128,11 +78,7 @@ class SqliteDatabase(Database):
                 self.raise_trouble(error)
 
     def make_room(self) -> None:
-        if (path := self._lock.path) is None or not os.path.exists(path):
-            return
-        with open(path, "r+b") as file:
-            if _free_bytes(file.fileno()) < RESERVE_BYTES:
-                file.truncate(0)
+        self._lock.give_back_reserve()
 
     def check_place(self) -> None:
         if self.path is not None and (kind := network_file_system_of(os.path.dirname(self.path))) is not None:
