@@ -1232,7 +1232,7 @@ GUARDS = (
     Guard(
         "a full disk keeps the reserve of clean-ups",
         "10.8",
-        "store/backends/sqlite.py",
+        "store/backends/write_lock.py",
         "                file.truncate(0)\n",
         "                pass\n",
         ("tests/store/backends/test_sqlite.py::test_the_reserve_is_given_back_to_a_full_disk_alone",),

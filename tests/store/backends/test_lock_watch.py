@@ -81,9 +81,7 @@ def a_writer_that_waits(url: str) -> Iterator[None]:
 
 
 @pytest.mark.long
-def test_a_writer_that_waits_long_names_the_process_that_has_the_lock_and_writes_after_it(
-    store_url, warnings, monkeypatch
-):
+def test_a_writer_that_waits_long_names_the_process_that_has_the_lock(store_url, warnings, monkeypatch):
     monkeypatch.setattr(lock_watch, "SILENT_SECONDS", 0.0)
 
     with a_process_in_a_transaction(store_url) as holder, a_writer_that_waits(store_url):
@@ -99,9 +97,7 @@ def test_a_writer_that_waits_long_names_the_process_that_has_the_lock_and_writes
 
 
 @pytest.mark.long
-def test_a_suspended_process_that_has_the_lock_is_named_with_the_command_that_lets_it_continue(
-    store_url, warnings, monkeypatch
-):
+def test_a_suspended_process_that_has_the_lock_is_named_with_the_remedy(store_url, warnings, monkeypatch):
     monkeypatch.setattr(lock_watch, "SILENT_SECONDS", 0.0)
 
     with a_process_in_a_transaction(store_url) as holder:
@@ -122,7 +118,7 @@ def test_a_short_wait_is_not_announced(store_url, warnings):
     assert warnings.empty()
 
 
-def test_a_thread_of_the_same_process_and_a_process_out_of_sight_are_told_apart(tmp_path):
+def test_a_thread_of_the_same_process_and_a_process_out_of_sight_are_distinguished(tmp_path):
     locked, free = tmp_path / "locked", tmp_path / "free"
     free.touch()
 
