@@ -12,8 +12,10 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
+from databuild_dagster.bindings.orchestration import duties, table_publishing
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.model.commands import RegisterDatasets
+from tests.support.log_lines import at_warnings
 
 from .conftest import Project
 
@@ -201,3 +203,24 @@ def test_a_publication_needs_no_spark_and_leaves_no_copy(published: Project) -> 
 
     assert len(files) == 1
     assert {task.file.file_path for task in table_of(published).scan().plan_files()} == {f"file://{files[0]}"}
+
+
+def test_ctrl_c_at_the_end_of_a_build_ends_the_wait_for_a_table_alone(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duties, "TICK_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(table_publishing, "SILENT_SECONDS", 0.0)
+    project.define(DEFINITIONS.replace('table="shop.orders"', 'catalog="silent"'))
+
+    def press(text: str) -> None:
+        if text.startswith("databuild: waiting for the table of orders"):
+            raise KeyboardInterrupt
+
+    with socket.create_server(("127.0.0.1", 0)) as silent, at_warnings(table_publishing.__name__, press):
+        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        # pyiceberg reads its configuration when it is imported.
+        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        done = project.call("build", DAY)
+
+    assert done.code == 0
+    assert "1 of 1 ref live" in done.out

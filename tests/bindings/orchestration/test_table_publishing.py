@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -28,6 +26,7 @@ from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site, deployed
+from tests.support.log_lines import at_warnings
 from tests.support.postgres import PostgresServer
 
 PATIENCE_SECONDS = 60.0
@@ -159,24 +158,16 @@ def test_the_end_of_a_build_waits_for_a_table_that_a_tick_has_begun(
     assert before.reason.startswith("PublishingContinues: ")
 
     # The catalog goes away when the wait is announced, so the publication ends.
-    with at_warnings(lambda text: silent.close() if text.startswith("databuild: waiting for the table") else None):
+    def go_away(text: str) -> None:
+        if text.startswith("databuild: waiting for the table of a_silent"):
+            silent.close()
+
+    with at_warnings(table_publishing.__name__, go_away):
         specs = specs_of(site)
         publish_tables(instance, site.deployment, specs, wait_seconds=PATIENCE_SECONDS, is_last=True)
 
     (after,) = site.engine.queries.set_aside()
     assert after.reason.startswith("CatalogAway: ")
-
-
-@contextmanager
-def at_warnings(do: Callable[[str], object]) -> Iterator[None]:
-    """Call `do` with each warning about published tables."""
-    log, handler = logging.getLogger(table_publishing.__name__), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: do(record.getMessage())  # type: ignore[method-assign, assignment, return-value]
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 @pytest.mark.long

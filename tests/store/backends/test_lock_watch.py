@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import queue
 import signal
@@ -18,6 +17,7 @@ import pytest
 
 from databuild_dagster.store.backends import lock_watch
 from databuild_dagster.store.store import open_store
+from tests.support.log_lines import at_warnings
 
 #: A server has locks of its own, and bounds for the waits.
 DATABASES = ("sqlite",)
@@ -37,11 +37,8 @@ sys.stdin.read()
 @pytest.fixture
 def warnings() -> Iterator[queue.Queue[str]]:
     found: queue.Queue[str] = queue.Queue()
-    log, handler = logging.getLogger(lock_watch.__name__), logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.put(record.getMessage())
-    log.addHandler(handler)
-    yield found
-    log.removeHandler(handler)
+    with at_warnings(lock_watch.__name__, found.put):
+        yield found
 
 
 @pytest.fixture
