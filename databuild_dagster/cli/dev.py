@@ -50,10 +50,10 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
     port = _free_port(host) if port is None else _checked_port(host, port)
     prefix = os.environ.get("DAGSTER_WEBSERVER_PATH_PREFIX", "")
     shown_host = f"[{host}]" if ":" in host else host
-    click.echo(f"The pages of databuild will be at http://{shown_host}:{port}{prefix}/databuild", err=True)
+    pages = f"http://{shown_host}:{port}{prefix}/databuild"
     # This process becomes Dagster's, so that Ctrl-C and the exit code are its own.
     module = "databuild_dagster.bindings.adapter.dagster_web"
-    os.execv(sys.executable, [sys.executable, "-m", module, "--host", host, "--port", str(port), *arguments])
+    os.execv(sys.executable, [sys.executable, "-m", module, pages, "--host", host, "--port", str(port), *arguments])
 
 
 def _free_port(host: str) -> int:

@@ -13,6 +13,8 @@ import click
 MAX_NEAR = 3
 #: Words for a command that are not like its name.
 SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list", "operate": "operation run"}
+#: Words for an option that are not like its name.
+OPTION_SYNONYMS = {"--deadline": "--sla", "--expires": "--ttl", "--force": "--rebuild"}
 
 
 class Leaf(NamedTuple):
@@ -90,14 +92,18 @@ class TableGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _near(self, ctx: click.Context, name: str) -> list[str]:
-        """A synonym, the same name elsewhere, the list of a group's plural, else names like it here, else elsewhere."""
+        """A synonym, the same name elsewhere, the list of a group's plural, else names like it here, else elsewhere.
+
+        A name that several other groups have means the commands of this one.
+        """
         if name in SYNONYMS:
             return [SYNONYMS[name]]
         root = ctx.find_root().command
         paths = list(_paths(root.rows)) if isinstance(root, TableGroup) else []
         own = ctx.command_path.split()[1:]
+        here = [" ".join(path) for path in paths if path[:-1] == own]
         if same := [" ".join(path) for path in paths if path[-1] == name]:
-            return same[:MAX_NEAR]
+            return (here if own and len(same) > 1 else same)[:MAX_NEAR]
         if (listed := [name.removesuffix("s"), "list"]) in paths:
             return [" ".join(listed)]
         for near in ([path for path in paths if path[:-1] == own], paths):
@@ -105,6 +111,14 @@ class TableGroup(click.Group):
             if found := difflib.get_close_matches(name, by_name, n=MAX_NEAR):
                 return [by_name[each_name] for each_name in found]
         return []
+
+
+def suggest_synonym(error: click.ClickException) -> None:
+    """Let the error of an unknown option name the option of its command that has this meaning."""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        meant = OPTION_SYNONYMS.get(error.option_name)
+        if any(meant in option.opts for option in error.ctx.command.params):
+            error.possibilities = [str(meant)]
 
 
 def _paths(rows: Mapping[str, Leaf | Branch]) -> Iterator[list[str]]:

@@ -41,6 +41,14 @@ def test_dev_with_a_port_or_host_that_cannot_be_is_refused(project: Project, arg
     assert sentence in done.err
 
 
+def test_dev_with_a_workspace_that_is_not_there_names_no_address(project: Project) -> None:
+    done = project.run("dev", "-w", "nowhere.yaml")
+
+    assert done.code == 2
+    assert "Path 'nowhere.yaml' does not exist" in done.err
+    assert "http://" not in done.err
+
+
 def test_the_help_of_dev_names_the_command_that_lists_dagsters_options(project: Project) -> None:
     done = project.run("dev", "--help")
 
@@ -73,4 +81,5 @@ def test_dev_takes_the_port_from_dagsters_variable_and_keeps_dagsters_options(pr
         code = run(["dev", *options])
 
     assert code == 0
-    assert started[0][3:] == ["--host", "127.0.0.1", "--port", port, *options]
+    assert started[0][3] == f"http://127.0.0.1:{port}/databuild"
+    assert started[0][4:] == ["--host", "127.0.0.1", "--port", port, *options]

@@ -124,6 +124,7 @@ def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[
         ("gaps", "`databuild lot gaps`"),
         ("check", "`databuild log check`"),
         ("operation lst", "`databuild operation list`"),
+        ("arc show", "`databuild arc list`"),
     ],
 )
 def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> None:
@@ -150,6 +151,11 @@ def test_an_option_before_its_command_is_refused_with_the_right_place(typed: str
 
 def test_an_option_that_the_command_has_not_is_unknown() -> None:
     assert "No such option '--samples'" in databuild("--samples", "3", "status")[2]
+
+
+def test_another_word_for_an_option_proposes_the_option() -> None:
+    assert "--sla" in databuild("want", "create", "--deadline", "3h")[2]
+    assert "--sla" not in databuild("status", "--deadline", "3h")[2]
 
 
 def test_a_name_like_no_command_is_refused_in_json_too() -> None:

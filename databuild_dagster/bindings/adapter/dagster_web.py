@@ -135,7 +135,12 @@ def leave_out_wrong_warnings(home: Path, folder: Path) -> None:
 
 
 def run_dev() -> None:
-    """Run `dagster dev` with the arguments of this process; leaves the process at its end. Raises `DagsterDiffers`."""
+    """Run `dagster dev`; leaves the process at its end. Raises `DagsterDiffers`.
+
+    The arguments of this process are the address of our pages and then those of `dagster dev`. The address is shown when
+    Dagster begins its web server, because Dagster may refuse its arguments before that.
+    """
+    pages, *arguments = sys.argv[1:]
     try:
         from dagster._cli import ENV_PREFIX, cli
         from dagster._cli import dev as dagster_dev
@@ -145,12 +150,14 @@ def run_dev() -> None:
         raise DagsterDiffers(version=dagster.__version__, why=str(error)) from error
 
     def start_ours(command: Sequence[str], **options: Any) -> Any:
-        return start(with_our_webserver(command), **options)
+        if (ours := with_our_webserver(command)) != [*command]:
+            print(f"The pages of databuild will be at {pages}", file=sys.stderr, flush=True)
+        return start(ours, **options)
 
     setattr(dagster_dev, _STARTER, start_ours)
     if home := os.environ.get(HOME_VARIABLE):
         leave_out_wrong_warnings(Path(home), Path.cwd())
-    cli(args=["dev", *sys.argv[1:]], prog_name="dagster", auto_envvar_prefix=ENV_PREFIX)
+    cli(args=["dev", *arguments], prog_name="dagster", auto_envvar_prefix=ENV_PREFIX)
 
 
 if __name__ == "__main__":

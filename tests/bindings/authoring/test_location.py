@@ -44,7 +44,10 @@ def test_a_workspace_file_and_the_working_directory_say_the_same(
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        (
+            "import nowhere_at_all",
+            "ModuleNotFoundError: No module named 'nowhere_at_all'. Install nowhere_at_all, or run the command in the folder",
+        ),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("import dagster as dg\ndefs = dg.Definitions()", "No code location uses build_definitions"),
     ],
