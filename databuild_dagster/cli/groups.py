@@ -113,12 +113,15 @@ class TableGroup(click.Group):
         return []
 
 
-def suggest_synonym(error: click.ClickException) -> None:
-    """Let the error of an unknown option name the option of its command that has this meaning."""
-    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        meant = OPTION_SYNONYMS.get(error.option_name)
-        if any(meant in option.opts for option in error.ctx.command.params):
-            error.possibilities = [str(meant)]
+def with_synonym(error: click.ClickException) -> click.ClickException:
+    """The error of an unknown option with the option of its command that has this meaning; another error as it is."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    meant = OPTION_SYNONYMS.get(error.option_name)
+    if meant is None or all(meant not in option.opts for option in error.ctx.command.params):
+        return error
+    message = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
+    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
 
 
 def _paths(rows: Mapping[str, Leaf | Branch]) -> Iterator[list[str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, suggest_synonym
+from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, with_synonym
 from databuild_dagster.cli.process import (
     FAILED,
     INTERRUPTED,
@@ -237,8 +237,7 @@ def _run(arguments: list[str]) -> int:
         if _is_help(error):
             click.echo(error.format_message(), err=True)
             return REFUSED
-        suggest_synonym(error)
-        message = one_line(numbers_cut(_sentence(error.format_message())), most=MAX_VALUE)
+        message = one_line(numbers_cut(_sentence(with_synonym(error).format_message())), most=MAX_VALUE)
         _tell(type(error).__name__, message, _usage_hint(error), as_json=as_json)
         return REFUSED
     except OutputLost:
