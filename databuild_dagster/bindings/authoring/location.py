@@ -111,10 +111,10 @@ def _first_cause(error: BaseException) -> str:
     """The error of the user's code, below the layers that Dagster puts around it."""
     while error.__cause__ is not None and type(error).__module__.startswith("dagster"):
         error = error.__cause__
-    said = f"{type(error).__name__}: {one_line(error, most=None)}"
+    text = f"{type(error).__name__}: {one_line(error, most=None)}"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        said += f". Install {error.name}, or run the command in the folder that has it."
-    return said
+        text += f". Install {error.name}, or run the command in the folder that has it."
+    return text
 
 
 def _without_target(error: Exception) -> str:

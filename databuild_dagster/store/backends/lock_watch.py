@@ -65,7 +65,7 @@ class LockWatch:
             # Not until the next wait begins: under load waits of a millisecond begin all the time.
             pause.wait(LOOK_SECONDS)
             for path in self._overdue():
-                _log.warning("databuild: still waiting for the lock of writers, %s: %s.", path, said_of_holder(path))
+                _log.warning("databuild: still waiting for the lock of writers, %s: %s.", path, holder_in_words(path))
 
     def _overdue(self) -> set[str]:
         with self._changed:
@@ -86,7 +86,7 @@ def _of_process(pid: int) -> LockWatch:
     return LockWatch()
 
 
-def said_of_holder(path: str) -> str:
+def holder_in_words(path: str) -> str:
     """Which process has a file's lock, as the end of a sentence."""
     pid = _holder(path)
     if pid is None:

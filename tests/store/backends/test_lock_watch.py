@@ -122,7 +122,7 @@ def test_a_thread_of_the_same_process_and_a_process_out_of_sight_are_distinguish
     with locked.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-        assert lock_watch.said_of_holder(str(locked)) == "another thread of this process has it"
+        assert lock_watch.holder_in_words(str(locked)) == "another thread of this process has it"
 
     for path in (free, tmp_path / "absent"):
-        assert lock_watch.said_of_holder(str(path)) == "another process has it"
+        assert lock_watch.holder_in_words(str(path)) == "another process has it"
