@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 
 from tests.simulation.mutations import MUTATIONS
@@ -30,15 +31,18 @@ def main() -> int:
         parser.error(f"no guard has {only!r} in its name")
     began = time.monotonic()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
-        green = pool.submit(try_green, guards)
+        # Neighbors in the table share tests, so each process gets a run of neighbors.
+        ends = [len(guards) * place // PROCESSES for place in range(PROCESSES + 1)]
+        greens = [pool.submit(try_green, guards[begin:end]) for begin, end in pairwise(ends)]
         by_simulation = [
             (mutation.name, mutation.section, pool.submit(try_simulated, mutation.name)) for mutation in simulated
         ]
-        if wrong := green.result().problem or green.result().found_by:
+        green = [future.result() for future in greens]
+        if wrong := [found for verdict in green if (found := verdict.problem or verdict.found_by)]:
             pool.shutdown(cancel_futures=True)
-            print(f"The tests are not green before anything is taken out.\n{wrong}", file=sys.stderr)
+            print("The tests are not green before anything is taken out.", *wrong, sep="\n", file=sys.stderr)
             return 2
-        print(f"With every guard in its place the tests pass ({green.result().seconds:.1f} s).\n")
+        print(f"With every guard in its place the tests pass ({max(verdict.seconds for verdict in green):.1f} s).\n")
         by_test = [(guard.name, guard.section, pool.submit(try_guard, guard)) for guard in guards]
         verdicts = _print_rows([*by_simulation, *by_test])
     return conclude(verdicts, time.monotonic() - began)
