@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.spark.reach import reach_of
-from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.session import active_in_thread, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.instances import write_instance
@@ -25,6 +25,20 @@ def spark(spark_home):
     spark = open_session(SparkSettings(home=spark_home))
     yield spark
     spark.stop()
+
+
+@pytest.fixture(autouse=True)
+def active_session(request):
+    """Make the test's session the one of PySpark's functions that name none, such as `F.udf("int")`.
+
+    They would use the process's default session, whose server an earlier test may have ended.
+    """
+    name = next((name for name in ("spark", "sail") if name in request.fixturenames), None)
+    if name is None:
+        yield
+        return
+    with active_in_thread(request.getfixturevalue(name)):
+        yield
 
 
 @pytest.fixture
