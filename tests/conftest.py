@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test
 
+from databuild_dagster.spark.temporary_folder import JVM_OPTIONS
 from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.guard import dismiss, guard
@@ -35,6 +37,8 @@ __all__ = [
 
 # A handler that a test's command made has the stream of that test, which is closed when later tests log.
 logging.raiseExceptions = False
+# Tests run small jobs on young JVMs: the second compiler costs more than it saves.
+os.environ.setdefault(JVM_OPTIONS, "-XX:TieredStopAtLevel=1")
 
 HERE = Path(__file__).parent
 GUARD = pytest.StashKey[subprocess.Popen[bytes]]()

@@ -18,6 +18,7 @@ import pytest
 
 from databuild_dagster.cli.main import run
 from databuild_dagster.cli.process import INTERRUPTED
+from databuild_dagster.spark.temporary_folder import JVM_OPTIONS
 
 
 class Done(NamedTuple):
@@ -58,7 +59,11 @@ def run_python(
     """`python ARGUMENTS` in a folder, in a process of its own that knows nothing of this test run."""
     # A process that has had a Spark client says so in its environment, and its children would be clients too.
     unset = ("DAGSTER_HOME", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
-    own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_") and name not in unset}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if (not name.startswith("SPARK_") or name == JVM_OPTIONS) and name not in unset
+    }
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
