@@ -3,6 +3,8 @@
 PYTHON ?=
 export PYTHON
 READY := .venv/.installed
+# The JVMs of the tests start from this file in half the time.
+CLASSES := .venv/spark-classes.jsa
 BIN := .venv/bin
 SPARK ?= shared
 REF ?= carrier_monthly@2013-01-01
@@ -20,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix package mutations check format docs site bench clean
+.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +31,9 @@ setup: $(READY) ## create .venv with the pinned versions
 
 $(READY): pyproject.toml constraints.txt tools/setup.sh
 	@sh tools/setup.sh
+
+$(CLASSES): $(READY)
+	@$(BIN)/python -m tools.class_archive
 
 story: $(READY) ## a week of a shop on the pages: late files, a bug, a taint, an operation (ARGS=--once ends after it)
 	@$(BIN)/python -m tools.story $(ARGS)
@@ -45,13 +50,13 @@ lots-demo: $(READY) ## flights that arrive as files, late and missing ones among
 ui: $(READY) ## open Dagster on what the demo built
 	$(BIN)/databuild dev
 
-test: $(READY) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
+test: $(CLASSES) ## set up and run the tests (ARGS="-k want" for some, ARGS=--all for an hour of them)
 	@status=0; $(PYTEST) --ignore tests/simulation -m "not browser" $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
-test-long: $(READY) ## the tests that `make test` leaves out: marked `extended`, each a second proof of a rule
+test-long: $(CLASSES) ## the tests that `make test` leaves out: marked `extended`, each a second proof of a rule
 	@status=0; $(PYTEST) --all --ignore tests/simulation -m "extended and not browser" $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
-test-browser: $(READY) ## the tests that look at Dagster's pages (needs chromium)
+test-browser: $(CLASSES) ## the tests that look at Dagster's pages (needs chromium)
 	@status=0; $(PYTEST) -m browser $(ARGS) tests/e2e || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 test-simulation: $(READY) ## a thousand storms, and the model beside the engine; `make simulate` takes more
@@ -75,7 +80,7 @@ test-rest-catalog: $(READY) ## publish into an independent REST catalog, which i
 	@.engines/rest/bin/pip install -q --disable-pip-version-check -r tests/engines/rest-requirements.txt
 	$(BIN)/python -m tests.engines.rest .engines/rest/bin/lakana-server
 
-flaky: $(READY) ## repeat the long tests twenty times under load and report (ARGS="--keep .flaky.jsonl --minutes 60")
+flaky: $(CLASSES) ## repeat the long tests twenty times under load and report (ARGS="--keep .flaky.jsonl --minutes 60")
 	@status=0; $(BIN)/python tools/flaky.py $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 alone: $(READY) ## run a sample of 150 tests, each in a process that has run no other (ARGS="--sample 30 --seed 7 -m long")
@@ -102,8 +107,11 @@ disk-errors: $(READY) ## let every call that changes a file fail in turn, with E
 package: $(READY) ## build what would be published, and use it in empty environments (ARGS=--all: every pip line of the docs)
 	@$(BIN)/python -m tests.package $(ARGS)
 
-matrix: $(READY) ## try the package beside each row of versions (ARGS="--only 3.5"; CI runs ARGS=--ci)
+matrix: $(READY) ## try the package beside each row of versions (ARGS="--only 3.5" for some)
 	@$(BIN)/python -m tests.matrix $(ARGS)
+
+matrix-ci: $(READY) ## the rows of versions that CI tries
+	@$(BIN)/python -m tests.matrix --ci
 
 mutations: $(READY) ## take out each guard of a list and see a test fail (ARGS="--only lot" for some)
 	$(BIN)/python -m tests.mutations $(ARGS)

@@ -18,6 +18,7 @@ from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.guard import dismiss, guard
 from tests.support.jvm_elsewhere import jvm, patient, running_jvm, start_jvm
+from tests.support.jvm_options import options_of_young_jvms
 from tests.support.object_store import bucket, running_s3, s3
 from tests.support.spark_elsewhere import running_sail, sail
 from tests.support.spark_server import spark_home, stop_spark_server
@@ -37,8 +38,7 @@ __all__ = [
 
 # A handler that a test's command made has the stream of that test, which is closed when later tests log.
 logging.raiseExceptions = False
-# Tests run small jobs on young JVMs: the second compiler costs more than it saves.
-os.environ.setdefault(JVM_OPTIONS, "-XX:TieredStopAtLevel=1")
+os.environ.setdefault(JVM_OPTIONS, options_of_young_jvms())
 
 HERE = Path(__file__).parent
 GUARD = pytest.StashKey[subprocess.Popen[bytes]]()

@@ -6,7 +6,6 @@ Commands run in this process. A page that needs Spark uses the server of the who
 import difflib
 import importlib.util
 import inspect
-import os
 import re
 import runpy
 import shlex
@@ -24,6 +23,7 @@ from databuild_dagster import BuildContext, InvalidAsset, databuild_asset, datab
 from databuild_dagster.bindings.declare.context_members import INSTEAD
 from databuild_dagster.cli.main import cli
 from databuild_dagster.spark.server import stop_server
+from tests.support.child_environment import child_environment
 from tests.support.command import Done, dagster, databuild, share_spark_server
 
 ROOT = Path(__file__).parent.parent
@@ -373,13 +373,11 @@ def test_the_project_of_a_page_builds_with_its_own_spark_in_its_own_process(proj
     page = HOW_TO / "migrate-a-project.md"
     project.define(blocks(page, "python")[1])
     project.make_home()
-    # PySpark marks a process that has had a client's session, and its children would have no JVM.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
 
     done = subprocess.run(
         [sys.executable, "-m", "databuild_dagster", *shlex.split(lines(page)[2])[2:]],
         cwd=project.folder,
-        env={**environment, "DAGSTER_HOME": str(project.home)},
+        env={**child_environment(), "DAGSTER_HOME": str(project.home)},
         capture_output=True,
         text=True,
         timeout=MAX_SECONDS,

@@ -31,6 +31,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.check import check
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
+from tests.support.child_environment import child_environment
 from tests.support.command import Done
 from tests.support.dagster_files import copy_dagster_files
 
@@ -120,10 +121,8 @@ class Project:
         shutil.copytree(empty_home, self.home)
         self.define(DEFINITIONS)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-        # A process that has had a Spark client says so in its environment, and its children would be clients too.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
         # Definitions that a test rewrites within one second would be taken from the byte code of those before.
-        self.environment = own | {"DAGSTER_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
+        self.environment = child_environment() | {"DAGSTER_HOME": str(self.home), "PYTHONDONTWRITEBYTECODE": "1"}
         self.started: list[subprocess.Popen[str]] = []
 
     def define(self, definitions: str) -> None:

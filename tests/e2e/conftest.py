@@ -22,6 +22,7 @@ from databuild_dagster.store.check import check
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 from tests.support import command
+from tests.support.child_environment import child_environment
 from tests.support.free_port import free_port
 from tests.support.processes import kill_processes_of, processes_of, start_server
 
@@ -75,9 +76,7 @@ class Dagster:
         (self.home / "dagster.yaml").write_text(settings)
         (folder / "definitions.py").write_text(definitions)
         (folder / "workspace.yaml").write_text("load_from:\n  - python_file: definitions.py\n")
-        # A process that has had a Spark client says so in its environment, and its children would be clients too.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-        self.environment = own | {"DAGSTER_HOME": str(self.home)}
+        self.environment = child_environment() | {"DAGSTER_HOME": str(self.home)}
         self.port = free_port()
         self.log = folder / "dev.log"
 

@@ -1,6 +1,5 @@
 """What `make lots-demo` does, on two of its days: the gap report names the files that the sender says it left out."""
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support import command
+from tests.support.child_environment import child_environment
 from tests.support.processes import kill_processes_of
 
 #: The rules are proved by tests/bindings/declare/test_subscriptions_arcs.py, test_boundaries.py and test_arrival_late_files.py, and
@@ -26,9 +26,11 @@ class Demo:
     """A demo that has been played."""
 
     def __init__(self, folder: Path) -> None:
-        # A process that has had a Spark client says so in its environment, and its children would be clients too.
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-        self.environment = own | {"LOTS_DEMO": str(folder), "LOTS_DAYS": "2", "DEMO_PYTHON": sys.executable}
+        self.environment = child_environment() | {
+            "LOTS_DEMO": str(folder),
+            "LOTS_DAYS": "2",
+            "DEMO_PYTHON": sys.executable,
+        }
         self.home = folder / "home"
         done = self.run("sh", "tools/lots_demo.sh")
         assert done.returncode == 0, (done.stdout, done.stderr)

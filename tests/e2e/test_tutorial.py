@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Dagster
 from tests.support import tutorial
+from tests.support.child_environment import child_environment
 from tests.support.command import run_python
 from tests.support.free_port import free_port
 from tests.support.processes import kill_processes_of, start_server
@@ -71,8 +71,7 @@ class Reader(Dagster):
         self.folder = project
         self.folder.mkdir()
         self.home = project / ".dagster_home"
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SPARK_")}
-        self.environment = own | {"DAGSTER_HOME": str(self.home)}
+        self.environment = child_environment() | {"DAGSTER_HOME": str(self.home)}
         self.port = free_port()
         self.log = project.parent / "dev.log"
 

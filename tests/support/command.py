@@ -18,7 +18,7 @@ import pytest
 
 from databuild_dagster.cli.main import run
 from databuild_dagster.cli.process import INTERRUPTED
-from databuild_dagster.spark.temporary_folder import JVM_OPTIONS
+from tests.support.child_environment import child_environment
 
 
 class Done(NamedTuple):
@@ -57,13 +57,8 @@ def run_python(
     folder: Path, *arguments: str, seconds: float, more: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """`python ARGUMENTS` in a folder, in a process of its own that knows nothing of this test run."""
-    # A process that has had a Spark client says so in its environment, and its children would be clients too.
     unset = ("DAGSTER_HOME", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
-    own = {
-        name: value
-        for name, value in os.environ.items()
-        if (not name.startswith("SPARK_") or name == JVM_OPTIONS) and name not in unset
-    }
+    own = {name: value for name, value in child_environment().items() if name not in unset}
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,

@@ -15,6 +15,7 @@ from databuild_dagster.spark import reach
 from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.session import open_session
 
+from .child_environment import child_environment
 from .free_port import LOOPBACK, free_port
 from .hadoop_bucket import hadoop_bucket
 from .object_store import S3Server
@@ -106,7 +107,7 @@ def _environment() -> dict[str, str]:
     """Without credentials of this process, and without the marks that PySpark leaves in a client."""
     from pyspark.find_spark_home import _find_spark_home
 
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "SPARK_"))}
+    own = {name: value for name, value in child_environment().items() if not name.startswith("AWS_")}
     return own | {
         "JAVA_HOME": find_java().home,
         "SPARK_HOME": _find_spark_home(),
