@@ -127,26 +127,45 @@ def judge(case: Case) -> Judged | None:
 
 
 def judge_all(some: Sequence[Case], n_processes: int, results: Path) -> list[Judged]:
-    """Judge each case in a fork of its own, which no thread or connection of an earlier case is left in."""
-    running = 0
+    """Judge each case in a fork of its own, which no thread or connection of an earlier case is left in.
+
+    A fork that something else killed, such as a system that lacks memory, has judged nothing: its case gets one more.
+    """
+    running: dict[int, Case] = {}
+    killed: list[Case] = []
+
+    def await_one() -> None:
+        pid, status = os.wait()
+        case = running.pop(pid)
+        if os.WIFSIGNALED(status):
+            print(f"{case}: its fork ended by signal {os.WTERMSIG(status)}", file=sys.stderr)
+            killed.append(case)
+
     for case in some:
-        if running == n_processes:
-            os.wait()
-            running -= 1
-        if os.fork() == 0:
-            try:
-                found = judge(case)
-            except BaseException:
-                found = Judged("", False, [f"{case}: {traceback.format_exc()}"])
-            with open(results, "a") as file:
-                file.write(json.dumps(found) + "\n")
-            os._exit(0)
-        running += 1
-    for _ in range(running):
-        os.wait()
+        if len(running) == n_processes:
+            await_one()
+        running[_fork_for(case, results)] = case
+    while running:
+        await_one()
+    for case in killed:
+        _, status = os.waitpid(_fork_for(case, results), 0)
+        assert not os.WIFSIGNALED(status), f"two forks of {case} ended by a signal, now by {os.WTERMSIG(status)}"
     lines = [json.loads(line) for line in results.read_text().splitlines()]
-    assert len(lines) == len(some), "a fork was killed"
+    assert len(lines) == len(some), f"{len(lines)} of {len(some)} forks left a line"
     return [Judged(*line) for line in lines if line is not None]
+
+
+def _fork_for(case: Case, results: Path) -> int:
+    """Its process id; it appends a line to the results."""
+    if pid := os.fork():
+        return pid
+    try:
+        found = judge(case)
+    except BaseException:
+        found = Judged("", False, [f"{case}: {traceback.format_exc()}"])
+    with open(results, "a") as file:
+        file.write(json.dumps(found) + "\n")
+    os._exit(0)
 
 
 def _faults(command: Recorded, project: Path, code: int, said: str) -> Iterator[str]:
