@@ -8,6 +8,7 @@ its storages are called, whichever thread calls them. Prints one line of JSON.
 
 import functools
 import json
+import os
 import resource
 import sys
 import time
@@ -63,7 +64,7 @@ def main() -> None:
     began = time.perf_counter()
     instance = the_instance()
     locations = load_deployed(Where((), (), (), None))
-    workshop = Workshop.opened(instance, locations)
+    workshop = Workshop.opened(instance, locations, at_once=int(os.environ.get("BENCH_AT_ONCE", "1")))
     clock = Clock()
     for storage, names in ((instance.event_log_storage, EVENT_LOG_WRITES), (instance.run_storage, RUN_WRITES)):
         for name in names:

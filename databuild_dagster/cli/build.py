@@ -49,6 +49,14 @@ MAX_NAMED = 5
     metavar="DURATION",
     help="Stop after this time with exit code 1; the wants stay open.",
 )
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Launches that run at a time in this process.",
+)
 @FAIL_FAST
 @click.option("--retry", is_flag=True, help="First retry what failed of REFS and behind them.")
 @definitions
@@ -60,6 +68,7 @@ def build(
     rebuild: bool,
     fresh: bool,
     timeout: float | None,
+    at_once: int,
     fail_fast: bool,
     retry: bool,
     where: Where,
@@ -69,11 +78,12 @@ def build(
 
     Live refs are built again only with --rebuild. The command waits for refs that another process builds. It leaves other
     open wants to the orchestrator. After --timeout, a step that runs has 10 s more to end.
+    With --at-once above 1, what assets print is in the output of this command, and not on the pages of their Dagster runs.
     On a terminal, the output of Dagster, Spark and the assets is in the file logs/build-TIME.log of the Dagster home.
     """
     home = dagster_home()
     with _printing_apart(home) as log, ExitStack() as display:
-        workshop = opened_workshop(where)
+        workshop = opened_workshop(where, at_once=at_once)
         refs = selection.refs(workshop.engine.queries)
         workshop.has_log = log is not None
         tally = Tally(workshop.engine.queries, refs, workshop.engine.queries.head().seq)
@@ -110,11 +120,11 @@ def _printing_apart(home: Path) -> Iterator[Path | None]:
         yield log
 
 
-def opened_workshop(where: Where) -> Workshop:
-    """The workshop on the definitions that a user names. Raises what loading raises."""
+def opened_workshop(where: Where, *, at_once: int = 1) -> Workshop:
+    """The workshop on the definitions that a user names; `at_once` as `Workshop.opened`. Raises what loading raises."""
     instance = the_instance()
     locations = load_deployed(where)
-    return Workshop.opened(instance, locations)
+    return Workshop.opened(instance, locations, at_once=at_once)
 
 
 def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:

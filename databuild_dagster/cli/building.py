@@ -11,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
+from databuild_dagster.cli.launches import Launches
 from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
@@ -50,12 +51,15 @@ MAX_PAUSES = 3
 WAIT_SECONDS = 0.5
 #: How long to rest before the next tick, when the log has grown during one that had nothing to do.
 REST_SECONDS = 0.1
+#: The limit is that of `Launches`, not of the deployment.
+ANY_NUMBER = 1_000_000
 #: The wait for copies for other tools that are left at the end of a build.
 MAX_COPIES_SECONDS = 60.0
 #: The wait for copies, and for tables, at the end of a build that was interrupted or timed out.
 CUT_SHORT_SECONDS = 1.0
-#: One launch after another: two Dagster runs in one process deadlock.
-ONE_AT_A_TIME = TickLimits(launches=1, open_launches=1_000_000)
+#: The time to the next tick while launches run, if none of them ends: their refs become live one by one, and a tick for each
+#: of them would make many small launches of what they feed.
+TICK_SECONDS = 5.0
 
 
 class BuildTimedOut(DatabuildError):
@@ -83,13 +87,18 @@ class Workshop:
     datasets: Mapping[int, DatasetSpec]
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
+    launches: Launches = field(init=False)
+    at_once: InitVar[int] = 1
     _beside: dict[str, CopiesBeside] = field(default_factory=dict)
 
+    def __post_init__(self, at_once: int) -> None:
+        self.launches = Launches(self.instance, at_once)
+
     @classmethod
-    def opened(cls, instance: DagsterInstance, locations: list[CodeLocation]) -> Workshop:
+    def opened(cls, instance: DagsterInstance, locations: list[CodeLocation], *, at_once: int = 1) -> Workshop:
         """Register the locations, and make Dagster's own reads and writes cheap in this process.
 
-        Raises `LocationTaken`.
+        `at_once` is how many launches may run at a time. Raises `LocationTaken`.
         """
         from databuild_dagster.bindings.adapter.dagster_private import send_no_telemetry, shield_log_tails
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
@@ -99,7 +108,7 @@ class Workshop:
         tune_dagster_writes()
         shield_log_tails()
         engine = engine_for(instance)
-        return cls(instance, engine, locations, register_all(engine, locations))
+        return cls(instance, engine, locations, register_all(engine, locations), at_once=at_once)
 
     def tick(
         self,
@@ -108,21 +117,24 @@ class Workshop:
         *,
         has_thread_for_copies: bool = True,
     ) -> TickReport:
-        """One tick for every location, and the launches that it gave, executed here. `serving`: as `run_tick`.
+        """One tick for every location, and the launches that it gave, begun here. `serving`: as `run_tick`.
 
         Into a bucket a thread writes the copies of lots: call `keep_copies` or `leave_copies` after the last tick. Without the
         thread the tick writes them itself, as far as a tick may.
         """
         from databuild_dagster.bindings.claims.launcher import OrderCollector
-        from databuild_dagster.bindings.orchestration.inprocess import QUIET, execute_order
+        from databuild_dagster.bindings.orchestration.inprocess import QUIET
         from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
         from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 
         whole = TickReport()
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
+            if not self.launches.n_free:
+                break  # A later tick launches what is due there.
             launcher = OrderCollector(self.instance)
-            deployment = replace(location.deployment, limits=ONE_AT_A_TIME)
+            limits = TickLimits(launches=self.launches.n_free, open_launches=ANY_NUMBER)
+            deployment = replace(location.deployment, limits=limits)
             beside = self._copies_beside(location) if has_thread_for_copies else None
             follow = None if beside is None else beside.follow
             report = run_tick(
@@ -137,9 +149,7 @@ class Workshop:
                     progress.launching(order.job, len(order.partition_keys))
                 # Alive from here on: making the Dagster run takes a moment in which nothing else says so.
                 self.engine.beat([order.launch_id])
-                log_level = "DEBUG" if self.has_log else QUIET
-                for _ in execute_order(self.instance, location.repository, order, log_level=log_level):
-                    pass
+                self.launches.begin(location.repository, order, "DEBUG" if self.has_log else QUIET)
         return whole
 
     def keep_copies(self, *, is_cut_short: bool = False) -> None:
@@ -286,6 +296,7 @@ def build_refs(
     try:
         return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
     except Exception as error:
+        workshop.launches.abandon()
         workshop.leave_copies()
         raise Stopped from error
 
@@ -302,6 +313,8 @@ def _build(
             _work(workshop, built, progress, _served(engine, built.request_id, unserved))
     except KeyboardInterrupt:
         built.interrupted = not alarm.has_rung
+        with suppress(KeyboardInterrupt):
+            workshop.launches.abandon()
         heed_no_more_interrupts()
         if alarm.has_rung:
             _report_timeout(engine, built, timeout_seconds)
@@ -323,8 +336,10 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
     while serving:
         report = workshop.tick(progress, serving)
         built.fired.update(report.fired)
+        if workshop.launches.n_running:
+            workshop.launches.wait(TICK_SECONDS if workshop.launches.n_free else None)
         serving = _served(engine, built.request_id)
-        if not report.idle or not serving:
+        if not report.idle or not serving or workshop.launches.n_running:
             continue
         waiting = awaited_by(engine, serving, report.planned_at)
         if waiting.job_runs:
@@ -342,6 +357,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
         else:
             built.hints += _pauses(engine, serving) or _nothing_to_do(engine, serving, report)
             return
+    workshop.launches.finish()
 
 
 def _served(engine: Engine, request_id: str, unserved: Sequence[Unserved] | None = None) -> list[Ref]:

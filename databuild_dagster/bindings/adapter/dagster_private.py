@@ -65,6 +65,7 @@ try:
     from dagster._core.execution.api import execute_run_iterator
     from dagster._core.instance import DynamicPartitionsStore
     from dagster._core.storage.asset_value_loader import AssetValueLoader
+    from dagster._core.storage.compute_log_manager import CapturedLogContext
     from dagster._core.storage.tags import (
         ASSET_PARTITION_RANGE_END_TAG,
         ASSET_PARTITION_RANGE_START_TAG,

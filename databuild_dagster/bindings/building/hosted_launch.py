@@ -12,6 +12,7 @@ from typing import Any, TypeVar, assert_never
 
 from dagster import AssetExecutionContext, DagsterRunStatus
 
+from databuild_dagster.bindings.adapter.dagster_private import DagsterExecutionInterruptedError
 from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import HostedRun
@@ -38,20 +39,22 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.warehouse.threads import DaemonThreads
 
-#: The open launches of this process, and the function that abandons each.
-_open_launches: dict[str, Callable[[], None]] = {}
+#: The open launches of this process: the Dagster run of each, and the function that abandons it.
+_open_launches: dict[str, tuple[str, Callable[[], None]]] = {}
 
 _Ended = TypeVar("_Ended", bound=Built | Missed | Failed)
 
 
-def end_open_launches() -> None:
-    """End the launches that a step of this process left open.
+def end_open_launches(dagster_run_id: str | None = None) -> None:
+    """End the launches that steps of this process left open: those of one Dagster run, or all.
 
     An interrupt while Dagster writes an event makes Dagster drop the step's generator without closing it; its launch
     would stay alive as long as its process.
     """
-    while _open_launches:
-        _open_launches.popitem()[1]()
+    for launch_id, (run_id, abandon) in list(_open_launches.items()):
+        # Another thread may have ended it meanwhile.
+        if dagster_run_id in (None, run_id) and _open_launches.pop(launch_id, None) is not None:
+            abandon()
 
 
 atexit.register(end_open_launches)
@@ -88,6 +91,8 @@ class HostedLaunch:
     progress: Progress
     n_threads: int
     _threads: DaemonThreads[Attempt] | None = None
+    #: Another thread ends the launch.
+    _is_abandoned: bool = False
 
     def __post_init__(self) -> None:
         ids = [run.id for run in self.job_runs]
@@ -98,7 +103,7 @@ class HostedLaunch:
     def build(self, inputs_of: Callable[[list[Ref]], Mapping[Ref, Inputs]]) -> Iterator[Any]:
         """Build every job run whose inputs are live; yields Dagster's events."""
         with self._heartbeat:
-            _open_launches[self.id] = self._abandon
+            _open_launches[self.id] = (self.context.run.run_id, self._abandon)
             try:
                 inputs = inputs_of([ref for run in self.job_runs for ref in run.refs])
                 missing = {ref: found.missing for ref, found in inputs.items() if found.missing}
@@ -110,7 +115,12 @@ class HostedLaunch:
                         ready.append(run)
                 yield from self._report(misses)
                 yield from self._build_in_threads(ready, inputs)
+                if self._is_abandoned:
+                    raise DagsterExecutionInterruptedError
             except Exception as error:
+                if self._is_abandoned:
+                    # The calls that this thread waited for were canceled.
+                    raise DagsterExecutionInterruptedError from error
                 # An error of ours or of Dagster, not of the asset: the job runs are retried a limited number of times.
                 self._end(explain_failure(error), as_failure=True)
                 raise
@@ -261,6 +271,7 @@ class HostedLaunch:
                 self.context.log.warning(sentence)
 
     def _abandon(self) -> None:
+        self._is_abandoned = True
         try:
             self._stop("the Dagster run was interrupted")
         finally:

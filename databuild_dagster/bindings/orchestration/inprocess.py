@@ -1,7 +1,7 @@
 """Launches executed in this process, as ordinary Dagster runs that the UI shows meanwhile. For the command line.
 
-One at a time: two Dagster runs in threads of one process deadlock, because each configures logging under logging's lock
-while the other writes events. `tune_dagster_writes` makes Dagster's writes cheap.
+In the main thread one at a time: there Ctrl-C reaches the step. In other threads several at once, after `allow_runs_in_threads`.
+`tune_dagster_writes` makes Dagster's writes cheap.
 """
 
 import os
@@ -55,7 +55,7 @@ def execute(
             interrupted = interrupted or _is_interrupt(event)
             yield event
     finally:
-        end_open_launches()
+        end_open_launches(run.run_id)
     if interrupted:
         # For Dagster, Ctrl-C ends one run; here it ends the command.
         raise KeyboardInterrupt

@@ -1,0 +1,184 @@
+"""`databuild build --at-once N`: several launches of one build run at a time (rule 8.9, decision 55)."""
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from databuild_dagster.bindings.registry.instance import open_instance
+
+from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_for_line, wait_until
+
+pytestmark = pytest.mark.long
+
+#: Two assets that need nothing of each other and wait for each other, and one that needs both.
+MEETING = """
+import threading
+from pathlib import Path
+
+import dagster as dg
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+meeting = threading.Barrier(2)
+
+
+def meet(name):
+    print(f"{name} is here")
+    meeting.wait(timeout=60)
+    if (HERE / f"fail-{name}").exists():
+        raise ValueError(f"no {name}")
+    return pd.DataFrame({"n": [1]})
+
+
+@databuild_asset
+def left() -> pd.DataFrame:
+    return meet("left")
+
+
+@databuild_asset
+def right() -> pd.DataFrame:
+    return meet("right")
+
+
+@databuild_asset
+def both(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
+    return pd.concat([left, right])
+
+
+defs = build_definitions([left, right, both])
+"""
+
+#: Three assets that need nothing of each other; each is held by a file, as `orders` of the usual definitions.
+HELD = """
+import threading
+from pathlib import Path
+
+import pandas as pd
+
+from databuild_dagster import build_definitions, databuild_asset
+
+HERE = Path(__file__).parent
+
+
+def hold(name):
+    (HERE / f"held-{name}").touch()
+    for _ in range(30_000):
+        if not (HERE / f"hold-{name}").exists():
+            return pd.DataFrame({"n": [1]})
+        threading.Event().wait(0.01)
+    raise TimeoutError(name)
+
+
+@databuild_asset
+def left() -> pd.DataFrame:
+    return hold("left")
+
+
+@databuild_asset
+def right() -> pd.DataFrame:
+    return hold("right")
+
+
+@databuild_asset
+def later() -> pd.DataFrame:
+    return hold("later")
+
+
+defs = build_definitions([left, right, later])
+"""
+
+
+def statuses(project: Project) -> list[str]:
+    """Those of all Dagster runs, in the order of the alphabet."""
+    with open_instance(project.home) as instance:
+        return sorted(run.status.value for run in instance.get_runs())
+
+
+def test_two_launches_run_at_the_same_time(project: Project) -> None:
+    """Each function waits until the other has begun."""
+    project.define(MEETING)
+
+    done = project.call("build", "both", "--at-once", "2")
+
+    assert done.code == 0, done
+    assert re.search(r"^1 of 1 ref live in .* both 1 \(", done.out, re.MULTILINE), done
+    assert statuses(project) == ["SUCCESS"] * 3
+    assert project.is_sound()
+
+
+def test_a_launch_that_fails_leaves_the_one_beside_it_alone(project: Project) -> None:
+    project.define(MEETING)
+    project.fail("right")
+
+    done = project.call("build", "both", "--at-once", "2", "--json")
+
+    assert done.code == 1, done
+    assert [(ref["ref"], ref["why"]) for ref in done.json["failed_first"]] == [("right", "ValueError: no right")]
+    assert project.ask("show", "left")["state"] == "Live"
+    assert statuses(project) == ["FAILURE", "SUCCESS"]
+
+
+def test_no_more_launches_run_than_at_once_says(project: Project) -> None:
+    project.define(HELD)
+    for name in ("left", "right", "later"):
+        project.hold(name)
+    process = project.start("build", "left", "right", "later", "--at-once", "2")
+
+    wait_until(lambda: len(list(project.folder.glob("held-*"))) == 2, "two of the three began")
+    n_open = len(project.ask("job-run", "list", "--open"))
+    for name in ("left", "right", "later"):
+        project.release(name)
+    out, err = process.communicate(timeout=MAX_SECONDS)
+    assert (process.returncode, n_open) == (0, 2), err
+    assert "3 of 3 refs live" in out
+
+
+def test_ctrl_c_ends_every_launch_and_its_dagster_run(project: Project) -> None:
+    """Rules 6.10 and 15: the functions have some seconds to end."""
+    project.define(HELD)
+    for name in ("left", "right"):
+        project.hold(name)
+    process = project.start("build", "left", "right", "--at-once", "2")
+    for name in ("left", "right"):
+        project.wait_until_held(name)
+
+    process.send_signal(signal.SIGINT)
+    lines = wait_for_line(process, "Stopping")
+    for name in ("left", "right"):
+        project.release(name)
+    out, rest = process.communicate(timeout=MAX_SECONDS)
+
+    err = "".join(lines) + rest
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "2 job runs canceled." in out, out
+    assert project.ask("job-run", "list", "--open") == []
+    assert statuses(project) == ["FAILURE"] * 2, "for Dagster, an interrupt is unexpected"
+    assert project.is_sound()
+    assert project.build("left", "right")["refs"] == {"live": 2, "failed": 0}
+
+
+def test_what_assets_print_is_in_the_output_of_the_command_alone(project: Project) -> None:
+    """Dagster would send the output of the whole process to a file of one run."""
+    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
+    project.define(MEETING)
+
+    done = project.run("build", "both", "--at-once", "2", "--json")
+
+    assert done.code == 0, done
+    assert done.json["refs"] == {"live": 1, "failed": 0}
+    assert {"left is here", "right is here"} <= set(done.err.splitlines())
+    assert not [path for path in Path(project.home, "storage").rglob("*.out") if path.stat().st_size]
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "two"])
+def test_a_number_of_launches_below_one_is_refused(project: Project, number: str) -> None:
+    with project.recording_nothing():
+        done = project.call("build", "orders@2024-01-29", "--at-once", number)
+
+    assert done.code == 2
+    assert "--at-once" in done.err
