@@ -1,16 +1,15 @@
 """`databuild build` with two more figures: seconds spent in Dagster's own writes, and the memory of this process.
 
-    python -m bench.timed_build REF…
+    python -m bench.timed_build [--at-once N] REF…
 
 The same code as the command, in a process of its own. What Dagster writes (events, runs, tags) is timed where
 its storages are called, whichever thread calls them. Prints one line of JSON.
 """
 
+import argparse
 import functools
 import json
-import os
 import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -60,11 +59,15 @@ class Clock:
 
 
 def main() -> None:
-    refs = [parse_ref(text) for text in sys.argv[1:]]
+    parser = argparse.ArgumentParser(description="A build with the seconds of Dagster's own writes.")
+    parser.add_argument("--at-once", type=int, default=1, help="launches at a time")
+    parser.add_argument("refs", nargs="+", type=parse_ref)
+    options = parser.parse_args()
+    refs = options.refs
     began = time.perf_counter()
     instance = the_instance()
     locations = load_deployed(Where((), (), (), None))
-    workshop = Workshop.opened(instance, locations, at_once=int(os.environ.get("BENCH_AT_ONCE", "1")))
+    workshop = Workshop.opened(instance, locations, at_once=options.at_once)
     clock = Clock()
     for storage, names in ((instance.event_log_storage, EVENT_LOG_WRITES), (instance.run_storage, RUN_WRITES)):
         for name in names:

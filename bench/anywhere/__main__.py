@@ -1,14 +1,14 @@
 """The example by a Spark that writes and reads a bucket itself, against a plain script on the same Spark and bucket.
 
-    python -m bench.anywhere [--spark sail jvm] [--range january year] [--rounds N] [--latency 0 20]
+    python -m bench.anywhere [--spark sail jvm] [--range january year] [--rounds N] [--latency 0 20] [--at-once 1 4]
 
 - The store is moto's S3 server, in a process of its own, which limits both sides. It counts requests and bytes of the builder
   and of Spark apart (`bench.anywhere.store`). With `--latency` each request waits so many milliseconds more, as on the way to a
   store in a data center; the requests wait at the same time.
 - `sail`: Sail in its own mount namespace, where the folders of the bench are empty. It writes to the bucket by itself.
 - `jvm`: a Spark Connect server of PySpark, which reaches the bucket through a WebHDFS gateway in the process of the bench.
-- ours: `bench.timed_build`, a process of its own, on an empty home. floor: `bench.plain_spark`. They take turns on one server,
-  after one round of the floor that warms it up.
+- ours: `bench.timed_build`, a process of its own, on an empty home, with `--at-once` launches at a time. floor:
+  `bench.plain_spark`. They take turns on one server, after one round of the floor that warms it up.
 
 - A build into a folder that Sail does not see: `bench.anywhere.unseen`.
 
@@ -100,6 +100,7 @@ def main() -> None:
     parser.add_argument("--range", nargs="+", choices=RANGES, default=list(RANGES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=float, nargs="+", default=[0.0], help="milliseconds that each request waits")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1], help="launches of ours at a time")
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
     for kind, latency in itertools.product(options.spark, options.latency):
@@ -109,17 +110,36 @@ def main() -> None:
                 print(f"\n## {kind}, a store that answers after {latency:g} ms", flush=True)
                 if kind == "sail":
                     report_refusal(refused_build(url, new_home(Path(name), "unseen")))
-                for period in options.range:
-                    clock = Clock(pid, store.pid)
-                    report(kind, period, in_turns(period, options.rounds, url, store, clock, Path(name)))
+                for period, at_once in itertools.product(options.range, options.at_once):
+                    print(f"\n### {period}, {at_once} launches at a time", flush=True)
+                    place = Place(period, at_once, url, store, Clock(pid, store.pid), Path(name))
+                    report(kind, period, in_turns(place, options.rounds))
 
 
-def in_turns(period: str, rounds: int, url: str, store: Store, clock: Clock, folder: Path) -> list[Round]:
-    spark = open_session(SparkSettings(mode="remote", url=url))
-    months, tables = RANGES[period]
+class Place(NamedTuple):
+    """What is built, by which Spark, and where."""
+
+    period: str
+    at_once: int
+    url: str
+    store: Store
+    clock: Clock
+    folder: Path
+
+    @property
+    def prefix(self) -> str:
+        """Below it, every round has a folder of its own."""
+        return f"{self.period}/at-once-{self.at_once}"
+
+
+def in_turns(place: Place, rounds: int) -> list[Round]:
+    spark = open_session(SparkSettings(mode="remote", url=place.url))
+    months, tables = RANGES[place.period]
+    store, clock = place.store, place.clock
 
     def floor(number: int) -> float:
-        return plain_spark.run(spark, f"{scheme(url)}://{BUCKET}/{period}/floor-{number}", months, tables)["total"]
+        warehouse = f"{scheme(place.url)}://{BUCKET}/{place.prefix}/floor-{number}"
+        return plain_spark.run(spark, warehouse, months, tables)["total"]
 
     floor(0)
     found = []
@@ -127,17 +147,18 @@ def in_turns(period: str, rounds: int, url: str, store: Store, clock: Clock, fol
         store.figures()
         clock.taken()
         seconds, of_floor = floor(number), clock.taken()
-        ours = round_of(number, period, url, store, clock, folder)
+        ours = round_of(number, place)
         found.append(ours._replace(floor=seconds, floor_processor=of_floor))
     spark.stop()
     return found
 
 
-def round_of(number: int, period: str, url: str, store: Store, clock: Clock, folder: Path) -> Round:
+def round_of(number: int, place: Place) -> Round:
     """A round of ours, without the floor's figures."""
+    period, at_once, url, store, clock, folder = place
     floor_spark = store.figures()["spark"]
     home = new_home(folder, period)
-    prefix = f"{period}/ours-{number}"
+    prefix = f"{place.prefix}/ours-{number}"
     environment = {
         "AWS_ENDPOINT_URL": store.urls["builder"],
         "BENCH_SPARK": url,
@@ -147,7 +168,7 @@ def round_of(number: int, period: str, url: str, store: Store, clock: Clock, fol
     }
     refs = [REF] if period == "january" else refs_of_the_year()
     clock.taken()
-    _, answer = run(home, "bench.timed_build", *refs, folder=home, **environment)
+    _, answer = run(home, "bench.timed_build", f"--at-once={at_once}", *refs, folder=home, **environment)
     processor, figures = clock.taken(), store.figures()
     if period == "year":
         _, rows = run(home, "databuild_dagster", "read", "year_report", "--json", folder=home, **environment)
