@@ -29,8 +29,6 @@ meeting = threading.Barrier(2)
 def meet(name):
     print(f"{name} is here")
     meeting.wait(timeout=60)
-    if (HERE / f"fail-{name}").exists():
-        raise ValueError(f"no {name}")
     return pd.DataFrame({"n": [1]})
 
 
@@ -66,6 +64,8 @@ HERE = Path(__file__).parent
 
 def hold(name):
     (HERE / f"held-{name}").touch()
+    if (HERE / f"fail-{name}").exists():
+        raise ValueError(f"no {name}")
     for _ in range(30_000):
         if not (HERE / f"hold-{name}").exists():
             return pd.DataFrame({"n": [1]})
@@ -111,13 +111,17 @@ def test_two_launches_run_at_the_same_time(project: Project) -> None:
 
 
 def test_a_launch_that_fails_leaves_the_one_beside_it_alone(project: Project) -> None:
-    project.define(MEETING)
+    """The end of a Dagster run ends the launches that its step left open, and no others."""
+    project.define(HELD)
     project.fail("right")
 
-    done = project.call("build", "both", "--at-once", "2", "--json")
+    def right_has_ended() -> None:
+        wait_until(lambda: "FAILURE" in statuses(project), "the Dagster run of right ended")
+
+    done = project.call_while_held("left", right_has_ended, "build", "left", "right", "--at-once", "2", "--json")
 
     assert done.code == 1, done
-    assert [(ref["ref"], ref["why"]) for ref in done.json["failed_first"]] == [("right", "ValueError: no right")]
+    assert [(ref["ref"], ref["why"]) for ref in done.json["not_live"]] == [("right", "ValueError: no right")]
     assert project.ask("show", "left")["state"] == "Live"
     assert statuses(project) == ["FAILURE", "SUCCESS"]
 
