@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
@@ -85,14 +85,10 @@ class Workshop:
     locations: list[CodeLocation]
     #: Of all locations, by row id, as they were registered when this process began.
     datasets: Mapping[int, DatasetSpec]
+    launches: Launches
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
-    launches: Launches = field(init=False)
-    at_once: InitVar[int] = 1
     _beside: dict[str, CopiesBeside] = field(default_factory=dict)
-
-    def __post_init__(self, at_once: int) -> None:
-        self.launches = Launches(self.instance, at_once)
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation], *, at_once: int = 1) -> Workshop:
@@ -108,7 +104,7 @@ class Workshop:
         tune_dagster_writes()
         shield_log_tails()
         engine = engine_for(instance)
-        return cls(instance, engine, locations, register_all(engine, locations), at_once=at_once)
+        return cls(instance, engine, locations, register_all(engine, locations), Launches(instance, at_once))
 
     def tick(
         self,

@@ -15,14 +15,11 @@ pytestmark = pytest.mark.long
 #: Two assets that need nothing of each other and wait for each other, and one that needs both.
 MEETING = """
 import threading
-from pathlib import Path
 
-import dagster as dg
 import pandas as pd
 
 from databuild_dagster import build_definitions, databuild_asset
 
-HERE = Path(__file__).parent
 meeting = threading.Barrier(2)
 
 
