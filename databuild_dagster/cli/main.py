@@ -5,6 +5,7 @@ Subcommands are imported when they are called, so that `databuild show` waits ne
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import json
 import os
@@ -187,6 +188,8 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     guard_streams()
+    # A crash in a library's native code names the calls of each thread: no message of ours can.
+    faulthandler.enable()
     # PySpark warns of it in every process, in the middle of a build; `make matrix` has a row for pandas 3.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     warnings.formatwarning = shown_warning

@@ -1,6 +1,7 @@
 """stdout and stderr that take nothing: an exit code, one sentence where it can be read, and no traceback (rules 15)."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -92,6 +93,18 @@ def test_closed_streams_change_neither_the_exit_code_nor_a_file(tmp_path):
 
     assert done.returncode == 0
     assert (tmp_path / ".dagster_home" / "databuild.db").read_bytes().startswith(b"SQLite format 3\0")
+
+
+def test_a_crash_in_native_code_names_the_calls_of_its_thread():
+    """A process of its own: a signal ends it. The command is the crash itself."""
+    module = "databuild_dagster.cli.main"
+    program = f"import importlib, signal; main = importlib.import_module({module!r}); main.run = signal.raise_signal; main.main(11)"
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert "databuild_dagster/cli/main.py" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def run(*command: str, cwd: Path | None = None, more: Mapping[str, str] | None =
     """What a command says. Raises `Failed` with it if the command ends in another way."""
     # No step may need a compiler: its users may have Python alone.
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "DAGSTER_HOME")}
-    inherited = {**given, "CC": "false", "CXX": "false"}
+    inherited = {**given, "CC": "false", "CXX": "false", "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(
         command,
         cwd=cwd,
