@@ -36,7 +36,9 @@ from databuild_dagster.spark.staging import publish, stage_batch, staging
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths
 
-ROUNDS = 7
+ROUNDS = 11
+#: The first scans of each way, in which the JVM compiles its code.
+WARMING = 3
 MAX_SECONDS = 900
 #: Refs whose memory is not counted: what the first build of a process loads.
 FEW = 100
@@ -136,11 +138,11 @@ def seconds_of_reading(folder: Path, home: Path, n: int) -> tuple[float, float]:
         "ours": lambda: read_instances(spark, warehouse, manifests).groupBy().sum("n").count(),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(ROUNDS + 1):
+    for number in range(WARMING + ROUNDS):
         for name, read in ways.items():
             began = time.perf_counter()
             read()
-            if number:  # The first of each warms up.
+            if number >= WARMING:
                 seconds[name].append(time.perf_counter() - began)
     return statistics.median(seconds["plain"]), statistics.median(seconds["ours"])
 

@@ -20,7 +20,8 @@ from tests.support.guard import dismiss, guard
 from tests.support.jvm_elsewhere import jvm, patient, running_jvm, start_jvm
 from tests.support.jvm_options import options_of_young_jvms
 from tests.support.object_store import bucket, running_s3, s3
-from tests.support.spark_elsewhere import running_sail, sail
+from tests.support.seaweedfs import running_seaweedfs, seaweedfs
+from tests.support.spark_elsewhere import running_sail, sail, sail_by_seaweedfs
 from tests.support.spark_server import spark_home, stop_spark_server
 
 __all__ = [
@@ -30,8 +31,11 @@ __all__ = [
     "running_jvm",
     "running_s3",
     "running_sail",
+    "running_seaweedfs",
     "s3",
     "sail",
+    "sail_by_seaweedfs",
+    "seaweedfs",
     "spark_home",
     "start_jvm",
 ]

@@ -1,10 +1,11 @@
 """The example by a Spark that writes and reads a bucket itself, against a plain script on the same Spark and bucket.
 
-    python -m bench.anywhere [--spark sail jvm] [--range january year] [--rounds N] [--latency 0 20] [--at-once 1 4]
+    python -m bench.anywhere [--spark sail jvm] [--store moto] [--range january year] [--rounds N] [--latency 0 20] [--at-once 1 4]
 
-- The store is moto's S3 server, in a process of its own, which limits both sides. It counts requests and bytes of the builder
-  and of Spark apart (`bench.anywhere.store`). With `--latency` each request waits so many milliseconds more, as on the way to a
-  store in a data center; the requests wait at the same time.
+- The store is moto's S3 server, in a process of its own, which answers one request after the other and so limits both sides
+  (`bench.anywhere.store`), or SeaweedFS, which answers them together (`bench.anywhere.way`). Requests and bytes of the builder and of
+  Spark are counted apart. With `--latency` each request waits so many milliseconds more, as on the way to a store in a data center;
+  the requests wait at the same time.
 - `sail`: Sail in its own mount namespace, where the folders of the bench are empty. It writes to the bucket by itself.
 - `jvm`: a Spark Connect server of PySpark, which reaches the bucket through a WebHDFS gateway in the process of the bench.
 - ours: `bench.timed_build`, a process of its own, on an empty home, with `--at-once` launches at a time. floor:
@@ -21,14 +22,14 @@ import argparse
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
 from bench import plain_spark
-from bench.anywhere.store import Store, running_store
+from bench.anywhere.store import STORES, Store
 from bench.anywhere.unseen import Refusal, refused_build
 from bench.pipeline import FLIGHTS_OF_THE_YEAR, REF, ROOT, empty, refs_of_the_year, run, seconds_by_job
 from databuild_dagster.spark.server import stop_server, use_server
@@ -56,8 +57,8 @@ class Processor(NamedTuple):
 class Clock:
     """The processor time of all that works for a build: it does not count the other work of the machine."""
 
-    def __init__(self, spark_pid: int, store_pid: int) -> None:
-        self._pids = (spark_pid, store_pid)
+    def __init__(self, spark_pid: int, store_pids: Sequence[int]) -> None:
+        self._pids = ((spark_pid,), store_pids)
         self._last = self._now()
 
     def taken(self) -> Processor:
@@ -66,7 +67,7 @@ class Clock:
         return Processor(*(now - then for now, then in zip(self._last, before, strict=True)))
 
     def _now(self) -> Processor:
-        spark, store = (_processor_seconds(pid) for pid in self._pids)
+        spark, store = (sum(map(_processor_seconds, pids)) for pids in self._pids)
         return Processor(spark, store, sum(os.times()[:4]))
 
 
@@ -97,6 +98,7 @@ class Round(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description="The example by a Spark where the data is.")
     parser.add_argument("--spark", nargs="+", choices=["sail", "jvm"], default=["sail"])
+    parser.add_argument("--store", choices=STORES, default="moto")
     parser.add_argument("--range", nargs="+", choices=RANGES, default=list(RANGES))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--latency", type=float, nargs="+", default=[0.0], help="milliseconds that each request waits")
@@ -104,15 +106,18 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.update(ENVIRONMENT)
     for kind, latency in itertools.product(options.spark, options.latency):
-        with tempfile.TemporaryDirectory(prefix="databuild-bench-") as name, running_store(latency) as store:
+        with (
+            tempfile.TemporaryDirectory(prefix="databuild-bench-") as name,
+            STORES[options.store](latency, Path(name)) as store,
+        ):
             store.client().create_bucket(Bucket=BUCKET)
             with running_spark(kind, store, Path(name)) as (url, pid):
-                print(f"\n## {kind}, a store that answers after {latency:g} ms", flush=True)
+                print(f"\n## {kind}, a store ({options.store}) that answers after {latency:g} ms", flush=True)
                 if kind == "sail":
                     report_refusal(refused_build(url, new_home(Path(name), "unseen")))
                 for period, at_once in itertools.product(options.range, options.at_once):
                     print(f"\n### {period}, {at_once} launches at a time", flush=True)
-                    place = Place(period, at_once, url, store, Clock(pid, store.pid), Path(name))
+                    place = Place(period, at_once, url, store, Clock(pid, store.pids), Path(name))
                     report(kind, period, in_turns(place, options.rounds))
 
 
@@ -267,8 +272,9 @@ def report(kind: str, period: str, rounds: list[Round]) -> None:
     print(f"| bytes from the store to the builder | {median(one.builder['sent'] for one in rounds):,.0f} |")
     print(f"| bytes from the builder to the store | {median(one.builder['received'] for one in rounds):,.0f} |")
     for name, count in sorted(first.builder["requests"].items()):
-        contents = first.builder["contents"].get(name, 0)
-        print(f"| {name} | {count:,} ({count / first.n_job_runs:.2f} per partition), {contents:,} bytes |")
+        contents = first.builder["contents"].get(name)
+        size = "" if contents is None else f", {contents:,} bytes"
+        print(f"| {name} | {count:,} ({count / first.n_job_runs:.2f} per partition){size} |")
     for side, figures in (("ours", first.spark), ("plain script", first.floor_spark)):
         requests = figures["requests"]
         print(f"| requests of Spark: {side} | {sum(requests.values()):,}: {by_operation(requests)} |", flush=True)

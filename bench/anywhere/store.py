@@ -23,9 +23,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from tests.support.object_store import S3Server
+from tests.support.seaweedfs import seaweedfs_server
 
 #: The builder has an address of its own, everything else the other.
 ADDRESSES = {"builder": "127.0.0.2", "spark": "127.0.0.1"}
@@ -89,11 +91,12 @@ class Figures:
 
 
 class Store:
-    """The running process, its urls by party, and its figures."""
+    """A process that counts what comes through it, its urls by party, and its figures."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str], *behind: int) -> None:
         self._process = process
-        self.pid = process.pid
+        #: The processes that work for a request: this one, and those behind it.
+        self.pids = (process.pid, *behind)
         self.urls: dict[str, str] = self._line()
 
     def figures(self) -> dict[str, dict[str, Any]]:
@@ -115,15 +118,34 @@ class Store:
 
 
 @contextmanager
-def running_store(latency: float = 0.0) -> Iterator[Store]:
-    """A store whose requests wait for `latency` milliseconds."""
-    command = [sys.executable, "-m", "bench.anywhere.store", "--latency", str(latency)]
+def running_moto(latency: float, folder: Path) -> Iterator[Store]:
+    """A store whose requests wait for `latency` milliseconds. It has no data in a folder."""
+    with counting_process("bench.anywhere.store", "--latency", str(latency)) as process:
+        yield Store(process)
+
+
+@contextmanager
+def running_seaweedfs(latency: float, folder: Path) -> Iterator[Store]:
+    """A store whose answers are on the way for `latency` milliseconds (`bench.anywhere.way`)."""
+    with (
+        seaweedfs_server(folder) as server,
+        counting_process("bench.anywhere.way", server.url, "--latency", str(latency)) as process,
+    ):
+        yield Store(process, server.pid)
+
+
+@contextmanager
+def counting_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", module, *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield Store(process)
+        yield process
     finally:
         process.kill()
         process.wait()
+
+
+STORES = {"moto": running_moto, "seaweedfs": running_seaweedfs}
 
 
 def main() -> None:
@@ -165,7 +187,7 @@ def main() -> None:
 
 def _named(app: App, figures: Figures, latency: float) -> App:
     def counting(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        name = _name(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", ""))
+        name = name_of(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("QUERY_STRING", ""))
         figures.asked(name)
         if latency:
             time.sleep(latency)
@@ -176,7 +198,7 @@ def _named(app: App, figures: Figures, latency: float) -> App:
     return counting
 
 
-def _name(method: str, path: str, query: str) -> str:
+def name_of(method: str, path: str, query: str) -> str:
     """The operation and the kind of object."""
     if method == "GET" and "list-type=2" in query:
         return "LIST"

@@ -50,6 +50,8 @@ _KEYS = ("1-_.:| %41+", "007", "1.10", "2013-01-01")
 _ROWS = 2
 #: Databricks writes `_started_<id>` into a folder first, and at the end this, which names the files that count.
 COMMITTED = re.compile(r"_committed_(\d+)")
+#: The characters of a pattern in a path.
+_WILDCARD = re.compile(r"[{}\[\]*?\\]")
 #: The characters of a path that a uri has as they are.
 _IN_A_URI = frozenset("/;:@&=+$,_-!.~'()*" + ascii_letters + digits)
 #: Names of one store: fsspec and Hadoop's file systems differ.
@@ -92,7 +94,7 @@ class Reach:
 
 def without_wildcards(path: str) -> str:
     """A path escaped for Spark, which takes paths for patterns; a folder may be named `[old]`."""
-    return "".join(f"\\{character}" if character in "{}[]*?\\" else character for character in path)
+    return _WILDCARD.sub(r"\\\g<0>", path)
 
 
 def told_as(path: str) -> str:

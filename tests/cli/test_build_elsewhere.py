@@ -6,6 +6,7 @@ import pytest
 
 from databuild_dagster.bindings.building import builds
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from tests.support.object_store import own_bucket
 from tests.support.spark_elsewhere import start_sail
 
 from .conftest import Project
@@ -136,6 +137,19 @@ def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("log", "check", "--deep", "--contents")["ok"]
     assert not [key for key in s3.keys(bucket) if "/.probe" in key]
+
+
+def test_four_launches_write_into_a_bucket_of_seaweedfs_together(
+    project: Project, sail_by_seaweedfs, seaweedfs, request
+) -> None:
+    bucket = own_bucket(seaweedfs, request)
+    project.define(DEFINITIONS.format(url=sail_by_seaweedfs.url, warehouse=f"s3://{bucket}/warehouse"))
+
+    project.build("total@2024-01-01", "numbers", "--at-once", "4")
+
+    assert project.ask("read", "total@2024-01-01") == [{"total": 6}]
+    assert project.ask("log", "check", "--deep", "--contents")["ok"]
+    assert not [key for key in seaweedfs.keys(bucket) if "/.probe" in key]
 
 
 FAILING = """

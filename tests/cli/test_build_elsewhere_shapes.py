@@ -11,7 +11,7 @@ from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.spark.server import stop_server
 
 from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
-from ..support.object_store import S3Server
+from ..support.object_store import S3Server, own_bucket
 from ..support.spark_elsewhere import skip_without_mounts, start_sail
 from .conftest import Project
 
@@ -184,6 +184,7 @@ class Place:
     """A Spark that does not see our disk, and a folder of a bucket, which it sees."""
 
     url: str
+    store: S3Server
     bucket: str
     folder: str
 
@@ -195,27 +196,35 @@ class Place:
     def warehouse(self) -> str:
         return f"{self.root}/warehouse"
 
-    def urls(self, s3: S3Server) -> set[str]:
-        keys = [f"s3://{self.bucket}/{key}" for key in s3.keys(self.bucket)]
+    def urls(self) -> set[str]:
+        keys = [f"s3://{self.bucket}/{key}" for key in self.store.keys(self.bucket)]
         return {url for url in keys if url.startswith(f"{self.root}/")}
 
 
-def place_of(request: pytest.FixtureRequest, spark: str) -> Place:
+def place_of(request: pytest.FixtureRequest, name: str) -> Place:
     """The bucket of a JVM is chosen when the JVM starts, so that its tests share one."""
-    if spark == A_JVM:
-        return Place(request.getfixturevalue("jvm").url, JVM_BUCKET, request.getfixturevalue("tmp_path").name)
-    return Place(request.getfixturevalue("running_sail").url, request.getfixturevalue("bucket"), "tests")
+    if name == OF_SEAWEEDFS:
+        seaweedfs = request.getfixturevalue("seaweedfs")
+        return Place(
+            request.getfixturevalue("sail_by_seaweedfs").url, seaweedfs, own_bucket(seaweedfs, request), "tests"
+        )
+    s3 = request.getfixturevalue("s3")
+    if name == OF_A_JVM:
+        return Place(request.getfixturevalue("jvm").url, s3, JVM_BUCKET, request.getfixturevalue("tmp_path").name)
+    return Place(request.getfixturevalue("running_sail").url, s3, request.getfixturevalue("bucket"), "tests")
 
 
-A_BUCKET, A_JVM, A_DISK, MODE_SAIL = "a bucket", "a bucket of a JVM", "a disk that the Spark shares", "mode sail"
+A_BUCKET, OF_A_JVM, OF_SEAWEEDFS = "a bucket", "a bucket of a JVM", "a bucket of SeaweedFS"
+A_DISK, MODE_SAIL = "a disk that the Spark shares", "mode sail"
 #: On one worker, for one JVM: it takes more of the processor than the shapes.
-BY_A_JVM = pytest.param(A_JVM, marks=[pytest.mark.xdist_group("a JVM"), JVM_TIMEOUT, pytest.mark.extended])
+BY_A_JVM = pytest.param(OF_A_JVM, marks=[pytest.mark.xdist_group("a JVM"), JVM_TIMEOUT, pytest.mark.extended])
+BUCKETS = [A_BUCKET, BY_A_JVM, pytest.param(OF_SEAWEEDFS, marks=pytest.mark.extended)]
 #: A Spark of the home shares its disk as well, so the disk is the layout of most other tests.
-PLACES = [A_BUCKET, BY_A_JVM, pytest.param(A_DISK, marks=pytest.mark.extended), MODE_SAIL]
+PLACES = [*BUCKETS, pytest.param(A_DISK, marks=pytest.mark.extended), MODE_SAIL]
 
 
-@pytest.fixture(params=[A_BUCKET, BY_A_JVM])
-def place(request, s3) -> Place:
+@pytest.fixture(params=BUCKETS)
+def place(request) -> Place:
     return place_of(request, request.param)
 
 
@@ -234,8 +243,8 @@ def summed(rows):
 
 
 @pytest.fixture(params=PLACES)
-def anywhere(request, project: Project, s3, tmp_path) -> Iterator[Project]:
-    if request.param in (A_BUCKET, A_JVM):
+def anywhere(request, project: Project, tmp_path) -> Iterator[Project]:
+    if request.param not in (A_DISK, MODE_SAIL):
         place = place_of(request, request.param)
         project.define(definitions(place.url, place.warehouse))
         yield project
@@ -248,7 +257,7 @@ def anywhere(request, project: Project, s3, tmp_path) -> Iterator[Project]:
         stop_server(project.home)
         return
     skip_without_mounts()
-    server = start_sail(s3, [], tmp_path / "sail.log")
+    server = start_sail(request.getfixturevalue("s3"), [], tmp_path / "sail.log")
     project.define(definitions(server.url, str(project.folder / "ware house")))
     yield project
     close_sessions()
@@ -274,10 +283,10 @@ def test_a_refused_shape_fails_alone_and_is_not_read(elsewhere: Project) -> None
         assert why in elsewhere.call("read", ref).err
 
 
-def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Project, place, s3) -> None:
+def test_parts_that_were_done_are_taken_up_from_their_attempts(elsewhere: Project, place) -> None:
     elsewhere.fail("parts")
     assert elsewhere.call("build", "parts_by_file").code == 1
-    done = {url for url in place.urls(s3) if "/parts_by_file/data/attempt=" in url and url.endswith(".parquet")}
+    done = {url for url in place.urls() if "/parts_by_file/data/attempt=" in url and url.endswith(".parquet")}
     elsewhere.fail("parts", yes=False)
 
     elsewhere.build("parts_by_file", "--retry")
@@ -312,12 +321,12 @@ def test_an_instance_of_an_attempt_is_validated_indexed_compacted_and_reverted(a
     assert set(anywhere.ask("show", "one")["canonical"]["files"]).isdisjoint(first["files"] + compacted["files"])
 
 
-def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, place, s3) -> None:
+def test_files_of_another_program_in_a_bucket_are_adopted_and_read_there(elsewhere: Project, place) -> None:
     for number, day in enumerate(DAYS):
         file = BytesIO()
         pd.DataFrame({"n": [number, number]}).to_parquet(file)
         key = f"{place.folder}/outside/day={day}/a b.parquet"
-        s3.client().put_object(Bucket=place.bucket, Key=key, Body=file.getvalue())
+        place.store.client().put_object(Bucket=place.bucket, Key=key, Body=file.getvalue())
 
     adopted = elsewhere.call("adopt", "found", "--files", f"{place.root}/outside/day={{partition_key}}/*.parquet")
     assert adopted.code == 0, adopted

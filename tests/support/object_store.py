@@ -188,14 +188,6 @@ def running_s3() -> Iterator[S3Server]:
 @pytest.fixture
 def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[S3Server]:
     """The server, this process's environment pointing to it, and an empty cache."""
-    from databuild_dagster.warehouse.object_store import forget_connections
-
-    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": running_s3.url}.items():
-        monkeypatch.setenv(name, value)
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("DATABUILD_CACHE_DIR", str(tmp_path / "cache"))
-    forget_connections()
     running_s3.requests.clear()
     running_s3.sent.clear()
     running_s3.refusals.clear()
@@ -203,10 +195,30 @@ def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     running_s3.fails_every = 0
     running_s3.holds.clear()
     running_s3.ignores_conditions = False
-    yield running_s3
+    with used_by_this_process(running_s3, monkeypatch, tmp_path / "cache"):
+        yield running_s3
+
+
+@contextlib.contextmanager
+def used_by_this_process(server: S3Server, monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[None]:
+    """The environment points to a server and to a folder for copies, and no connection to another server is used."""
+    from databuild_dagster.warehouse.object_store import forget_connections
+
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": server.url}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DATABUILD_CACHE_DIR", str(cache))
+    forget_connections()
+    yield
     forget_connections()
 
 
 @pytest.fixture
 def bucket(s3: S3Server, request: pytest.FixtureRequest) -> str:
-    return s3.make_bucket(f"b{abs(hash(request.node.nodeid))}")
+    return own_bucket(s3, request)
+
+
+def own_bucket(server: S3Server, request: pytest.FixtureRequest) -> str:
+    """A new bucket, which no other test has."""
+    return server.make_bucket(f"b{abs(hash(request.node.nodeid))}")

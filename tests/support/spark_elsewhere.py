@@ -53,13 +53,27 @@ class Elsewhere:
 @pytest.fixture(scope="session")
 def running_sail(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     """One for all tests of a worker: it starts in two seconds."""
-    base = tmp_path_factory.getbasetemp()
+    with sail_by(running_s3, tmp_path_factory.getbasetemp()) as server:
+        yield server
+
+
+@pytest.fixture
+def sail_by_seaweedfs(seaweedfs: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
+    """One for a test."""
+    with sail_by(seaweedfs, tmp_path_factory.getbasetemp()) as server:
+        yield server
+
+
+@contextmanager
+def sail_by(s3: S3Server, hidden: Path) -> Iterator[Elsewhere]:
+    """A server that does not see a folder, in which its log is."""
     skip_without_mounts()
-    log = base / "sail.log"
-    server = start_sail(running_s3, [base], log)
-    yield server
-    server.process.kill()
-    server.process.wait()
+    server = start_sail(s3, [hidden], hidden / "sail.log")
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.process.wait()
 
 
 @pytest.fixture

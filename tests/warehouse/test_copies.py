@@ -23,16 +23,19 @@ from databuild_dagster.warehouse.copies import (
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema
 from databuild_dagster.warehouse.threads import in_own_thread
+from tests.support.object_store import own_bucket
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 LOT = "20230227PT5M287"
 
 
-@pytest.fixture(params=["disk", "object store"])
+@pytest.fixture(params=["disk", "moto", "seaweedfs"])
 def warehouse(request, tmp_path):
     if request.param == "disk":
         return Warehouse(str(tmp_path / "warehouse"))
-    return Warehouse(f"s3://{request.getfixturevalue('bucket')}/pre fix")
+    if request.param == "moto":
+        return Warehouse(f"s3://{request.getfixturevalue('bucket')}/pre fix")
+    return Warehouse(f"s3://{own_bucket(request.getfixturevalue('seaweedfs'), request)}/pre fix")
 
 
 def manifest_of(state=ManifestState.COMPLETE, **changes):
