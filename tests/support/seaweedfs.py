@@ -50,9 +50,8 @@ def seaweedfs_server(folder: Path) -> Iterator[Seaweed]:
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         "-master.telemetry=false",
-        # Each bucket has seven volumes of its own, for which space is kept.
-        "-master.volumeSizeLimitMB=64",
-        "-volume.max=0",
+        # Each bucket has seven volumes of its own, which take no space on the disk before they have contents.
+        "-volume.max=1000",
     ]
     log = folder / "seaweedfs.log"
     with log.open("wb") as output:
