@@ -49,10 +49,14 @@ class FromClient(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self.to_client = transport
         self.figures.opened(transport.get_extra_info("socket"))
+        self.connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        self.connecting = loop.create_task(
-            loop.create_connection(lambda: FromServer(self), self.server.host, self.server.port)
-        )
+        try:
+            await loop.create_connection(lambda: FromServer(self), self.server.host, self.server.port)
+        except OSError:
+            self.to_client.close()
 
     def data_received(self, data: bytes) -> None:
         if data.startswith(tuple(f"{method} ".encode() for method in METHODS)):
