@@ -29,7 +29,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench import plain_spark
-from bench.anywhere.store import STORES, Store
+from bench.anywhere.stores import STORES, Store
 from bench.anywhere.unseen import Refusal, refused_build
 from bench.pipeline import FLIGHTS_OF_THE_YEAR, REF, ROOT, empty, refs_of_the_year, run, seconds_by_job
 from databuild_dagster.spark.server import stop_server, use_server

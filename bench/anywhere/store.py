@@ -16,18 +16,12 @@ import json
 import os
 import socket
 import struct
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Any
-
-from tests.support.object_store import S3Server
-from tests.support.seaweedfs import seaweedfs_server
 
 #: The builder has an address of its own, everything else the other.
 ADDRESSES = {"builder": "127.0.0.2", "spark": "127.0.0.1"}
@@ -90,62 +84,11 @@ class Figures:
         self._received += now[1] - before[1]
 
 
-class Store:
-    """A process that counts what comes through it, its urls by party, and its figures."""
-
-    def __init__(self, process: subprocess.Popen[str], *behind: int) -> None:
-        self._process = process
-        #: The processes that work for a request: this one, and those behind it.
-        self.pids = (process.pid, *behind)
-        self.urls: dict[str, str] = self._line()
-
-    def figures(self) -> dict[str, dict[str, Any]]:
-        """For each party since the last call: bytes `sent` to it and `received` from it, as the kernel counts them.
-
-        And its `requests` with the bytes of the answers' `contents`, by operation.
-        """
-        assert self._process.stdin is not None
-        print(file=self._process.stdin, flush=True)
-        found: dict[str, dict[str, Any]] = self._line()
-        return found
-
-    def client(self) -> Any:
-        return S3Server(self.urls["spark"]).client()
-
-    def _line(self) -> Any:
-        assert self._process.stdout is not None
-        return json.loads(self._process.stdout.readline())
-
-
-@contextmanager
-def running_moto(latency: float, folder: Path) -> Iterator[Store]:
-    """A store whose requests wait for `latency` milliseconds. It has no data in a folder."""
-    with counting_process("bench.anywhere.store", "--latency", str(latency)) as process:
-        yield Store(process)
-
-
-@contextmanager
-def running_seaweedfs(latency: float, folder: Path) -> Iterator[Store]:
-    """A store whose answers are on the way for `latency` milliseconds (`bench.anywhere.way`)."""
-    with (
-        seaweedfs_server(folder) as server,
-        counting_process("bench.anywhere.way", server.url, "--latency", str(latency)) as process,
-    ):
-        yield Store(process, server.pid)
-
-
-@contextmanager
-def counting_process(module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", module, *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-STORES = {"moto": running_moto, "seaweedfs": running_seaweedfs}
+def answer_lines(figures: dict[str, Figures]) -> None:
+    """Answer each line of the input by the figures since the line before; end the process with the input."""
+    for _ in sys.stdin:
+        print(json.dumps({party: of_party.taken() for party, of_party in figures.items()}), flush=True)
+    os._exit(0)
 
 
 def main() -> None:
@@ -180,9 +123,7 @@ def main() -> None:
         urls[party] = f"http://{address}:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
     print(json.dumps(urls), flush=True)
-    for _ in sys.stdin:
-        print(json.dumps({party: of_party.taken() for party, of_party in figures.items()}), flush=True)
-    os._exit(0)
+    answer_lines(figures)
 
 
 def _named(app: App, figures: Figures, latency: float) -> App:

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -20,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from bench.anywhere.store import ADDRESSES, Figures, name_of
+from bench.anywhere.store import ADDRESSES, Figures, answer_lines, name_of
 
 METHODS = ("DELETE", "GET", "HEAD", "POST", "PUT")
 
@@ -118,12 +116,6 @@ async def listen(server: Server) -> None:
     print(json.dumps(urls), flush=True)
     threading.Thread(target=answer_lines, args=(figures,), daemon=True).start()
     await asyncio.Event().wait()
-
-
-def answer_lines(figures: dict[str, Figures]) -> None:
-    for _ in sys.stdin:
-        print(json.dumps({party: of_party.taken() for party, of_party in figures.items()}), flush=True)
-    os._exit(0)
 
 
 def main() -> None:

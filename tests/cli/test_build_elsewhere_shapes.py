@@ -12,7 +12,7 @@ from databuild_dagster.spark.server import stop_server
 
 from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
 from ..support.object_store import S3Server, own_bucket
-from ..support.spark_elsewhere import skip_without_mounts, start_sail
+from ..support.spark_elsewhere import sail_by
 from .conftest import Project
 
 pytestmark = pytest.mark.long
@@ -256,13 +256,10 @@ def anywhere(request, project: Project, tmp_path) -> Iterator[Project]:
         close_sessions()
         stop_server(project.home)
         return
-    skip_without_mounts()
-    server = start_sail(request.getfixturevalue("s3"), [], tmp_path / "sail.log")
-    project.define(definitions(server.url, str(project.folder / "ware house")))
-    yield project
-    close_sessions()
-    server.process.kill()
-    server.process.wait()
+    with sail_by(request.getfixturevalue("s3"), [], tmp_path / "sail.log") as server:
+        project.define(definitions(server.url, str(project.folder / "ware house")))
+        yield project
+        close_sessions()
 
 
 def test_every_shape_is_built_and_read(anywhere: Project) -> None:

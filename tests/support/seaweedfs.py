@@ -22,6 +22,7 @@ from .processes import with_parent
 
 PROGRAM = Path(sys.executable).with_name("weed")
 START_SECONDS = 120.0
+SOCKETS = Path("/tmp")
 #: The servers of one process, each with a second port for the others.
 SERVERS = ("s3", "filer", "master", "volume")
 
@@ -65,6 +66,10 @@ def seaweedfs_server(folder: Path) -> Iterator[Seaweed]:
     finally:
         process.kill()
         process.wait()
+        # It has sockets beside its ports, and leaves them there.
+        for port in ports.values():
+            for left in SOCKETS.glob(f"seaweedfs-*-{port}.sock"):
+                left.unlink(missing_ok=True)
 
 
 def _wait_for(server: Seaweed, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -53,22 +53,24 @@ class Elsewhere:
 @pytest.fixture(scope="session")
 def running_sail(running_s3: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     """One for all tests of a worker: it starts in two seconds."""
-    with sail_by(running_s3, tmp_path_factory.getbasetemp()) as server:
+    base = tmp_path_factory.getbasetemp()
+    with sail_by(running_s3, [base], base / "sail.log") as server:
         yield server
 
 
 @pytest.fixture
 def sail_by_seaweedfs(seaweedfs: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Elsewhere]:
     """One for a test."""
-    with sail_by(seaweedfs, tmp_path_factory.getbasetemp()) as server:
+    base = tmp_path_factory.getbasetemp()
+    with sail_by(seaweedfs, [base], base / "sail-by-seaweedfs.log") as server:
         yield server
 
 
 @contextmanager
-def sail_by(s3: S3Server, hidden: Path) -> Iterator[Elsewhere]:
-    """A server that does not see a folder, in which its log is."""
+def sail_by(s3: S3Server, hidden: list[Path], log: Path) -> Iterator[Elsewhere]:
+    """A server for which the folders `hidden` are empty; it is gone afterwards."""
     skip_without_mounts()
-    server = start_sail(s3, [hidden], hidden / "sail.log")
+    server = start_sail(s3, hidden, log)
     try:
         yield server
     finally:

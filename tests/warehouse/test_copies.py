@@ -29,13 +29,11 @@ UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 LOT = "20230227PT5M287"
 
 
-@pytest.fixture(params=["disk", "moto", "seaweedfs"])
+@pytest.fixture(params=["disk", "s3", "seaweedfs"])
 def warehouse(request, tmp_path):
     if request.param == "disk":
         return Warehouse(str(tmp_path / "warehouse"))
-    if request.param == "moto":
-        return Warehouse(f"s3://{request.getfixturevalue('bucket')}/pre fix")
-    return Warehouse(f"s3://{own_bucket(request.getfixturevalue('seaweedfs'), request)}/pre fix")
+    return Warehouse(f"s3://{own_bucket(request.getfixturevalue(request.param), request)}/pre fix")
 
 
 def manifest_of(state=ManifestState.COMPLETE, **changes):

@@ -8,12 +8,11 @@ import signal
 import pytest
 
 from databuild_dagster.warehouse.errors import ManifestMissing, StorageUnreachable
-from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import missing_files, read_manifest, read_manifests, write_manifest
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest, write_manifest
 from tests.support.object_store import S3Server, own_bucket, used_by_this_process
 from tests.support.seaweedfs import seaweedfs_server
-from tests.support.written import OTHER, UUID, clear_cache, manifest_of, numbers, winners_of_a_race, write
+from tests.support.written import OTHER, UUID, manifest_of, numbers, winners_of_a_race, write
 
 N_RACES = 3
 
@@ -26,17 +25,6 @@ def bucket(seaweedfs, request):
 @pytest.fixture
 def warehouse(bucket):
     return Warehouse(f"s3://{bucket}/pre fix/[x]")
-
-
-def test_what_was_written_is_read_as_from_a_disk(warehouse):
-    manifest = write(warehouse, numbers(1, 2), numbers(3))
-    clear_cache()
-
-    read = read_manifest(warehouse, "raw/flights", UUID)
-
-    assert read == manifest
-    assert read_table(warehouse, [read]).to_pydict() == {"n": [1, 2, 3]}
-    assert missing_files(warehouse, read) == ()
 
 
 def test_of_two_writers_of_one_manifest_one_wins(bucket):
@@ -58,16 +46,6 @@ def test_many_objects_are_written_and_read_in_their_order(warehouse):
 
     assert [place for place, was_created in enumerate(created) if not was_created] == [7]
     assert found == [(b"earlier" if place == 7 else path.encode())[1:4] for place, path in enumerate(paths)]
-
-
-def test_manifests_of_many_instances_come_in_their_order(warehouse):
-    uuids = [f"5e0002a1-0f3d-bd95-db63-{number:012}" for number in range(50)]
-    for uuid in uuids:
-        write_manifest(warehouse, manifest_of(instance_uuid=uuid))
-
-    manifests = read_manifests(warehouse, "raw/flights", uuids)
-
-    assert [manifest.instance_uuid for manifest in manifests] == uuids
 
 
 def test_a_discard_removes_one_instance_and_no_other(seaweedfs, bucket, warehouse):
