@@ -1,0 +1,169 @@
+"""A feature is one folder and one row: its row says what the folder adds to the tables of the core and of the faces.
+
+The core asks `rows` for the entries of a column, and imports no feature. A column is a function, so that a row costs
+nothing until its column is asked for: `databuild --help` loads every row, and neither Dagster nor Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.authoring.definers import Definer
+    from databuild_dagster.bindings.declare.settings import AssetSetting, Setting
+    from databuild_dagster.bindings.orchestration.duties import Duty
+    from databuild_dagster.bindings.orchestration.side_ticks import SideTick
+    from databuild_dagster.data.keepers import OpenKeeper
+    from databuild_dagster.engine.judge import Witness
+    from databuild_dagster.engine.ports import Provider
+    from databuild_dagster.shapes.checks import Check
+    from databuild_dagster.shapes.measures import Measure
+    from databuild_dagster.shapes.status_parts import StatusPart
+    from databuild_dagster.store.invariants import Invariant
+    from databuild_dagster.web.action import Action
+    from databuild_dagster.web.routes import ApiRoute, Page
+
+T = TypeVar("T")
+Column = Callable[[], tuple[T, ...]]
+
+#: The entry point group in which an installed package lists features: `name = "package.module:FEATURE"`.
+ENTRY_POINTS: Final = "databuild_dagster.features"
+#: The package of the built-in features; its `BUILT_IN` lists their names.
+_PACKAGE: Final = "databuild_dagster.features"
+
+
+class Command(NamedTuple):
+    """A command of the command line: `name` is `gc`, or `lot list` in the group `lot`."""
+
+    name: str
+    #: Module and function: "databuild_dagster.features.clean.commands:gc".
+    target: str
+    #: The first sentence of its help, at most 60 characters.
+    summary: str
+    #: The section of `databuild --help`, and the command or group after which it stands there.
+    section: str
+    after: str = ""
+    #: The help of its group, for the first command of a group that the core does not have.
+    group: str = ""
+
+
+def nothing() -> tuple[()]:
+    """An empty column."""
+    return ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """The row of a feature. Each column has the name of the table that it adds to."""
+
+    name: str
+    #: One sentence for the page of the architecture: what a user loses without the feature.
+    summary: str
+    #: The features that this one imports; without one of them this feature is left out.
+    needs: tuple[str, ...] = ()
+    #: Settings of a code location: keywords of `build_definitions`, attributes of a `defs.yaml`.
+    settings: Column[Setting[object]] = nothing
+    #: Options of the decorators of assets.
+    asset_settings: Column[AssetSetting] = nothing
+    #: Jobs, sensors and assets that a code location gets besides the author's.
+    definers: Column[Definer] = nothing
+    #: Tasks of each tick of the orchestrator.
+    duties: Column[Duty] = nothing
+    #: Ticks of a sensor of its own.
+    side_ticks: Column[SideTick] = nothing
+    #: Queries of `log check` over the tables.
+    invariants: Column[Invariant] = nothing
+    #: Checks of `log check --deep` over files.
+    checks: Column[Check] = nothing
+    #: Parts of `databuild status`.
+    status_parts: Column[StatusPart] = nothing
+    #: Figures of `ledger metrics --prometheus`.
+    measures: Column[Measure] = nothing
+    #: Commands of the command line; plain data, because `--help` shows them.
+    commands: tuple[Command, ...] = ()
+    #: Urls of the API, pages, and actions.
+    routes: Column[ApiRoute] = nothing
+    pages: Column[Page] = nothing
+    actions: Column[Action] = nothing
+    #: Reasons why `gc` keeps the data of an instance.
+    keeps: Column[OpenKeeper] = nothing
+    #: Instances of refs without a build: adopted, borrowed, returned.
+    provides: Column[Provider] = nothing
+    #: The judgement of launches: a witness says that a launch lives, or that it is lost.
+    lives: Column[Witness] = nothing
+
+
+class InvalidFeature(Exception):
+    """A feature that cannot be used; the message names the feature and the reason."""
+
+
+@cache
+def built_in() -> tuple[Feature, ...]:
+    """The features of this package whose folders are there, each after those that it needs.
+
+    A folder that was removed is left out with the features that need it; nothing else has to change.
+    """
+    found: list[Feature] = []
+    for name in import_module(_PACKAGE).BUILT_IN:
+        module_name = f"{_PACKAGE}.{name}"
+        try:
+            module = import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name != module_name:
+                raise
+            continue
+        found.append(module.FEATURE)
+    return tuple(_with_their_needs(found))
+
+
+@cache
+def features() -> tuple[Feature, ...]:
+    """All features: built-in ones, then those of installed packages. Raises `InvalidFeature`."""
+    found = list(built_in())
+    for entry in entry_points(group=ENTRY_POINTS):
+        found.append(_checked(_loaded(entry), f"the package {_package(entry)}", found))
+    return tuple(found)
+
+
+def rows(column: Callable[[Feature], Column[T]]) -> tuple[T, ...]:
+    """The entries of one column of all features: `rows(lambda feature: feature.duties)`."""
+    return tuple(row for feature in features() for row in column(feature)())
+
+
+def _with_their_needs(found: Iterable[Feature]) -> list[Feature]:
+    kept: list[Feature] = []
+    left = list(found)
+    while ready := [feature for feature in left if {*feature.needs} <= {known.name for known in kept}]:
+        kept.append(ready[0])
+        left.remove(ready[0])
+    return kept
+
+
+def _checked(feature: object, source: str, known: Iterable[Feature]) -> Feature:
+    if not isinstance(feature, Feature):
+        raise InvalidFeature(f"{source} gives {feature!r}, which is no Feature; name the row, such as `shop:FEATURE`.")
+    names = [one.name for one in known]
+    if feature.name in names:
+        raise InvalidFeature(f"{source} gives a feature {feature.name!r}, which exists already; give it another name.")
+    if missing := [need for need in feature.needs if need not in names]:
+        raise InvalidFeature(f"The feature {feature.name!r} of {source} needs {missing[0]!r}, which is not installed.")
+    return feature
+
+
+def _loaded(entry: EntryPoint) -> object:
+    try:
+        return entry.load()
+    except Exception as error:  # Code of other packages may raise anything while it is imported.
+        raise InvalidFeature(
+            f"The feature {entry.name!r} of the package {_package(entry)} cannot be loaded "
+            f"({type(error).__name__}: {' '.join(str(error).split())}); repair or remove that package."
+        ) from error
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist is not None else entry.value

@@ -1,0 +1,8 @@
+"""What follows from a supposition, with nothing recorded."""
+
+from databuild_dagster.feature import Feature
+
+FEATURE = Feature(
+    name="what_if",
+    summary="The consequences of a taint, of new code or of missing data are simulated.",
+)
