@@ -36,9 +36,9 @@ from bench.engine.filling import MANIFEST, opened
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.judge import LEASE_SECONDS, Judge
-from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.job import Job
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import ArriveLots

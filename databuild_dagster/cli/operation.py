@@ -170,7 +170,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
-    from databuild_dagster.bindings.building.operation_types import known_operations
+    from databuild_dagster.bindings.building.operation_types import OPERATIONS, known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):
@@ -183,7 +183,7 @@ def _manager(where: Where) -> DistributedOperationManager:
         # The list then says what is wrong with the operation.
         return manager
     for location in locations:
-        for operation in () if location.deployment is None else location.deployment.operations:
+        for operation in () if location.deployment is None else OPERATIONS.of(location.deployment):
             manager.register(operation)
     return manager
 

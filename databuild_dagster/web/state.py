@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationResources
+from databuild_dagster.bindings.building.operation_types import OPERATIONS
 from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import Moment, moment_of
@@ -116,7 +117,7 @@ class State:
                 deployment = Deployment()
                 self._operations = deployment, operation_resources(self._instance, deployment)
         deployment, resources = self._operations
-        return DistributedOperationManager(self.engine, deployment.operations, actor=actor, resources=resources)
+        return DistributedOperationManager(self.engine, OPERATIONS.of(deployment), actor=actor, resources=resources)
 
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`, `StateClosed`."""

@@ -1,10 +1,12 @@
 """`@databuild_asset` and `@databuild_multi_asset`: a function from frames to one frame, or several, becomes Dagster assets."""
 
+from __future__ import annotations
+
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, Protocol, Unpack, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Unpack, cast, overload
 
 from dagster import (
     AssetIn,
@@ -30,17 +32,22 @@ from databuild_dagster.bindings.authoring.asset_factory import (
 from databuild_dagster.bindings.authoring.dagster_options import (
     REFUSED,
     REFUSED_OF_MULTI,
-    Refused,
-    RefusedOfMulti,
     refuse_options,
 )
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.declare.gates import gates_of
 from databuild_dagster.bindings.declare.inputs import Source, filters_of, subscriptions_of
-from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
-from databuild_dagster.bindings.declare.publish import Iceberg, Publish, publish_metadata
-from databuild_dagster.bindings.declare.samples import sample_by_out, sample_metadata
+from databuild_dagster.bindings.declare.settings import (
+    asset_settings,
+    metadata_by_output,
+    metadata_of,
+    split_of,
+    taken_out,
+)
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.settings import AssetOptions, MultiAssetOptions
 
 _Options = ParamSpec("_Options")
 _Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
@@ -90,15 +97,12 @@ def databuild_asset(
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
-    parts: Split | None = None,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    publish: Publish = None,
-    sample: bool = False,
-    **refused: Unpack[Refused],
+    **options: Unpack[AssetOptions],
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
@@ -134,7 +138,9 @@ def databuild_asset(
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         asset_name = function.__name__ if name is None else name
-        refuse_options(asset_name, refused, REFUSED, inspect.signature(databuild_asset).parameters)
+        given = cast(dict[str, Any], dict(options))
+        of_features = taken_out(given)
+        refuse_options(asset_name, given, REFUSED, [*inspect.signature(databuild_asset).parameters, *asset_settings()])
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {asset_name!r} has no partitions, so batched=True means nothing; leave it out.")
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
@@ -150,11 +156,7 @@ def databuild_asset(
             owners=owners,
             tags=tags,
             kinds=kinds,
-            metadata={
-                **(metadata or {}),
-                **publish_metadata(asset_name, publish),
-                **sample_metadata(asset_name, sample),
-            },
+            metadata={**(metadata or {}), **metadata_of(asset_name, of_features)},
             code_version=code_version,
             automation_condition=automation_condition,
             partitions_def=partitions_def,
@@ -176,7 +178,7 @@ def databuild_asset(
             ),
             follow_late=follow_late,
             skip_empty=skip_empty,
-            parts=split_of(asset_name, parts, parameters, batched=batched),
+            split=split_of(asset_name, of_features, parameters, batched=batched),
         )
         of_the_step = OfTheStep(output_name(own_key), backfill_policy, pool, op_tags, required_resource_keys, hooks)
         return as_dagster_asset([spec], body, of_the_step)
@@ -199,15 +201,12 @@ def databuild_multi_asset(
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
-    parts: None = None,
     blocking_checks: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    publish: Publish | Mapping[str, Publish] = None,
-    sample: bool | Mapping[str, bool] = False,
-    **refused: Unpack[RefusedOfMulti],
+    **options: Unpack[MultiAssetOptions],
 ) -> _Decorate:
     """Declare several assets that one function builds together (rule 6.2).
 
@@ -222,10 +221,12 @@ def databuild_multi_asset(
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         own_name = function.__name__ if name is None else name
-        refuse_options(own_name, refused, REFUSED_OF_MULTI, inspect.signature(databuild_multi_asset).parameters)
+        given = cast(dict[str, Any], dict(options))
+        of_features = taken_out(given)
+        known = [*inspect.signature(databuild_multi_asset).parameters, *asset_settings()]
+        refuse_options(own_name, given, REFUSED_OF_MULTI, known)
         if outs is None:
             raise InvalidAsset(f"Multi-asset {own_name!r} has no outs; {REFUSED_OF_MULTI['specs']}.")
-        refuse_parts(own_name, parts)
         _check_outs(own_name, outs, partitions_def, blocking_checks or {})
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {own_name!r} has no partitions, so batched=True means nothing; leave it out.")
@@ -234,11 +235,10 @@ def databuild_multi_asset(
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
         read = {dep.asset_key for dep in shared}
         _refuse_second_mappings(own_name, outs, read)
-        tables = _publish_by_out(own_name, outs, publish)
-        samples = sample_by_out(own_name, outs, sample)
+        metadata = metadata_by_output(own_name, outs, of_features)
         specs = [
             spec.replace_attributes(
-                metadata={**spec.metadata, **publish_metadata(out, tables[out]), **samples[out]},
+                metadata={**spec.metadata, **metadata[out]},
                 deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
                 skippable=True,
                 description=spec.description or function.__doc__,
@@ -328,21 +328,6 @@ def _check_outs(
             )
     if unknown := [out for out in blocking_checks if out not in outs]:
         raise InvalidAsset(f"blocking_checks of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
-
-
-def _publish_by_out(
-    name: str, outs: Mapping[str, AssetSpec], publish: Publish | Mapping[str, Publish]
-) -> dict[str, Publish]:
-    """Raises `InvalidAsset`."""
-    if isinstance(publish, Mapping):
-        if unknown := [out for out in publish if out not in outs]:
-            raise InvalidAsset(f"publish of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
-        return {out: publish.get(out) for out in outs}
-    if isinstance(publish, Iceberg) and publish.table is not None and len(outs) > 1:
-        raise InvalidAsset(
-            f"publish of multi-asset {name!r} gives its outputs one table, {publish.table!r}; give each its own: publish={{…}}."
-        )
-    return dict.fromkeys(outs, publish)
 
 
 def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Collection[AssetKey]) -> None:

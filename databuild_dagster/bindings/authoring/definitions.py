@@ -4,12 +4,13 @@ Our resources have our own keys, so that the result merges with other Definition
 Definitions with executors do not merge.
 """
 
-import inspect
+from __future__ import annotations
+
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dagster import (
     AssetChecksDefinition,
@@ -21,47 +22,30 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
-from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
-from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
-from databuild_dagster.bindings.authoring.published import with_tables
 from databuild_dagster.bindings.authoring.shared_location import LocationParts, SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
-from databuild_dagster.bindings.building.deployment import (
-    DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    DEFAULT_SAMPLE_ROWS,
-    DEFAULT_THREADS,
-)
+from databuild_dagster.bindings.building.deployment import differing
 from databuild_dagster.bindings.declare.asset_spec import body_of
-from databuild_dagster.bindings.declare.publish import Publish
-from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.registry.registration import remember
-from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.feature import rows
 from databuild_dagster.model.wording import few_of
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.building.deployment import GivenSettings
 
 
 def build_definitions(
     assets: Iterable[AssetsDefinition | AssetSpec | SourceAsset],
     *,
-    spark: LazyPySparkResource | PySparkResource | None = None,
     resources: Mapping[str, Any] | None = None,
     jobs: Iterable[Any] | None = None,
     schedules: Iterable[Any] | None = None,
     sensors: Iterable[Any] | None = None,
     asset_checks: Iterable[AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
-    warehouse: str | Path | None = None,
     location: str | SharedLocation | None = None,
-    interval_seconds: int = MIN_INTERVAL_SECONDS,
-    threads: int = DEFAULT_THREADS,
-    delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    limits: TickLimits | None = None,
-    sample_rows: int = DEFAULT_SAMPLE_ROWS,
-    alerts: Iterable[Alert] = (),
-    operations: Iterable[DistributedOperation[Any]] = (),
-    publish: Publish = None,
+    **settings: Unpack[GivenSettings],
 ) -> Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
 
@@ -78,18 +62,6 @@ def build_definitions(
     of range, or for one besides a `SharedLocation`.
     """
     module = _calling_module()
-    settings: dict[str, Any] = {
-        "spark": spark,
-        "warehouse": warehouse,
-        "interval_seconds": interval_seconds,
-        "threads": threads,
-        "delegation_timeout_seconds": delegation_timeout_seconds,
-        "limits": limits,
-        "sample_rows": sample_rows,
-        "alerts": tuple(alerts),
-        "operations": tuple(operations),
-        "publish": publish,
-    }
     if isinstance(location, SharedLocation):
         shared = location
         _refuse_own_settings(shared, settings)
@@ -115,8 +87,7 @@ def build_definitions(
 
 def _refuse_own_settings(shared: SharedLocation, settings: Mapping[str, Any]) -> None:
     """Raises ValueError for a setting that the other definitions of the location would not have."""
-    parameters = inspect.signature(build_definitions).parameters
-    if own := [name for name, value in settings.items() if value != parameters[name].default]:
+    if own := list(differing(settings)):
         raise ValueError(
             f"{own[0]}= is a setting of all definitions of location {shared.name!r}; give it to SharedLocation({shared.name!r}, …)."
         )
@@ -142,7 +113,9 @@ def assembled(
         if key in (resources or {}):
             raise ValueError(f"Resource {key!r} is databuild's own; give yours another key.")
 
-    shown = with_tables(shown, parts)
+    definers = rows(lambda feature: feature.definers)
+    for definer in definers:
+        shown = definer.assets(parts.deployment, shown)
     all_resources = {**parts.resources, **(resources or {})}
 
     def asset_graph() -> AssetGraph:
@@ -154,13 +127,13 @@ def assembled(
     return Definitions(
         assets=shown,
         asset_checks=checks,
-        jobs=[*(jobs or ()), *([parts.executors] if has_orchestrator else [])],
+        jobs=[*(jobs or ()), *(parts.jobs if has_orchestrator else ())],
         schedules=list(schedules or ()),
         sensors=[
             *given,
             *automation,
-            *arrival_sensors(parts.deployment, shown),
-            *([parts.orchestrator, parts.operations] if has_orchestrator else []),
+            *(sensor for definer in definers for sensor in definer.sensors_of(parts.deployment, shown)),
+            *(parts.sensors if has_orchestrator else ()),
         ],
         resources=all_resources,
     )

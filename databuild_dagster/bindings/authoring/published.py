@@ -9,14 +9,13 @@ from dagster import AssetsDefinition, AssetSpec
 
 from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import asset_text, specs_of
-from databuild_dagster.bindings.authoring.shared_location import LocationParts
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import publish_of, table_metadata, table_spec
+from databuild_dagster.bindings.declare.publish import Publish, publish_of, table_metadata, table_spec
 from databuild_dagster.model.datasets import TableSpec
 
 
-def with_tables(assets: Iterable[Any], parts: LocationParts) -> list[Any]:
+def with_tables(assets: Iterable[Any], by_default: Publish, warehouse: str | None) -> list[Any]:
     """The assets with the registrations of their tables in their metadata.
 
     Raises `InvalidAsset` for a type that an asset's partitions cannot have, and for one table of two assets.
@@ -25,20 +24,20 @@ def with_tables(assets: Iterable[Any], parts: LocationParts) -> list[Any]:
     tables: dict[str, TableSpec] = {}
     for asset in given:
         for spec in specs_of(asset):
-            if (table := _table(asset, spec, parts)) is not None:
+            if (table := _table(asset, spec, by_default, warehouse)) is not None:
                 tables[asset_text(spec.key)] = table
     _refuse_one_table_of_two(tables)
     return [_with_tables(asset, tables) for asset in given] if tables else given
 
 
-def _table(asset: Any, spec: AssetSpec, parts: LocationParts) -> TableSpec | None:
+def _table(asset: Any, spec: AssetSpec, by_default: Publish, warehouse: str | None) -> TableSpec | None:
     publish = publish_of(spec)
     is_ours = isinstance(asset, AssetsDefinition) and body_of(asset) is not None
     if publish is None and is_ours:
-        publish = parts.publish
+        publish = by_default
     if not publish:
         return None
-    return table_spec(asset_text(spec.key), spec.partitions_def, publish, parts.deployment.warehouse)
+    return table_spec(asset_text(spec.key), spec.partitions_def, publish, warehouse)
 
 
 def _refuse_one_table_of_two(tables: dict[str, TableSpec]) -> None:

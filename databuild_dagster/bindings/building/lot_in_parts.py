@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from databuild_dagster.bindings.building.arguments import SplitInput
-from databuild_dagster.bindings.declare.lot_parts import ByFile, Split, text_of_key, why_no_key
+from databuild_dagster.bindings.declare.lot_parts import ByFile, PartSplit, text_of_key, why_no_key
 from databuild_dagster.bindings.declare.outcomes import BadResult, DepMiss
 from databuild_dagster.model.lots import MAX_PARTS, balanced
 from databuild_dagster.model.refs import Ref, asset_of
@@ -104,7 +104,7 @@ class LotInParts:
     """The parts of one lot, from the split to their common manifest."""
 
     ref: Ref
-    split: Split
+    split: PartSplit
     source: SplitInput
     uuid: str
     job_run: str

@@ -1,10 +1,12 @@
-"""The operation types of a code location: given ones, those of installed packages, and the provided ones."""
+"""The operation types of a code location, by the setting `operations=`, by installed packages, and the provided types."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from databuild_dagster.bindings.building.provided import PROVIDED
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.settings import Setting, imported
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.operations.compatibility import check_name
@@ -62,3 +64,37 @@ def _loaded(entry: EntryPoint) -> Any:
 
 def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value
+
+
+def _operation(place: str, name: str) -> DistributedOperation[Any]:
+    """Raises `InvalidAsset` for a name that is not found or is no operation."""
+    module_name, _, own = name.rpartition(".")
+    found = getattr(imported(module_name), own, None) if module_name else None
+    if found is None:
+        raise InvalidAsset(
+            f"{place} names the operation {name!r}, which cannot be imported; write it as my_project.quality.RowCount."
+        )
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, DistributedOperation):
+        raise InvalidAsset(f"{place} names the operation {name!r}, which is no DistributedOperation.")
+    return made
+
+
+def _of_files(names: Iterable[str], place: str) -> list[DistributedOperation[Any]]:
+    return [_operation(place, name) for name in names]
+
+
+#: The types of a code location: given ones, those of installed packages, provided ones.
+OPERATIONS: Final = Setting[Operations](
+    name="operations",
+    default=known_operations,
+    checked=lambda operations, place: known_operations(operations),
+    in_yaml=Sequence[str],
+    yaml_default=(),
+    description=(
+        "Operations over whole datasets, besides those that databuild and installed packages have: "
+        "my_project.quality.RowCount, a class that is made without arguments, or an object."
+    ),
+    from_yaml=_of_files,
+)
+SETTINGS: Final = (OPERATIONS,)

@@ -10,14 +10,14 @@ from dagster import DagsterInstance, build_resources
 
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.operation_context import OperationContext, OperationResources, explained
-from databuild_dagster.bindings.building.operation_types import known_operations
+from databuild_dagster.bindings.building.operation_types import OPERATIONS, known_operations
 from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.launch_heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.executor import Executor
+from databuild_dagster.engine.operations.heartbeat import ExecutorHeartbeat
 from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.logs import logger
@@ -72,7 +72,7 @@ def operation_resources(
 
 
 def manager_of(resources: OperationResources, deployment: Deployment, *, actor: str) -> DistributedOperationManager:
-    return DistributedOperationManager(resources.engine, deployment.operations, actor=actor, resources=resources)
+    return DistributedOperationManager(resources.engine, OPERATIONS.of(deployment), actor=actor, resources=resources)
 
 
 def operation_manager(
@@ -82,7 +82,7 @@ def operation_manager(
 
     Raises `InvalidOperationType`, `UnsupportedInstance`.
     """
-    deployment = Deployment(operations=known_operations(operations))
+    deployment = Deployment(of_features={OPERATIONS.name: known_operations(operations)})
     resources = operation_resources(instance, deployment)
     return manager_of(resources, deployment, actor=actor or this_user())
 

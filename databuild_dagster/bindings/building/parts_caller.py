@@ -11,7 +11,7 @@ from databuild_dagster.bindings.building.outputs import Outputs
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
-from databuild_dagster.bindings.declare.lot_parts import Split
+from databuild_dagster.bindings.declare.lot_parts import PartSplit
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
 from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.data.inputs import Inputs
@@ -28,22 +28,23 @@ MAX_TRACEBACKS = 3
 class PartsCaller:
     """Calls the function of one step for each part of a lot."""
 
-    def __init__(self, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int) -> None:
+    def __init__(
+        self, split: PartSplit, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int
+    ) -> None:
+        self._split = split
         self._tools = tools
         self._body = tools.body
         self._frames = tools.frames
         self._outputs = outputs
         self._stops = stops
         self._leftovers = leftovers
-        at_once = self._body.parts.at_once if self._body.parts is not None else None
         #: Parts built at the same time, of all lots together.
-        self._parts_at_once = at_once or threads
+        self._parts_at_once = split.at_once or threads
         self._part_slots = BoundedSemaphore(self._parts_at_once)
 
-    def call(
-        self, call: Call, split: Split, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str
-    ) -> Attempt:
+    def call(self, call: Call, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str) -> Attempt:
         """One call per part. Finished parts stay if another part fails, and are removed if the lot fails (rule 10.4)."""
+        split = self._split
         (run,), (ref,) = call.runs, call.refs
         asset = asset_of(ref)
         lot = LotInParts(

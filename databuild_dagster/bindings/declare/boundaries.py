@@ -15,16 +15,12 @@ from zoneinfo import ZoneInfo
 import msgspec
 from dagster import AssetKey, AssetSpec, MetadataValue, PartitionsDefinition, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.adapter.keys import IO_MANAGER
+from databuild_dagster.bindings.adapter.keys import BOUNDARY, IO_MANAGER
 from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import Publish, publish_metadata
-from databuild_dagster.bindings.declare.samples import sample_metadata
+from databuild_dagster.bindings.declare.settings import metadata_of, taken_out
 from databuild_dagster.data.landing import BadLandingPattern, LandingPattern
 from databuild_dagster.model.wording import number_in_words
-
-#: The metadata that makes an asset a boundary.
-BOUNDARY: Final = "databuild/boundary"
 
 DEFAULT_GRACE_SECONDS = 60.0
 DEFAULT_SETTLE_SECONDS = 10.0
@@ -77,10 +73,8 @@ def databuild_boundary(
     settle_seconds: float = DEFAULT_SETTLE_SECONDS,
     allow_schema_change: bool = False,
     interval_seconds: int = DEFAULT_INTERVAL_SECONDS,
-    publish: Publish = None,
-    sample: bool = False,
     metadata: Mapping[str, Any] | None = None,
-    **spec: Any,
+    **options: Any,
 ) -> AssetSpec:
     """An external asset whose lots are Parquet files of another program; pass it to `build_definitions`.
 
@@ -90,7 +84,7 @@ def databuild_boundary(
     `exclude` are globs of names, or of paths below the folder. `empty=True` makes an interval without files an empty lot.
     A file on a disk counts when it has not changed for `settle_seconds`. Without `files`, lots arrive only by
     `databuild lot arrive`. `publish=Iceberg(…)` keeps a table of the lots. `sample=True` lets the pages
-    show a few rows. All other arguments are passed to the `AssetSpec`.
+    show a few rows. All other `options` are passed to the `AssetSpec`.
     Raises `InvalidAsset`, `BadLandingPattern`.
     """
     name = AssetKey.from_coercible(key).to_user_string()
@@ -99,12 +93,11 @@ def databuild_boundary(
     _check(name, boundary, partitions_def)
     own: dict[str, Any] = {
         BOUNDARY: MetadataValue.json(asdict(boundary)),
-        **publish_metadata(name, publish),
-        **sample_metadata(name, sample),
+        **metadata_of(name, taken_out(options)),
     }
     if files is not None:
         own["databuild/files"] = MetadataValue.text(files)
-    asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **spec)
+    asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **options)
     # Plain assets read its lots with the IO manager that reads our instances.
     return asset.with_io_manager_key(IO_MANAGER)
 

@@ -1,20 +1,40 @@
 """The declaration of a lot's parts, checked at import (rule 10.4)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
 from databuild_dagster.model.lots import MAX_PARTS
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.building.call import Leftovers, Stops, Tools
+    from databuild_dagster.bindings.building.outputs import Outputs
+    from databuild_dagster.bindings.declare.asset_spec import Caller
 
 #: The types of a part's key. Values of other types have several spellings or orders; convert them to one of these.
 _KEYS: Final = (str, int, bool, date, Decimal)
 
 
+class _Parts:
+    """What both splits do."""
+
+    __slots__ = ()
+
+    def caller(self, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int) -> Caller:
+        """One call of the function for each part. Spark is imported here, by a step, and not where assets are declared."""
+        from databuild_dagster.bindings.building.parts_caller import PartsCaller
+
+        assert isinstance(self, ByFile | ByKey)
+        return PartsCaller(self, tools, outputs, stops, leftovers, threads=threads)
+
+
 @dataclass(frozen=True, slots=True)
-class ByFile:
+class ByFile(_Parts):
     """One call for each of `parts` groups of the input's files, of about the same size; fewer if there are fewer files.
 
     `input` is the name of a DataFrame parameter. `at_once` parts run at a time, by default one per thread of the launch.
@@ -26,7 +46,7 @@ class ByFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ByKey:
+class ByKey(_Parts):
     """One call for each value of a column of the input, also for null, or for each of `values`.
 
     `input` is the name of a DataFrame parameter. Rows with none of the given `values` are in no part. `at_once` parts run
@@ -39,10 +59,10 @@ class ByKey:
     at_once: int | None = None
 
 
-Split = ByFile | ByKey
+PartSplit = ByFile | ByKey
 
 
-def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, batched: bool) -> Split | None:
+def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], batched: bool) -> PartSplit | None:
     """The checked split of an asset's lots, None without one. Raises `InvalidAsset`."""
     if parts is None:
         return None
@@ -70,7 +90,7 @@ def split_of(asset_name: str, parts: Any, parameters: Sequence[Parameter], *, ba
     return parts
 
 
-def refuse_parts(asset_name: str, parts: Any) -> None:
+def refuse_parts(asset_name: str, n_outputs: int, parts: Any) -> None:
     """Raises `InvalidAsset` for a multi-asset with parts: a part of one output would need parts of the others."""
     if parts is not None:
         raise InvalidAsset(

@@ -21,14 +21,6 @@ def sample_metadata(asset: str, sample: object) -> dict[str, Any]:
     return {SAMPLE: True} if sample else {}
 
 
-def sample_by_out(name: str, outs: Mapping[str, Any], sample: bool | Mapping[str, bool]) -> dict[str, dict[str, Any]]:
-    """The metadata of each output of a multi-asset. Raises `InvalidAsset`."""
-    given = sample if isinstance(sample, Mapping) else dict.fromkeys(outs, sample)
-    if unknown := [out for out in given if out not in outs]:
-        raise InvalidAsset(f"sample of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
-    return {out: sample_metadata(out, given.get(out, False)) for out in outs}
-
-
 def is_sample_allowed(metadata: Mapping[str, Any]) -> bool:
     """Whether an asset with this metadata allows it."""
     found = metadata.get(SAMPLE)

@@ -35,8 +35,8 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
+from databuild_dagster.bindings.declare.settings import shown_of
 from databuild_dagster.bindings.display.page_links import page_metadata
-from databuild_dagster.bindings.display.table_snapshots import table_entries
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
@@ -75,7 +75,7 @@ class Describer:
         self._warehouse = warehouse
         # A table without a warehouse of its own is in the home's.
         home = warehouse_of(context.instance)
-        self._tables = {asset: table_entries(dataset, home) for asset, dataset in datasets.items()}
+        self._of_settings = {asset: shown_of(dataset, home) for asset, dataset in datasets.items()}
         self._sample_rows = sample_rows
         self._details_left = MAX_DETAILED
         self._schemas: dict[WrittenSchema, TableSchema] = {}
@@ -104,7 +104,7 @@ class Describer:
                     "databuild/files": len(manifest.files),
                     "databuild/manifest": MetadataValue.path(output.uri),
                     "databuild/wants": origin.wants,
-                    **self._tables.get(manifest.dataset, {}),
+                    **self._of_settings.get(manifest.dataset, {}),
                 }
                 if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.

@@ -30,6 +30,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.features.notices.settings import ALERTS
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref
@@ -142,7 +143,7 @@ DUTIES = (
             work.instance,
             work.engine,
             work.deployment.location,
-            work.deployment.alerts,
+            ALERTS.of(work.deployment),
             began_at=work.registered.head.seq,
             head=work.head,
         ),

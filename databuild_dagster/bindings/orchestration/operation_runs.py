@@ -341,7 +341,7 @@ def operations_tick(instance: DagsterInstance, deployment: Deployment) -> Operat
     """The one of this process; a new one after the code location was loaded again."""
     memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
     found = memory.of(key, lambda: OperationsTick(instance, deployment))
-    if found.deployment != deployment or found.deployment.operations != deployment.operations:
+    if found.deployment != deployment:
         found = OperationsTick(instance, deployment)
         memory.put(key, found)
     return found

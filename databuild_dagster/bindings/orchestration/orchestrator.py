@@ -33,8 +33,6 @@ from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
-#: Dagster's daemon does not evaluate a sensor more often.
-MIN_INTERVAL_SECONDS = 5
 #: Reasons that one tick prints, of those for which it set something aside.
 MAX_SENTENCES = 10
 

@@ -21,13 +21,11 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     deserialize_value,
     serialize_value,
 )
-from databuild_dagster.bindings.adapter.keys import asset_text
+from databuild_dagster.bindings.adapter.keys import BOUNDARY, asset_text
 from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
-from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import table_of
-from databuild_dagster.bindings.declare.samples import is_sample_allowed
+from databuild_dagster.bindings.declare.settings import registered_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import (
@@ -147,8 +145,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         concurrency=body.concurrency if body else None,
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
         version=node.tags.get(VERSION_TAG, UNSET),
-        table=table_of(node.metadata) or UNSET,
-        sample=is_sample_allowed(node.metadata) or UNSET,
+        **registered_of(node.metadata),
     )
 
 

@@ -23,6 +23,7 @@ from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
+from databuild_dagster.bindings.building.operation_types import OPERATIONS
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import table_of
@@ -184,10 +185,13 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
         delegation_timeout_seconds=60,
         sample_rows=0,
         limits=TickLimits(launches=3, due_refs=100),
-        alerts=(
-            WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
-            CommandAlert(("page-oncall", "data")),
-        ),
+        interval_seconds=20,
+        of_features={
+            "alerts": (
+                WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
+                CommandAlert(("page-oncall", "data")),
+            )
+        },
     )
     spark = deployment(repository).spark
     assert isinstance(spark, DatabuildSpark)
@@ -218,7 +222,7 @@ def test_operations_are_named_where_they_are(project: Project) -> None:
     quality = f"{project.package}.quality"
     project.component("flights", f"  operations: [{quality}.RowCount, {quality}.other]\n")
 
-    known = {operation.type_name for operation in deployment(project.load()).operations}
+    known = {operation.type_name for operation in OPERATIONS.of(deployment(project.load()))}
 
     assert {"row_count", "other", "validate"} <= known
 

@@ -1,0 +1,13 @@
+"""`parts=`: the option of an asset that builds a lot in parts; and the sensors of boundaries."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
+from databuild_dagster.bindings.authoring.definers import Definer
+from databuild_dagster.bindings.declare.lot_parts import refuse_parts, split_of
+from databuild_dagster.bindings.declare.settings import AssetSetting
+
+ASSET_SETTINGS: Final = (AssetSetting(name="parts", split=split_of, check_several=refuse_parts),)
+DEFINERS: Final = (Definer(sensors_of=arrival_sensors),)

@@ -1,0 +1,109 @@
+"""`publish=`: the setting of a code location and the option of an asset that make a dataset a table for other engines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from dagster import Model, Resolvable
+
+from databuild_dagster.bindings.authoring.definers import Assets, Definer
+from databuild_dagster.bindings.authoring.published import with_tables
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.publish import (
+    PUBLISH,
+    Delta,
+    Iceberg,
+    Publish,
+    check_publish,
+    publish_metadata,
+    table_of,
+)
+from databuild_dagster.bindings.declare.settings import AssetSetting, Setting, described
+from databuild_dagster.bindings.display.table_snapshots import table_entries
+from databuild_dagster.model.datasets import TableFormat
+from databuild_dagster.tables.opening import check_can_publish
+
+
+class PublishAttributes(Model, Resolvable):
+    """The table that each asset is published as, as `Iceberg` and `Delta` take it."""
+
+    format: Annotated[str, described(f"The format of the tables: {', '.join(TableFormat)}.")]
+    namespace: Annotated[str | None, described("Iceberg: the namespace of the tables; databuild unless given.")] = None
+    catalog: Annotated[str | None, described("Iceberg: a name in pyiceberg's own configuration.")] = None
+    partition_column: Annotated[
+        str | None, described("The column with the partition key; partition_key unless given.")
+    ] = None
+    partition_type: Annotated[str | None, described("The type of that column: date, timestamp or string.")] = None
+    tainted: Annotated[
+        str | None, described("Whether tainted partitions stay: keep or remove; remove unless given.")
+    ] = None
+    on_conflict: Annotated[
+        str | None, described("What happens to snapshots of other writers: refuse or rebase; refuse unless given.")
+    ] = None
+
+    def publish(self, place: str) -> Iceberg | Delta:
+        """Raises `InvalidAsset` for an unknown format, and for an option that it does not have."""
+        given = {name: value for name, value in self.model_dump().items() if name != "format" and value is not None}
+        if self.format not in set(TableFormat):
+            listed = ", ".join(TableFormat)
+            raise InvalidAsset(f"{place} publishes as {self.format!r}; the formats are {listed}.")
+        if self.format == TableFormat.ICEBERG:
+            return Iceberg(**given)
+        if of_iceberg := given.keys() & {"namespace", "catalog"}:
+            raise InvalidAsset(
+                f"{place} gives {min(of_iceberg)} to Delta, whose table is the folder of its dataset; leave it out."
+            )
+        return Delta(**given)
+
+
+def _checked(publish: Publish, place: str) -> Publish:
+    """Raises `InvalidAsset`."""
+    check_publish(place, publish)
+    if isinstance(publish, Iceberg) and publish.table is not None:
+        raise InvalidAsset(
+            f"publish of {place} gives all assets one table, {publish.table!r}; write Iceberg(namespace=…) there."
+        )
+    return publish
+
+
+def _check_several(name: str, n_outputs: int, publish: Publish) -> None:
+    if isinstance(publish, Iceberg) and publish.table is not None and n_outputs > 1:
+        raise InvalidAsset(
+            f"publish of multi-asset {name!r} gives its outputs one table, {publish.table!r}; give each its own: publish={{…}}."
+        )
+
+
+def _registered(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    table = table_of(metadata)
+    return {} if table is None else {"table": table}
+
+
+def _assets(deployment: Deployment, assets: Assets) -> Assets:
+    return with_tables(assets, PUBLISH_BY_DEFAULT.of(deployment), deployment.warehouse)
+
+
+#: The table of the assets of a location that give no option of their own.
+PUBLISH_BY_DEFAULT: Final = Setting[Publish](
+    name="publish",
+    default=lambda: None,
+    checked=_checked,
+    in_yaml=PublishAttributes | None,
+    yaml_default=None,
+    description="The table of each asset that gives no publish= of its own; none unless given.",
+    from_yaml=lambda attributes, place: attributes.publish(place),
+)
+SETTINGS: Final = (PUBLISH_BY_DEFAULT,)
+ASSET_SETTINGS: Final = (
+    AssetSetting(
+        name="publish",
+        metadata=publish_metadata,
+        keys=(PUBLISH,),
+        registered=_registered,
+        shown=table_entries,
+        check_ready=check_can_publish,
+        check_several=_check_several,
+    ),
+)
+DEFINERS: Final = (Definer(assets=_assets),)
