@@ -9,8 +9,7 @@ from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.shapes.ledger import metrics_shape
-from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics
-from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics, metrics_of_jobs
 
 #: A port that Prometheus's own list of exporters leaves free.
 DEFAULT_PORT = 9864
@@ -75,7 +74,7 @@ def metrics(
         else:
             exporter.serve(store, exporter.DEFAULT_HOST if host is None else host, serve)
         return
-    found = Ledger(store).metrics(job, since=since or 0.0, until=MAX_TIME if until is None else until)
+    found = metrics_of_jobs(store, job, since=since or 0.0, until=MAX_TIME if until is None else until)
     if as_json:
         emit(metrics_shape(found))
         return

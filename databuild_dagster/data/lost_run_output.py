@@ -40,8 +40,13 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.parts import remove_attempts
-from databuild_dagster.warehouse.removing import discard, files_in_attempts, is_mark, remove_from_attempts
+from databuild_dagster.warehouse.removing import (
+    discard,
+    files_in_attempts,
+    is_mark,
+    remove_attempts,
+    remove_from_attempts,
+)
 
 #: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
 LATE_SECONDS = 3600.0

@@ -163,24 +163,6 @@ def share_parts(
     ]
 
 
-def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
-    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
-
-    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
-    """
-    for uuid in uuids:
-        try:
-            lot = read_manifest(warehouse, asset, uuid)
-        except ManifestMissing:
-            pass
-        except _UNUSABLE:
-            continue
-        else:
-            if lot.state is not ManifestState.PARTIAL or not lot.children:
-                continue
-        warehouse.remove_instance(asset, uuid)
-
-
 def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:
     """The names of the parts' manifests in the lot's manifest."""
     return tuple(child_name(part.number) for part in parts)

@@ -117,3 +117,21 @@ def _remove_unshared(warehouse: Warehouse, manifest: Manifest, others: Iterable[
     shared = files_in_attempts(warehouse, manifest.dataset, [uuid for uuid in others if uuid != manifest.instance_uuid])
     if shared is not None:
         remove_from_attempts([path for path in paths if path not in shared])
+
+
+def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
+    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
+
+    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    for uuid in uuids:
+        try:
+            lot = read_manifest(warehouse, asset, uuid)
+        except ManifestMissing:
+            pass
+        except _UNREADABLE:
+            continue
+        else:
+            if lot.state is not ManifestState.PARTIAL or not lot.children:
+                continue
+        warehouse.remove_instance(asset, uuid)

@@ -33,9 +33,9 @@ from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, Tr
 from databuild_dagster.bindings.authoring import automation as conditions
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.definitions import assembled
-from databuild_dagster.bindings.authoring.shared_location import LocationParts, location_parts
+from databuild_dagster.bindings.authoring.shared_location import LocationParts, deployment_of, location_parts
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator
-from databuild_dagster.bindings.building.deployment import CORE_SETTINGS, Settings, deployment_of
+from databuild_dagster.bindings.building.deployment import CORE_SETTINGS, Settings
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.settings import described, imported, settings
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark

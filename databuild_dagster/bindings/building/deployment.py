@@ -18,13 +18,10 @@ from databuild_dagster.bindings.adapter.run_tags import (
     machine_tag,
 )
 from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
-from databuild_dagster.bindings.declare.settings import settings as settings_of_features
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 from databuild_dagster.model.wording import number_in_words
-from databuild_dagster.warehouse.layout import Warehouse
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
@@ -111,24 +108,6 @@ class Deployment(Settings):
 
 #: The settings of the core, in the order in which they are declared.
 CORE_SETTINGS: Final = tuple(setting for setting in fields(Settings) if setting.name != "of_features")
-
-
-def deployment_of(location: str, given: Mapping[str, Any], place: str) -> Deployment:
-    """The deployment with these settings; `place` names where they were given.
-
-    Raises TypeError for an unknown setting, ValueError for one out of its bounds, and what the settings of features raise.
-    """
-    names, of_features = {setting.name for setting in CORE_SETTINGS}, settings_of_features()
-    if unknown := [name for name in given if name not in names and name not in of_features]:
-        known = ", ".join([*names, *of_features])
-        raise TypeError(f"{unknown[0]}= of {place} is no setting; the settings are {known}.")
-    core = {name: value for name, value in given.items() if name in names and value is not None}
-    if "warehouse" in core:
-        core["warehouse"] = Warehouse(str(core["warehouse"])).root
-    # Not the default of the record: each deployment has a resource of its own.
-    core.setdefault("spark", DatabuildSpark())
-    own = {name: setting.checked(given[name], place) for name, setting in of_features.items() if name in given}
-    return Deployment(location=location, of_features=own, **core)
 
 
 def differing(given: Mapping[str, Any]) -> Iterable[str]:

@@ -16,8 +16,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.lots import Cadence
+from databuild_dagster.model.expected_lots import Expected
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.pauses import PauseInForce
@@ -28,8 +27,6 @@ from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
 
-#: Lots of one report.
-MAX_LOTS = 1_000_000
 #: Declared inputs of one lot that a chain follows; a day has 288 lots at most.
 MAX_INPUTS = 1_000
 #: Refs that are followed besides the lots of the report, and steps from these.
@@ -92,30 +89,6 @@ _OF_STATE = {
 _NAMES_UPSTREAM = frozenset({GapCause.WAITING, GapCause.FAILED_UPSTREAM})
 #: The declared inputs of a lot with such a cause may explain it.
 _MAY_LACK_INPUTS = frozenset({GapCause.NEVER_WANTED, GapCause.EXPIRED, GapCause.WANT_ENDED, GapCause.DUE})
-
-
-class TooManyLots(Refused):
-    """A report on {asset} from {start} to {end} would have about {n:,} lots, more than {most:,}."""
-
-    hint = "Ask for a shorter range."
-
-
-@dataclass(frozen=True)
-class Expected:
-    """The lots of a dataset that a range should have, each with its ref."""
-
-    asset: str
-    cadence: Cadence
-    #: The start of the first lot and the end of the last one; the same moment without lots.
-    start: float
-    end: float
-    #: Lot ids, refs and first moments in the order of time, without the lots that the definition leaves out. A lot that has
-    #: no id has its partition key for it.
-    ids: Sequence[str]
-    refs: Sequence[Ref]
-    starts: Sequence[float]
-    #: Lots of the range before the cadence's first, or not over yet.
-    n_outside: int = 0
 
 
 class Absent(NamedTuple):

@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 
 from databuild_dagster.engine.why import gaps
-from databuild_dagster.engine.why.gaps import Expected, GapCause, GapReport, chain_of_gaps, gap_report
+from databuild_dagster.engine.why.gaps import GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.expected_lots import Expected
 from databuild_dagster.model.lots import UNITS, Cadence, Lot, lots_between
 from tests.support.catalog import dataset
 from tests.support.world import EMPTY, World
