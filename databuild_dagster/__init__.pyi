@@ -22,8 +22,6 @@ from databuild_dagster.bindings.declare.outcomes import Transient as Transient
 from databuild_dagster.bindings.declare.parameters import InvalidAsset as InvalidAsset
 from databuild_dagster.bindings.declare.publish import Delta as Delta
 from databuild_dagster.bindings.declare.publish import Iceberg as Iceberg
-from databuild_dagster.bindings.display.alerts import CommandAlert as CommandAlert
-from databuild_dagster.bindings.display.alerts import WebhookAlert as WebhookAlert
 from databuild_dagster.bindings.display.sla_check import build_sla_checks as build_sla_checks
 from databuild_dagster.bindings.display.table_check import build_table_checks as build_table_checks
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
@@ -53,5 +51,7 @@ from databuild_dagster.engine.operations.job import RetryJob as RetryJob
 from databuild_dagster.engine.operations.manager import DistributedOperation as DistributedOperation
 from databuild_dagster.engine.operations.manager import DistributedOperationManager as DistributedOperationManager
 from databuild_dagster.engine.operations.seen import Completion as Completion
+from databuild_dagster.features.notices.alerts import CommandAlert as CommandAlert
+from databuild_dagster.features.notices.alerts import WebhookAlert as WebhookAlert
 from databuild_dagster.model.refs import PartitionRef as PartitionRef
 from databuild_dagster.model.refs import derive_partition_uuid as derive_partition_uuid

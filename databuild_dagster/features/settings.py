@@ -11,8 +11,8 @@ from typing import Any, TypedDict
 from databuild_dagster.bindings.authoring.dagster_options import Refused, RefusedOfMulti
 from databuild_dagster.bindings.declare.lot_parts import PartSplit
 from databuild_dagster.bindings.declare.publish import Publish
-from databuild_dagster.bindings.display.alerts import Alert
 from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.features.notices.alerts import Alert
 
 
 class LocationOptions(TypedDict, total=False):

@@ -9,9 +9,9 @@ from typing import Any, Final, TypedDict
 
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.what_if.answers import Effect, WhatIf
-from databuild_dagster.engine.what_if.simulation import SimulatedLaunch
 from databuild_dagster.engine.why.preview import AnnotatedPlan, PlannedLaunch, annotate
+from databuild_dagster.features.what_if.answers import Effect, WhatIf
+from databuild_dagster.features.what_if.simulation import SimulatedLaunch
 from databuild_dagster.model.plan import MAX_PLANNED_REFS
 from databuild_dagster.model.plan import plan as job_graph
 from databuild_dagster.model.refs import Ref

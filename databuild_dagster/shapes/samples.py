@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TypedDict
 
+from databuild_dagster.features.compare.sample_files import Sample, sample_of_file
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
@@ -16,7 +17,6 @@ from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost, NotParquet
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, read_manifest
-from databuild_dagster.warehouse.samples import Sample, sample_of_file
 
 #: States of an instance with data that can be looked at: a person who looks for a mistake needs tainted rows most.
 _WITH_ROWS = (InstanceState.LIVE, InstanceState.TAINTED)

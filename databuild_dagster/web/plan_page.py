@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from databuild_dagster.engine.what_if.answers import Effect, Question
 from databuild_dagster.engine.why.preview import Action
+from databuild_dagster.features.what_if.answers import Effect, Question
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape

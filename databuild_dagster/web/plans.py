@@ -6,9 +6,9 @@ import shlex
 from typing import Final
 
 from databuild_dagster.bindings.registry.selections import select_refs
-from databuild_dagster.engine.what_if.answers import Question
-from databuild_dagster.engine.what_if.questions import if_code_changes, if_missing, if_tainted
-from databuild_dagster.engine.what_if.reaching import MAX_REACHED, ReachesTooFar
+from databuild_dagster.features.what_if.answers import Question
+from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
+from databuild_dagster.features.what_if.reaching import MAX_REACHED, ReachesTooFar
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of

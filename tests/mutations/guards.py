@@ -28,7 +28,7 @@ class Guard:
 
 
 # Test files move more often than rules do, so each has one name here.
-ALERTS = "tests/bindings/display/test_alerts.py"
+ALERTS = "tests/features/notices/test_alerts.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_aside_reasons.py"
@@ -968,7 +968,7 @@ GUARDS = (
     Guard(
         "a failed webhook logs its url and headers",
         "3.9",
-        "bindings/display/alerts.py",
+        "features/notices/alerts.py",
         '        return f"WebhookAlert({urlsplit(self.url).hostname})"',
         '        return f"WebhookAlert({self.url} {self.headers})"',
         (f"{ALERTS}::test_the_repr_of_an_alert_hides_its_url_headers_and_arguments",),
@@ -976,7 +976,7 @@ GUARDS = (
     Guard(
         "a failed command of an alert logs its arguments",
         "3.9",
-        "bindings/display/alerts.py",
+        "features/notices/alerts.py",
         'raise AlertFailed(alert=self, why=f"exit code {error.returncode}") from None',
         "raise",
         (f"{ALERTS}::test_a_command_that_fails_is_named_without_its_arguments",),
@@ -1328,10 +1328,10 @@ GUARDS = (
     Guard(
         "a sample of rows reads a large file as a whole",
         "15",
-        "warehouse/samples.py",
+        "features/compare/sample_files.py",
         "        if wanted > min(self._left, self._left_of_column) or ",
         "        if ",
-        ("tests/warehouse/test_samples.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
+        ("tests/features/compare/test_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
     ),
     Guard(
         "the graph of an earlier event has inputs that were recorded later",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from databuild_dagster.engine.what_if.questions import if_tainted
 from databuild_dagster.engine.why.preview import annotate
+from databuild_dagster.features.what_if.questions import if_tainted
 from databuild_dagster.model.plan import plan
 from databuild_dagster.shapes.plans import PlanShape, plan_shape, what_if_shape
 from tests.support.catalog import dataset

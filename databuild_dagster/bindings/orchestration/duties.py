@@ -13,7 +13,6 @@ from dagster import DagsterInstance, RepositoryDefinition
 
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.display.alerts import send_alerts
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.table_check import report_table_checks
@@ -30,6 +29,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.features.notices.alerts import send_alerts
 from databuild_dagster.features.notices.settings import ALERTS
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger

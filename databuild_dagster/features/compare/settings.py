@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from databuild_dagster.bindings.declare.samples import SAMPLE, is_sample_allowed, sample_metadata
 from databuild_dagster.bindings.declare.settings import AssetSetting
+from databuild_dagster.features.compare.sample_option import SAMPLE, is_sample_allowed, sample_metadata
 
 
 def _registered(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.settings import Setting, described
-from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, WebhookAlert
+from databuild_dagster.features.notices.alerts import Alert, CommandAlert, WebhookAlert
 
 
 class AlertAttributes(Model, Resolvable):

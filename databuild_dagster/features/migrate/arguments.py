@@ -10,10 +10,10 @@ from dagster import AssetSpec
 
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
 from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset
-from databuild_dagster.bindings.migration.dagster_code import Decorated
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.modules import Module, Project, keyword
-from databuild_dagster.bindings.migration.values import arguments_of
+from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.modules import Module, Project, keyword
+from databuild_dagster.features.migrate.values import arguments_of
 
 #: Arguments of `AssetIn` that the package does not read.
 _OF_ASSET_IN: Final[Mapping[str, str]] = {

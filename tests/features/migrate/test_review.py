@@ -12,8 +12,8 @@ from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSE
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.context_members import INSTEAD
 from databuild_dagster.bindings.declare.wrapped_results import REFUSED_PARTS
-from databuild_dagster.bindings.migration.findings import Action, AssetReport, Finding, ProjectReport, Verdict
-from databuild_dagster.bindings.migration.review import review_project
+from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
+from databuild_dagster.features.migrate.review import review_project
 
 IMPORTS = """\
 import dagster as dg

@@ -12,8 +12,8 @@ from typing import Final
 
 import dagster
 
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.source_files import SourceFile
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.source_files import SourceFile
 
 #: Imports from module to module that are followed; more is a ring.
 MAX_STEPS: Final = 10

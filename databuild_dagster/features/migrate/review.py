@@ -8,10 +8,10 @@ from typing import Final
 
 from databuild_dagster import __all__ as public_names  # type: ignore[attr-defined]
 from databuild_dagster.bindings.declare.parameters import ParameterKind
-from databuild_dagster.bindings.migration.annotations import annotated
-from databuild_dagster.bindings.migration.arguments import argument_findings
-from databuild_dagster.bindings.migration.contexts import context_findings, helper_findings
-from databuild_dagster.bindings.migration.dagster_code import (
+from databuild_dagster.features.migrate.annotations import annotated
+from databuild_dagster.features.migrate.arguments import argument_findings
+from databuild_dagster.features.migrate.contexts import context_findings, helper_findings
+from databuild_dagster.features.migrate.dagster_code import (
     ASSET,
     CHECKS,
     MULTI_ASSET,
@@ -20,15 +20,15 @@ from databuild_dagster.bindings.migration.dagster_code import (
     calls_in,
     decorated_in,
 )
-from databuild_dagster.bindings.migration.findings import Action, AssetReport, Finding, ProjectReport, Verdict
-from databuild_dagster.bindings.migration.libraries import Value
-from databuild_dagster.bindings.migration.location import Uses, io_managers_of, location_findings
-from databuild_dagster.bindings.migration.modules import Function, Module, Project
-from databuild_dagster.bindings.migration.results import output_names, output_values, result_of
-from databuild_dagster.bindings.migration.signatures import plain_reader_findings, signature_of
-from databuild_dagster.bindings.migration.source_files import read_source
-from databuild_dagster.bindings.migration.spark_code import module_findings, required_keys, spark_findings
-from databuild_dagster.bindings.migration.values import Values, arguments_of, returned_by
+from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
+from databuild_dagster.features.migrate.libraries import Value
+from databuild_dagster.features.migrate.location import Uses, io_managers_of, location_findings
+from databuild_dagster.features.migrate.modules import Function, Module, Project
+from databuild_dagster.features.migrate.results import output_names, output_values, result_of
+from databuild_dagster.features.migrate.signatures import plain_reader_findings, signature_of
+from databuild_dagster.features.migrate.source_files import read_source
+from databuild_dagster.features.migrate.spark_code import module_findings, required_keys, spark_findings
+from databuild_dagster.features.migrate.values import Values, arguments_of, returned_by
 
 #: Decorators and calls that stay, by full name, with the plural by which the report counts them.
 _UNCHANGED: Final[Mapping[str, str]] = {

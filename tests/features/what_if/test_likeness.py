@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.what_if import alike
-from databuild_dagster.engine.what_if.answers import Question, WhatIf
-from databuild_dagster.engine.what_if.likeness import Likeness
-from databuild_dagster.engine.what_if.questions import if_code_changes, if_missing, if_tainted
-from databuild_dagster.engine.what_if.reaching import Reaching
+from databuild_dagster.features.what_if import alike
+from databuild_dagster.features.what_if.answers import Question, WhatIf
+from databuild_dagster.features.what_if.likeness import Likeness
+from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
+from databuild_dagster.features.what_if.reaching import Reaching
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.excerpt import Surroundings

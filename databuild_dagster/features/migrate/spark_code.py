@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from databuild_dagster.bindings.migration.dagster_code import Decorated, calls_in
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.libraries import Value
-from databuild_dagster.bindings.migration.modules import Module, Project, keyword
-from databuild_dagster.bindings.migration.values import Values, is_session_made_by_hand
+from databuild_dagster.features.migrate.dagster_code import Decorated, calls_in
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.libraries import Value
+from databuild_dagster.features.migrate.modules import Module, Project, keyword
+from databuild_dagster.features.migrate.values import Values, is_session_made_by_hand
 from databuild_dagster.spark.at_import import type_as_object
 
 #: Members that a client's session and frame do not have.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from databuild_dagster.bindings.migration.source_files import Unreadable
+from databuild_dagster.features.migrate.source_files import Unreadable
 
 
 class Action(Enum):

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from databuild_dagster.engine.what_if.alike import Alike, find_alike
-from databuild_dagster.engine.what_if.reaching import Reached, Reaching
+from databuild_dagster.features.what_if.alike import Alike, find_alike
+from databuild_dagster.features.what_if.reaching import Reached, Reaching
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.appearance import Appearance
 from databuild_dagster.store.excerpt import InPlaceOf, Surroundings

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
-from databuild_dagster.engine.what_if.answers import Effect, Question, WhatIf
-from databuild_dagster.engine.what_if.questions import (
+from databuild_dagster.features.what_if.answers import Effect, Question, WhatIf
+from databuild_dagster.features.what_if.questions import (
     HasArrived,
     NothingWasBuilt,
     if_code_changes,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from databuild_dagster.engine.what_if import alike as module
-from databuild_dagster.engine.what_if.alike import find_alike
+from databuild_dagster.features.what_if import alike as module
+from databuild_dagster.features.what_if.alike import find_alike
 
 DAYS = [f"day@{number}" for number in range(3)]
 MONTHS = {"month@1": DAYS, "month@2": ["day@3"]}

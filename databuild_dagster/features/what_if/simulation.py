@@ -18,8 +18,8 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder, Observation
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
-from databuild_dagster.engine.what_if.alike import NOTHING_ALIKE, Alike
 from databuild_dagster.engine.why.preview import expected_seconds
+from databuild_dagster.features.what_if.alike import NOTHING_ALIKE, Alike
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import Catalog, DatasetSpec, InputSpec
 from databuild_dagster.model.errors import Refused

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from databuild_dagster.bindings.migration.modules import Function, Module, Project, keyword
+from databuild_dagster.features.migrate.modules import Function, Module, Project, keyword
 
 _DATA_OF_DBT: Final = "it runs dbt, which builds the tables; databuild assets beside it may depend on them"
 _NO_FUNCTION: Final = "its ops pass values from one to the next; a databuild asset is one function that returns a frame"

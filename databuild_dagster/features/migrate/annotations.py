@@ -12,7 +12,7 @@ import dagster
 
 import databuild_dagster
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_by_name, kind_of
-from databuild_dagster.bindings.migration.modules import MAX_STEPS, Module, Project
+from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Project
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from databuild_dagster.bindings.declare.parameters import ParameterKind
-from databuild_dagster.bindings.migration.annotations import Known, annotated
-from databuild_dagster.bindings.migration.libraries import FUNCTIONS, MEMBERS, OF_KIND, TELLING, Value
-from databuild_dagster.bindings.migration.modules import Function, Module, Project, keyword
+from databuild_dagster.features.migrate.annotations import Known, annotated
+from databuild_dagster.features.migrate.libraries import FUNCTIONS, MEMBERS, OF_KIND, TELLING, Value
+from databuild_dagster.features.migrate.modules import Function, Module, Project, keyword
 
 #: Calls of the project's own functions that are followed.
 MAX_DEPTH: Final = 3

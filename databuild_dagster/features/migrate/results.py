@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from databuild_dagster.bindings.declare.wrapped_results import REFUSED_PARTS
-from databuild_dagster.bindings.migration.annotations import Known, annotated
-from databuild_dagster.bindings.migration.dagster_code import Decorated
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.libraries import OF_KIND, TO_FRAMES, WRITES, WRITES_OF_SPARK, Value
-from databuild_dagster.bindings.migration.modules import Module, Project, keyword, own_nodes
-from databuild_dagster.bindings.migration.signatures import class_of
-from databuild_dagster.bindings.migration.values import Values, wrapped_value
+from databuild_dagster.features.migrate.annotations import Known, annotated
+from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.libraries import OF_KIND, TO_FRAMES, WRITES, WRITES_OF_SPARK, Value
+from databuild_dagster.features.migrate.modules import Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.signatures import class_of
+from databuild_dagster.features.migrate.values import Values, wrapped_value
 
 #: Kinds that are certainly no frame, with how a sentence calls them.
 _NO_FRAMES: Final = (Value.OTHER, Value.DICT, Value.TUPLE, Value.SESSION)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from databuild_dagster.engine.what_if.reaching import Reached
-from databuild_dagster.engine.what_if.simulation import SimulatedLaunch
 from databuild_dagster.engine.why.reasons import Known
 from databuild_dagster.engine.wording import pause_in_words
+from databuild_dagster.features.what_if.reaching import Reached
+from databuild_dagster.features.what_if.simulation import SimulatedLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState

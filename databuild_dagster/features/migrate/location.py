@@ -9,10 +9,10 @@ from typing import Final
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED
 from databuild_dagster.bindings.authoring.definitions import build_definitions
 from databuild_dagster.bindings.declare.parameters import ParameterKind
-from databuild_dagster.bindings.migration.annotations import annotated
-from databuild_dagster.bindings.migration.dagster_code import Decorated, calls_in
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.modules import MAX_STEPS, Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.annotations import annotated
+from databuild_dagster.features.migrate.dagster_code import Decorated, calls_in
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Project, keyword, own_nodes
 
 _MERGE: Final = "keep it in a plain Definitions, and join both with Definitions.merge"
 _DEFAULT_IO_MANAGER: Final = "io_manager"

@@ -9,9 +9,9 @@ from typing import Final
 
 from databuild_dagster.bindings.declare.build_context import BuildContext
 from databuild_dagster.bindings.declare.context_members import INSTEAD
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.modules import Function, Module, Project
-from databuild_dagster.bindings.migration.values import arguments_of
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.modules import Function, Module, Project
+from databuild_dagster.features.migrate.values import arguments_of
 
 #: Functions that use no member.
 _HARMLESS: Final = ("isinstance", "getattr", "hasattr", "print", "str", "repr", "type", "id")

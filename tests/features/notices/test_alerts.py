@@ -14,8 +14,8 @@ import pytest
 
 from databuild_dagster import BuildContext, CommandAlert, WebhookAlert, databuild_asset
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.display import alerts
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+from databuild_dagster.features.notices import alerts
 from databuild_dagster.model.commands import CreateWants
 
 

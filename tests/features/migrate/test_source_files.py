@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.bindings.migration import source_files
-from databuild_dagster.bindings.migration.source_files import NoSource, Unreadable, read_source
+from databuild_dagster.features.migrate import source_files
+from databuild_dagster.features.migrate.source_files import NoSource, Unreadable, read_source
 
 
 def test_every_python_file_of_a_project_is_read_and_no_file_of_others(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from databuild_dagster.bindings.declare.parameters import ALLOWED, ParameterKind
-from databuild_dagster.bindings.migration.annotations import Known, annotated
-from databuild_dagster.bindings.migration.dagster_code import Decorated
-from databuild_dagster.bindings.migration.findings import Action, Finding
-from databuild_dagster.bindings.migration.libraries import OF_KIND, Value
-from databuild_dagster.bindings.migration.modules import Function, Module, Project
-from databuild_dagster.bindings.migration.values import arguments_of, used_as
+from databuild_dagster.features.migrate.annotations import Known, annotated
+from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.findings import Action, Finding
+from databuild_dagster.features.migrate.libraries import OF_KIND, Value
+from databuild_dagster.features.migrate.modules import Function, Module, Project
+from databuild_dagster.features.migrate.values import arguments_of, used_as
 
 #: The class to write for each kind of frame, with the package and the name by which people import it.
 _CLASSES: Final[Mapping[Value, tuple[str, str, str]]] = {
