@@ -21,7 +21,6 @@ from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process, this_user
-from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.set_aside import SetAside
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
@@ -30,6 +29,7 @@ from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.damaged_inputs import damaged_inputs
 from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.features.operations.coordinator import Coordination
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
-    from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
+    from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
     from databuild_dagster.model.datasets import DatasetSpec
 
 #: Paused refs that a build names.
@@ -154,8 +154,8 @@ class Workshop:
         A thread that writes copies beside the launches and the publications of tables get some time for the rest, little if
         the build was cut short.
         """
-        from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-        from databuild_dagster.bindings.orchestration.table_publishing import BUILD_WAIT_SECONDS, publish_tables
+        from databuild_dagster.features.lots.copies.lot_copies import keep_copies
+        from databuild_dagster.features.tables.table_publishing import BUILD_WAIT_SECONDS, publish_tables
 
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
@@ -174,8 +174,8 @@ class Workshop:
 
     def _copies_beside(self, location: CodeLocation) -> CopiesBeside | None:
         """The thread that writes a location's copies while launches run; None on a disk, where a copy takes no time."""
-        from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
         from databuild_dagster.bindings.registry.instance import warehouse_of
+        from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
         from databuild_dagster.warehouse.storage import protocol_of
 
         deployment = location.deployment

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 from rich.console import Console
 from rich.text import Text
 
-from databuild_dagster.engine.why.gaps import GapCause, GapReport
+from databuild_dagster.features.lots.gaps import GapCause, GapReport
 from databuild_dagster.model.expected_lots import Expected
 from databuild_dagster.model.lots import DAY_SECONDS, Cadence
 

@@ -12,9 +12,9 @@ from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.erasing import Eraser, Receipt, Survey
+from databuild_dagster.features.tables.erasing import ErasedTables
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.tables.erasing import ErasedTables
 
 
 @click.command()
@@ -67,7 +67,7 @@ def _refresh_copies(receipt: Receipt) -> None:
     """Other tools read the copies of manifests: they must not list data that is removed."""
     refs = {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}
     if refs:
-        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+        from databuild_dagster.features.lots.copies.lot_copies import refresh_copies
 
         refresh_copies(the_instance(), refs)
 

@@ -15,11 +15,11 @@ from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.cleaning import Cleaner, Done, Going, Plan
 from databuild_dagster.data.orphan_files import Unlisted
+from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.shapes.fields import picked
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.tables.keeping import PublishedFiles
 
 TAKE_OVER = "`databuild log take-over` shows them, and takes them over after a move, a restore or an import."
 WEEK_SECONDS = 7 * 24 * 3600.0
@@ -116,7 +116,7 @@ def _refresh_copies(done: Done) -> None:
     """Other tools read the copies of manifests: they must not list data that is removed."""
     refs = {removed.ref for removed in done.going} | {removed.ref for removed in done.finished}
     if refs:
-        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+        from databuild_dagster.features.lots.copies.lot_copies import refresh_copies
 
         refresh_copies(the_instance(), refs)
 

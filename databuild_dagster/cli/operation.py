@@ -22,7 +22,7 @@ from databuild_dagster.cli.output import Column, count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
@@ -143,7 +143,7 @@ def watch(
 
 
 def _run_here(following: Following, where: Where, parallel: int | None) -> None:
-    from databuild_dagster.bindings.building.operations import manager_of, operation_resources
+    from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
     found = deployed_dataset(following.id.dataset, where)
     resources = operation_resources(found.instance, found.deployment)
@@ -170,7 +170,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
-    from databuild_dagster.bindings.building.operation_types import OPERATIONS, known_operations
+    from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):

@@ -19,7 +19,7 @@ from databuild_dagster.cli.output import STYLES, count
 from databuild_dagster.cli.process import say
 from databuild_dagster.cli.tally import COLUMNS, Tally
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.coordinator import Coordination
+from databuild_dagster.features.operations.coordinator import Coordination
 
 if TYPE_CHECKING:
     from databuild_dagster.spark.interrupt import RunningJob

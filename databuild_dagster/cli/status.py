@@ -28,7 +28,7 @@ from databuild_dagster.store.queries.set_aside import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.display.table_lags import TableLag
+    from databuild_dagster.features.tables.table_lags import TableLag
 
 #: The columns.
 NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))

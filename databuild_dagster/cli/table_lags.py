@@ -12,7 +12,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.bindings.display.table_lags import TableLag
+    from databuild_dagster.features.tables.table_lags import TableLag
 
 
 class TableLags:
@@ -21,7 +21,7 @@ class TableLags:
     def of(self, datasets: Collection[DatasetSpec]) -> list[TableLag]:
         if not any(spec.table for spec in datasets):
             return []
-        from databuild_dagster.bindings.display.table_lags import table_lags
+        from databuild_dagster.features.tables.table_lags import table_lags
 
         return table_lags(self._instance, datasets)
 

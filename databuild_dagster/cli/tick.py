@@ -17,8 +17,8 @@ from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
 from databuild_dagster.engine.due import built_here
-from databuild_dagster.engine.operations.coordinator import Coordination
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.features.operations.coordinator import Coordination
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
 from databuild_dagster.bindings.authoring.dagster_options import Refused, RefusedOfMulti
-from databuild_dagster.bindings.declare.lot_parts import PartSplit
-from databuild_dagster.bindings.declare.publish import Publish
-from databuild_dagster.engine.operations.manager import DistributedOperation
+from databuild_dagster.features.lots.parts.lot_parts import PartSplit
 from databuild_dagster.features.notices.alerts import Alert
+from databuild_dagster.features.operations.manager import DistributedOperation
+from databuild_dagster.features.tables.publish import Publish
 
 
 class LocationOptions(TypedDict, total=False):

@@ -17,7 +17,7 @@ from databuild_dagster.store.queries.arcs import Firing
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.reading.arc_lots import ArcLot
+    from databuild_dagster.features.lots.arc_lots import ArcLot
 
 #: The newest partitions of an arc and of each of its sources.
 NEWEST: Final = 18
@@ -167,7 +167,7 @@ class Arcs:
 
     def arc(self, name: str, limit: int, offset: int) -> ArcDetailShape:
         """An arc with its newest lots. Raises `NoArc`, `UnknownAsset`."""
-        from databuild_dagster.bindings.reading.arc_lots import lots_of_arc
+        from databuild_dagster.features.lots.arc_lots import lots_of_arc
 
         queries = self._engine.queries
         (spec,) = arcs_in_force(queries, name)

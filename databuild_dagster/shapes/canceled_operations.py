@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from databuild_dagster.engine.operations.seen import OperationView
+from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.shapes.operations import OperationShape, operation_shape
 
 

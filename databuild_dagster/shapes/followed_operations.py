@@ -12,9 +12,9 @@ from typing import Any, Final, TypedDict
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
-from databuild_dagster.engine.operations.seen import ended_view
-from databuild_dagster.engine.operations.tracker import Tracked, Tracker
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.seen import ended_view
+from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
 from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.keys import OperationId

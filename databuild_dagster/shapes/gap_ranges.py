@@ -9,8 +9,8 @@ from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots
 from databuild_dagster.bindings.registry.lot_moments import moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.gaps import GapReport, chain_of_gaps, gap_report
 from databuild_dagster.engine.wording import when
+from databuild_dagster.features.lots.gaps import GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.expected_lots import Expected, TooManyLots
 from databuild_dagster.model.lots import InvalidLotRange

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
-from databuild_dagster.engine.why.gaps import Absent, GapCause, GapReport
+from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport
 from databuild_dagster.model.lots import Cadence
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.fields import when

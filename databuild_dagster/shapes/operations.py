@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict, cast
 
-from databuild_dagster.engine.operations.seen import OperationView
+from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import FollowUp, Trouble
 from databuild_dagster.model.operations.states import OperationState

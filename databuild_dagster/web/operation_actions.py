@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import counted

@@ -14,13 +14,13 @@ from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.building.operation_context import OperationResources
-from databuild_dagster.bindings.building.operation_types import OPERATIONS
-from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.operation_context import OperationResources
+from databuild_dagster.features.operations.operation_types import OPERATIONS
+from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.events import EventShape, event_shapes

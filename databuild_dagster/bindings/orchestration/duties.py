@@ -15,10 +15,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.sla_check import report_sla_checks
-from databuild_dagster.bindings.display.table_check import report_table_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
-from databuild_dagster.bindings.orchestration.lot_copies import keep_copies
-from databuild_dagster.bindings.orchestration.table_publishing import TICK_WAIT_SECONDS, publish_tables
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
@@ -29,8 +26,11 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
+from databuild_dagster.features.lots.copies.lot_copies import keep_copies
 from databuild_dagster.features.notices.alerts import send_alerts
 from databuild_dagster.features.notices.settings import ALERTS
+from databuild_dagster.features.tables.table_check import report_table_checks
+from databuild_dagster.features.tables.table_publishing import TICK_WAIT_SECONDS, publish_tables
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref

@@ -45,8 +45,15 @@ from databuild_dagster.bindings.adapter.run_tags import (
     machine_tag,
 )
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.building.operation_context import OperationContext
-from databuild_dagster.bindings.building.operations import (
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.features.operations.coordinator import Coordination, Coordinator
+from databuild_dagster.features.operations.executor import Executor, Progress
+from databuild_dagster.features.operations.job import JobContext
+from databuild_dagster.features.operations.operation_context import OperationContext
+from databuild_dagster.features.operations.operations import (
     calls_at_once,
     executor_of,
     jobs_at_once,
@@ -54,13 +61,6 @@ from databuild_dagster.bindings.building.operations import (
     operation_resources,
     run_jobs,
 )
-from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
-from databuild_dagster.engine.operations.executor import Executor, Progress
-from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.operations.keys import OperationId

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def _settings() -> tuple[Setting[object], ...]:
-    from databuild_dagster.bindings.building.operation_types import SETTINGS
+    from databuild_dagster.features.operations.operation_types import SETTINGS
 
     return SETTINGS
 

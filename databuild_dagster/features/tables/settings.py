@@ -8,10 +8,11 @@ from typing import Annotated, Any, Final
 from dagster import Model, Resolvable
 
 from databuild_dagster.bindings.authoring.definers import Assets, Definer
-from databuild_dagster.bindings.authoring.published import with_tables
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import (
+from databuild_dagster.bindings.declare.settings import AssetSetting, Setting, described
+from databuild_dagster.features.tables.opening import check_can_publish
+from databuild_dagster.features.tables.publish import (
     PUBLISH,
     Delta,
     Iceberg,
@@ -20,10 +21,9 @@ from databuild_dagster.bindings.declare.publish import (
     publish_metadata,
     table_of,
 )
-from databuild_dagster.bindings.declare.settings import AssetSetting, Setting, described
-from databuild_dagster.bindings.display.table_snapshots import table_entries
+from databuild_dagster.features.tables.published import with_tables
+from databuild_dagster.features.tables.table_snapshots import table_entries
 from databuild_dagster.model.datasets import TableFormat
-from databuild_dagster.tables.opening import check_can_publish
 
 
 class PublishAttributes(Model, Resolvable):

@@ -23,16 +23,16 @@ from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
-from databuild_dagster.bindings.building.operation_types import OPERATIONS
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import table_of
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.features.operations.operation_types import OPERATIONS
+from databuild_dagster.features.tables.publish import table_of
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance

@@ -19,12 +19,12 @@ from databuild_dagster import (
     databuild_multi_asset,
 )
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
-from databuild_dagster.bindings.building.provided.build_index import BuildIndexArg
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
-from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.why.preview import annotate
+from databuild_dagster.features.operations.coordinator import Coordinator
+from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
+from databuild_dagster.features.operations.provided.build_index import BuildIndexArg
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
