@@ -11,8 +11,7 @@ from databuild_dagster.bindings.orchestration.operation_runs import operations_t
 from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRequest
-
-from ..conftest import Site
+from tests.bindings.conftest import Site
 
 #: What the asset returns at its next build.
 _amounts = [1, 2, 3]

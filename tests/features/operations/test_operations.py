@@ -23,13 +23,12 @@ from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.store.check import check
 from databuild_dagster.warehouse import disk
+from tests.bindings.conftest import Site
+from tests.bindings.module_site import module_site
 from tests.support.dagster_files import fresh_instance
 from tests.support.dead_process import dead_process
 from tests.support.endless import ENDLESS
 from tests.support.questions import recorded_questions
-
-from ..conftest import Site
-from ..module_site import module_site
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -40,9 +40,8 @@ from databuild_dagster.store.check import check
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, read_manifest
-
-from ..conftest import Site
-from ..module_site import module_site
+from tests.bindings.conftest import Site
+from tests.bindings.module_site import module_site
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

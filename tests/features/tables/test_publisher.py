@@ -12,7 +12,6 @@ import msgspec
 import pyarrow as pa
 import pyiceberg.catalog
 import pytest
-from databuild_dagster.features.tables.keeping import PublishedFiles
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
@@ -39,6 +38,7 @@ from databuild_dagster.features.tables.errors import (
     TableOfAnotherHistory,
     UnknownCatalog,
 )
+from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.features.tables.live_files import Touches, contents_of_dataset
 from databuild_dagster.features.tables.opening import place_of
 from databuild_dagster.features.tables.port import Contents, Mark

@@ -43,10 +43,7 @@ from databuild_dagster.warehouse.manifest import (
 )
 from databuild_dagster.warehouse.removing import take_away
 from tests.support.dagster_files import fresh_instance
-from tests.support.fixtures import database, pytest_generate_tests, shared_url
 from tests.support.world import World
-
-__all__ = ["database", "pytest_generate_tests", "shared_url"]
 
 #: The copies follow the log, whose order is the same in both databases; two tests show that.
 DATABASES = ("sqlite",)

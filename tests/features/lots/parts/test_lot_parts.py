@@ -27,12 +27,11 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.server import server_statuses
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
+from tests.bindings.module_site import module_site
 from tests.support.cluster import wait_until
 from tests.support.dagster_files import fresh_instance
 from tests.support.endless import ENDLESS
 from tests.support.spark_ui import nothing_runs
-
-from ..module_site import module_site
 
 pytestmark = pytest.mark.long
 

@@ -1,4 +1,4 @@
-"""The fixtures of the core and of the bindings."""
+"""The fixtures of the core, of the bindings and of the command line, for the tests of all features."""
 
 from tests.bindings.conftest import deploy, instance
 from tests.support.fixtures import database, make_world, pytest_generate_tests, shared_url, world

@@ -1,6 +1,0 @@
-"""The fixtures of the core and of the bindings."""
-
-from tests.bindings.conftest import deploy, instance
-from tests.support.fixtures import database, make_world, pytest_generate_tests, shared_url, world
-
-__all__ = ["database", "deploy", "instance", "make_world", "pytest_generate_tests", "shared_url", "world"]
