@@ -1,9 +1,14 @@
-"""The table of all actions. The pages have a button for some of them, and a program may call each."""
+"""The table of all actions: those of the core, and those that the features bring.
+
+The pages have a button for some of them, and a program may call each.
+"""
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Final
 
+from databuild_dagster.feature import rows
 from databuild_dagster.web.action import Action
 from databuild_dagster.web.data_actions import PAUSE, RESUME, REVERT, TAINT, UNTAINT
 from databuild_dagster.web.operation_actions import OPERATION_CANCEL, OPERATION_START
@@ -22,4 +27,9 @@ ACTIONS: Final[tuple[Action, ...]] = (
     OPERATION_START,
     OPERATION_CANCEL,
 )
-BY_NAME: Final[dict[str, Action]] = {action.name: action for action in ACTIONS}
+
+
+@cache
+def actions() -> tuple[Action, ...]:
+    """The actions of the core and of the features."""
+    return (*ACTIONS, *rows(lambda feature: feature.actions))

@@ -62,10 +62,10 @@ def _without(path: str, *names: str) -> tuple[Parameter, ...]:
 
 
 FLOW_PAGES: Final = (
-    Page("/arcs", "arcs.html", _arcs, _PARAMETERS["/arcs"]),
-    Page("/arc", "arc.html", _arc, _PARAMETERS["/arc"]),
-    Page("/gaps", "gaps.html", _gaps, _without("/gaps", "chain", "limit")),
-    Page("/operations", "operations.html", _operations, _without("/operations", "limit")),
-    Page("/operation", "operation.html", _operation, _PARAMETERS["/operation"]),
-    Page("/delegations", "delegations.html", _delegations, _PARAMETERS["/ledger"]),
+    Page("/arcs", "arcs.html", _arcs, _PARAMETERS["/arcs"], entry="Arcs"),
+    Page("/arc", "arc.html", _arc, _PARAMETERS["/arc"], below="/arcs"),
+    Page("/gaps", "gaps.html", _gaps, _without("/gaps", "chain", "limit"), below="/arcs"),
+    Page("/operations", "operations.html", _operations, _without("/operations", "limit"), entry="Operations"),
+    Page("/operation", "operation.html", _operation, _PARAMETERS["/operation"], below="/operations"),
+    Page("/delegations", "delegations.html", _delegations, _PARAMETERS["/ledger"], entry="Delegations"),
 )

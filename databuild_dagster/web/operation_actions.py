@@ -87,6 +87,7 @@ OPERATION_START: Final = Action(
     rehearse=_would_start,
     answer=StartedOperationShape,
     subjects=("type", "dataset", "partitions"),
+    done_in_words="started an operation",
 )
 OPERATION_CANCEL: Final = Action(
     "operation-cancel",
@@ -97,4 +98,6 @@ OPERATION_CANCEL: Final = Action(
     rehearse=_would_cancel,
     answer=CanceledOperationShape,
     subjects=("operation",),
+    takes_away=True,
+    done_in_words="canceled an operation",
 )

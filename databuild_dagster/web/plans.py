@@ -6,14 +6,17 @@ import shlex
 from typing import Final
 
 from databuild_dagster.bindings.registry.selections import select_refs
-from databuild_dagster.engine.what_if.answers import Question
+from databuild_dagster.engine.what_if.answers import Effect, Question
 from databuild_dagster.engine.what_if.questions import if_code_changes, if_missing, if_tainted
 from databuild_dagster.engine.what_if.reaching import MAX_REACHED, ReachesTooFar
+from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.plans import PlanShape, WhatIfShape, plan_of, plan_shape, what_if_shape
+from databuild_dagster.web import plan_questions as asked
 from databuild_dagster.web.parameters import Parameter, choice, flag, text
+from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestions, Row
 from databuild_dagster.web.state import State
 
 REFS: Final = text(
@@ -76,3 +79,62 @@ def _one(names: list[str]) -> str:
     if len(names) > 1:
         raise InvalidRequest(what="ref", value=" ".join(names), why="new code is of one asset; name that")
     return names[0]
+
+
+def _rows_of_plan(answer: PlanShape) -> list[Row]:
+    return [Row(entry["ref"], entry["job"], entry["action"], entry["reason"]) for entry in answer["jobs"]]
+
+
+def _rows_of_what_if(answer: WhatIfShape) -> list[Row]:
+    return [Row(entry["ref"], entry["job"], entry["effect"], entry["reason"]) for entry in answer["changes"]]
+
+
+BUILD_QUESTION: Final = PlanQuestions(
+    (
+        asked.Question(
+            "build",
+            "these are built",
+            "which partitions would be built, joined, reused or blocked, and how long it takes",
+            "databuild plan",
+        ),
+    ),
+    (
+        EffectOnPage(Action.BUILD.value, "built", "building"),
+        EffectOnPage(Action.JOIN.value, "joined", "waiting"),
+        EffectOnPage(Action.REUSE.value, "reused", "live"),
+        EffectOnPage(Action.BLOCKED.value, "blocked", "failed"),
+    ),
+    _rows_of_plan,
+)
+SUPPOSITIONS: Final = PlanQuestions(
+    (
+        asked.Question(
+            Question.TAINT.value,
+            "their data is tainted",
+            "which partitions open wants build again, and which stay tainted or stale",
+            "databuild what-if taint",
+            {"what": Question.TAINT.value},
+            (asked.Switch(DOWNSTREAM, "taint what was built from them"),),
+        ),
+        asked.Question(
+            Question.CODE.value,
+            "the code of this asset changes",
+            "which partitions are built again with new code, and what becomes stale; write the name of an asset",
+            "databuild what-if code",
+            {"what": Question.CODE.value},
+        ),
+        asked.Question(
+            Question.MISSING.value,
+            "these never arrive",
+            "which partitions wait for them, and what is built all the same",
+            "databuild what-if missing",
+            {"what": Question.MISSING.value},
+        ),
+    ),
+    (
+        EffectOnPage(Effect.WAIT.value, "waiting", "wanted"),
+        EffectOnPage(Effect.TAINTED.value, "left tainted", "tainted"),
+        EffectOnPage(Effect.STALE.value, "left stale", "stale"),
+    ),
+    _rows_of_what_if,
+)

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.web.actions import ACTIONS, BY_NAME
+from databuild_dagster.web.actions import actions
 from databuild_dagster.web.bodies import MAX_BODY_BYTES
 from databuild_dagster.web.openapi import openapi_document
 from databuild_dagster.web.rehearsal import RehearsalShape
@@ -25,6 +25,7 @@ from .browser import API, HTML, ORIGIN, act, confirmation, form_of, sent
 from .conftest import ATTRIBUTE, MARKUP, TOKEN, PagesWorld, mounted
 
 BEARER = {"authorization": f"Bearer {TOKEN}"}
+ACTIONS = {action.name: action for action in actions()}
 DAY, OTHER_DAY, MONTH = "orders@2023-01-01", "orders@2023-01-02", "revenue@2023-01-01"
 
 
@@ -81,7 +82,7 @@ def call(client: TestClient, action: str, fields: dict[str, Any], **headers: str
     return client.post(f"{API}/actions/{action}", json={"actor": "nightly", **fields}, headers={**BEARER, **headers})
 
 
-@pytest.fixture(params=[action.name for action in ACTIONS])
+@pytest.fixture(params=list(ACTIONS))
 def action(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -98,7 +99,7 @@ def test_an_action_answers_as_its_type_and_is_done_once(
     second = call(acting, action, fields)
 
     assert first.status_code == 200, first.text
-    msgspec.json.decode(first.content, type=BY_NAME[action].answer, strict=True)
+    msgspec.json.decode(first.content, type=ACTIONS[action].answer, strict=True)
     assert after > before
     assert (second.status_code, own_world.seq) == (200, after)
     (event, *_) = own_world.queries.events(before)
@@ -139,7 +140,7 @@ def test_a_confirmed_form_does_the_action_and_leads_back(
     acting: TestClient, own_world: PagesWorld, action: str, tmp_path: Path
 ) -> None:
     fields = prepared(own_world, action, tmp_path)
-    subjects = {name: value for name, value in fields.items() if name in BY_NAME[action].subjects}
+    subjects = {name: value for name, value in fields.items() if name in ACTIONS[action].subjects}
     typed = {name: value for name, value in fields.items() if name in ("reason", "comment")}
     if action == "operation-start":
         typed["arg"] = '{"target_bytes": 1000000}'

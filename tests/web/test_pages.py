@@ -11,7 +11,7 @@ from urllib.parse import quote
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.application import MOUNT, make_application
-from databuild_dagster.web.pages import PAGES, Pages
+from databuild_dagster.web.pages import Pages, pages
 from databuild_dagster.web.routes import Ask, Page
 
 from .conftest import ATTRIBUTE, MARKUP, PagesWorld
@@ -95,7 +95,7 @@ def paths(world: PagesWorld) -> list[str]:
 def test_every_page_renders(client: TestClient, world: PagesWorld) -> None:
     answers = {path: client.get(path) for path in paths(world)}
 
-    assert {path.partition("?")[0] for path in answers} == {page.path for page in PAGES}
+    assert {path.partition("?")[0] for path in answers} == {page.path for page in pages()}
     assert {
         path: answer.status_code for path, answer in answers.items() if answer.status_code not in (200, 400, 404)
     } == {}
@@ -188,8 +188,8 @@ def test_a_page_follows_the_log_from_before_its_first_answer(world: PagesWorld) 
         world.want("orders@2023-01-20")
         return {"error": {"message": "", "hint": ""}, "status": 200}
 
-    pages = Pages(world.state_behind_pages(), "", MOUNT)
-    text = pages.render(Page("/", "error.html", while_an_event_comes), {}, "")
+    rendered = Pages(world.state_behind_pages(), "", MOUNT)
+    text = rendered.render(Page("/", "error.html", while_an_event_comes), {}, "")
 
     assert f'data-seq="{begun}"' in text
     assert world.seq > begun

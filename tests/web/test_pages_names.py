@@ -7,7 +7,7 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-from databuild_dagster.web.pages import PAGES
+from databuild_dagster.web.pages import pages
 
 from .conftest import PagesWorld
 from .test_pages import paths
@@ -23,7 +23,7 @@ def test_a_page_has_the_name_of_the_docs_in_its_title_and_in_the_navigation(
     (bar,) = re.findall('<nav aria-label="Pages">(.*?)</nav>', client.get("/").text, re.DOTALL)
     navigation = re.findall(r'<a href="/databuild(/[a-z]*)"[^>]*>([^<]*)</a>', bar)
 
-    assert names.keys() == {page.path for page in PAGES}
+    assert names.keys() == {page.path for page in pages()}
     assert navigation
     assert {path: name for path, name in navigation if name != names[path]} == {}
     # The first of each, because some of the others are refused.
