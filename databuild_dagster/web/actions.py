@@ -11,7 +11,6 @@ from typing import Final
 from databuild_dagster.feature import rows
 from databuild_dagster.web.action import Action
 from databuild_dagster.web.data_actions import PAUSE, RESUME, REVERT, TAINT, UNTAINT
-from databuild_dagster.web.operation_actions import OPERATION_CANCEL, OPERATION_START
 from databuild_dagster.web.want_actions import CANCEL, CANCEL_JOB_RUN, RETRY, WANT
 
 ACTIONS: Final[tuple[Action, ...]] = (
@@ -24,8 +23,6 @@ ACTIONS: Final[tuple[Action, ...]] = (
     TAINT,
     UNTAINT,
     REVERT,
-    OPERATION_START,
-    OPERATION_CANCEL,
 )
 
 

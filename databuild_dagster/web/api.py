@@ -33,7 +33,7 @@ from databuild_dagster.shapes.bounded import (
 )
 from databuild_dagster.shapes.building import open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
-from databuild_dagster.shapes.contents import ContentsShape, contents_of
+from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
 from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, newest_failures
@@ -46,13 +46,11 @@ from databuild_dagster.shapes.partitions import (
     pause_shape,
     paused_refs,
 )
-from databuild_dagster.shapes.plans import PlanShape, WhatIfShape
-from databuild_dagster.shapes.samples import allows_sample
+from databuild_dagster.shapes.plans import PlanShape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
-from databuild_dagster.web import plans
-from databuild_dagster.web.flow_api import FLOW_ROUTES
+from databuild_dagster.web import ledger_pages, plans
 from databuild_dagster.web.insight import INSIGHT_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
 from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
@@ -408,18 +406,10 @@ ROUTES: Final = (
         plans.plan,
         PlanShape,
         (plans.REFS,),
-        plan=plans.BUILD_QUESTION,
-    ),
-    ApiRoute(
-        "/what-if",
-        "What follows if partitions are tainted or never arrive, or if the code of an asset changes.",
-        plans.what_if,
-        WhatIfShape,
-        (plans.WHAT, plans.REFS, plans.DOWNSTREAM),
-        plan=plans.SUPPOSITIONS,
+        plan=plans.QUESTION,
     ),
     *INSIGHT_ROUTES,
-    *FLOW_ROUTES,
+    *ledger_pages.ROUTES,
 )
 
 

@@ -5,7 +5,7 @@ A page of the core links to a page of a feature only if that page exists (`has_p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -13,15 +13,15 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import now_page, plan_page
+from databuild_dagster.shapes.bounded import BoundedInstance
+from databuild_dagster.shapes.history import one_before
+from databuild_dagster.web import ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
-from databuild_dagster.web.flow_pages import FLOW_PAGES
-from databuild_dagster.web.insight_pages import diff_page, pair_to_compare, receipt_page, sample_page
 from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
-from databuild_dagster.web.routes import INSTANCE, Ask, Page, or_error, parameters_of
+from databuild_dagster.web.routes import Ask, Page, or_error, parameters_of
 from databuild_dagster.web.state import State
 
 #: Wants on the page of a partition.
@@ -118,8 +118,8 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
-        "receipt": or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if uuid else None,
-        "pair": pair_to_compare(history, canonical["uuid"] if canonical else None),
+        "receipt": _receipt_of(ask, uuid) if uuid else None,
+        "pair": _pair_to_compare(history, canonical["uuid"] if canonical else None) if ask.has("diff") else None,
         "why": None,
         "why_error": None,
     }
@@ -134,6 +134,21 @@ def _lineage_of(ask: Ask, ref: Ref, uuid: str) -> Any:
     if found["ref"] != ref:
         raise NotFound(kind=f"instance of {ref}", name=uuid)
     return found
+
+
+def _receipt_of(ask: Ask, uuid: str) -> Any:
+    """What an instance was made with; None for one without a receipt, and without the feature that makes receipts."""
+    return or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if ask.has("receipt") else None
+
+
+def _pair_to_compare(history: Sequence[BoundedInstance], canonical: str | None) -> tuple[str, str] | None:
+    """The instances that the page of a partition offers to compare: the canonical or newest one, and the one before it."""
+    if len(history) < 2:
+        return None
+    known = [(instance["uuid"], instance["live_since"] is not None) for instance in history]
+    second = canonical if canonical in dict(known[1:]) else known[-1][0]
+    first = one_before(known, second)
+    return None if first is None else (first, second)
 
 
 def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -189,12 +204,9 @@ def _core_pages() -> tuple[Page, ...]:
             entry="Wants",
         ),
         Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
-        Page("/diff", "diff.html", diff_page, parameters_of(ROUTES, "/diff"), below=_ASSETS),
-        Page("/receipt", "receipt.html", receipt_page, (INSTANCE,), below=_ASSETS),
-        Page("/sample", "sample.html", sample_page, parameters_of(ROUTES, "/sample"), below=_ASSETS),
         Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
-        *FLOW_PAGES,
+        *ledger_pages.PAGES,
     )
 
 

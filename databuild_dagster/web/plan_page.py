@@ -15,7 +15,7 @@ from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
-from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestions, Question, Switch
+from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Switch
 from databuild_dagster.web.refusals import names_a_place
 from databuild_dagster.web.routes import Ask
 
@@ -53,7 +53,7 @@ class _Asked(NamedTuple):
 
     route: str
     of_route: PlanQuestions
-    question: Question
+    question: PlanQuestion
 
 
 @cache
@@ -132,7 +132,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _command(question: Question, refs: str, on: Mapping[str, bool]) -> str:
+def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
     """The same question on the command line."""
     options = "".join(f" --{name}" for name, is_on in on.items() if is_on)
     return f"{question.command} {refs}{options}"

@@ -21,7 +21,7 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Question:
+class PlanQuestion:
     """One question, as the form of the page names it."""
 
     name: str
@@ -56,6 +56,6 @@ class Row(NamedTuple):
 class PlanQuestions:
     """The questions that one url answers, and how its answer becomes rows."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[PlanQuestion, ...]
     effects: tuple[EffectOnPage, ...]
     rows: Callable[[Any], list[Row]]

@@ -12,8 +12,7 @@ from databuild_dagster.shapes import graph
 from databuild_dagster.web import api
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.routes import ApiRoute
-
-from .conftest import PagesWorld
+from tests.support.pages_world import PagesWorld
 
 API = "/api/v1"
 #: The parameters that each url is called with, beside a call without any where none is required.

@@ -12,8 +12,8 @@ from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.openapi import openapi_document
 from databuild_dagster.web.routes import ApiRoute
+from tests.support.pages_world import PagesWorld
 
-from .conftest import PagesWorld
 from .test_api import API, PLAIN, calls_of
 
 
