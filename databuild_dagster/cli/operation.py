@@ -22,13 +22,13 @@ from databuild_dagster.cli.output import Column, count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.operations.canceled_operations import canceled_operation
 from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.shapes import operation_shape, trouble_shape
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.canceled_operations import canceled_operation
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.shapes.operations import operation_shape, trouble_shape
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100

@@ -21,12 +21,12 @@ from databuild_dagster.engine.orchestrator_notes import absences_of
 from databuild_dagster.features.operations.follow_ups import INTENT_DAYS
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.seen import OperationView
+from databuild_dagster.features.operations.shapes import follow_up_shapes
 from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.shapes.operations import follow_up_shapes
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5

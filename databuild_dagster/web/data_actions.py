@@ -145,6 +145,7 @@ TAINT: Final = Action(
     **commanded(_taint, _tainted, _would_taint),
     answer=TaintedShape,
     subjects=("refs", "instances"),
+    takes_away=True,
 )
 UNTAINT: Final = Action(
     "untaint",
@@ -168,6 +169,7 @@ REVERT: Final = Action(
     **commanded(_revert, _reverted, _would_revert),
     answer=RevertedShape,
     subjects=("ref", "to"),
+    takes_away=True,
 )
 PAUSE: Final = Action(
     "pause",

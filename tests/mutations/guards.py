@@ -1320,10 +1320,10 @@ GUARDS = (
     Guard(
         "rows are shown without the permission of the author",
         "5.7",
-        "shapes/samples.py",
+        "features/compare/samples.py",
         "    if not allows_sample(queries, asset):\n",
         "    if False:\n",
-        ("tests/shapes/test_samples.py::test_no_row_is_shown_where_the_author_has_not_allowed_it",),
+        ("tests/features/compare/test_samples.py::test_no_row_is_shown_where_the_author_has_not_allowed_it",),
     ),
     Guard(
         "a sample of rows reads a large file as a whole",

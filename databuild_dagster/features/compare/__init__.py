@@ -1,23 +1,11 @@
 """Receipts of instances, the differences of two, and samples of rows."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.declare.settings import AssetSetting
-
-
-def _asset_settings() -> tuple[AssetSetting, ...]:
-    from databuild_dagster.features.compare.settings import ASSET_SETTINGS
-
-    return ASSET_SETTINGS
-
+from databuild_dagster.feature import Column, Feature
 
 FEATURE = Feature(
     name="compare",
     summary="Receipts, differences of two instances, samples of rows.",
-    asset_settings=_asset_settings,
+    asset_settings=Column("databuild_dagster.features.compare.settings:ASSET_SETTINGS"),
+    routes=Column("databuild_dagster.features.compare.pages:ROUTES"),
+    pages=Column("databuild_dagster.features.compare.pages:PAGES"),
 )

@@ -1,31 +1,12 @@
 """Lots that arrive as files, arcs, parts, gap reports, and the copies that other tools read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.authoring.definers import Definer
-    from databuild_dagster.bindings.declare.settings import AssetSetting
-
-
-def _asset_settings() -> tuple[AssetSetting, ...]:
-    from databuild_dagster.features.lots.settings import ASSET_SETTINGS
-
-    return ASSET_SETTINGS
-
-
-def _definers() -> tuple[Definer, ...]:
-    from databuild_dagster.features.lots.settings import DEFINERS
-
-    return DEFINERS
-
+from databuild_dagster.feature import Column, Feature
 
 FEATURE = Feature(
     name="lots",
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
-    asset_settings=_asset_settings,
-    definers=_definers,
+    asset_settings=Column("databuild_dagster.features.lots.settings:ASSET_SETTINGS"),
+    definers=Column("databuild_dagster.features.lots.settings:DEFINERS"),
+    routes=Column("databuild_dagster.features.lots.pages:ROUTES"),
+    pages=Column("databuild_dagster.features.lots.pages:PAGES"),
 )

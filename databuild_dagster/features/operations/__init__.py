@@ -1,31 +1,13 @@
 """Jobs over every partition of a dataset, which survive the death of any process."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.authoring.definers import Definer
-    from databuild_dagster.bindings.declare.settings import Setting
-
-
-def _settings() -> tuple[Setting[object], ...]:
-    from databuild_dagster.features.operations.operation_types import SETTINGS
-
-    return SETTINGS
-
-
-def _definers() -> tuple[Definer, ...]:
-    from databuild_dagster.features.operations.definers import DEFINERS
-
-    return DEFINERS
-
+from databuild_dagster.feature import Column, Feature
 
 FEATURE = Feature(
     name="operations",
     summary="Operations run over all partitions of a dataset.",
-    settings=_settings,
-    definers=_definers,
+    settings=Column("databuild_dagster.features.operations.operation_types:SETTINGS"),
+    definers=Column("databuild_dagster.features.operations.definers:DEFINERS"),
+    routes=Column("databuild_dagster.features.operations.pages:ROUTES"),
+    pages=Column("databuild_dagster.features.operations.pages:PAGES"),
+    actions=Column("databuild_dagster.features.operations.actions:ACTIONS"),
 )

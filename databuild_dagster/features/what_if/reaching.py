@@ -9,23 +9,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from databuild_dagster.model.datasets import ArcSpec, Catalog, DatasetKind, DatasetSpec, InputSpec
-from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.errors import ReachesTooFar
+from databuild_dagster.model.plan import MAX_REACHED
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.excerpt import Surroundings
-
-#: Refs of one simulation. If all of them are built again it takes seconds.
-MAX_REACHED: Final = 10_000
-
-
-class ReachesTooFar(Refused):
-    """A change of {named} reaches more than {most:,} partitions, and a simulation holds no more."""
-
-    hint = "Name fewer partitions."
 
 
 @dataclass

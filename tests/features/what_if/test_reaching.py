@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.features.what_if.questions import if_missing
-from databuild_dagster.features.what_if.reaching import MAX_REACHED, Reached, ReachesTooFar, Reaching
+from databuild_dagster.features.what_if.reaching import Reached, Reaching
+from databuild_dagster.model.errors import ReachesTooFar
+from databuild_dagster.model.plan import MAX_REACHED
 from databuild_dagster.store.excerpt import Surroundings
 from tests.support.catalog import dataset
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from databuild_dagster.features.operations.seen import OperationView
-from databuild_dagster.shapes.operations import OperationShape, operation_shape
+from databuild_dagster.features.operations.shapes import OperationShape, operation_shape
 
 
 class CanceledOperationShape(OperationShape):

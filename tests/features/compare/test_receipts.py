@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.shapes.receipts import NoReceipt, receipt_of, shown_receipt
+from databuild_dagster.features.compare.receipts import NoReceipt, receipt_of, shown_receipt
 from tests.support.catalog import dataset
 from tests.support.published import DELTA, PublishedWorld
 from tests.support.walk import Walk

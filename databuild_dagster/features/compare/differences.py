@@ -6,8 +6,7 @@ what is added is in `b` alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, cast
 
 from databuild_dagster.engine.who_asked import who_asked
@@ -17,6 +16,7 @@ from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.contents import ColumnShape, ContentsShape, contents_of
 from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.history import one_before
 from databuild_dagster.shapes.partitions import TaintShape
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
@@ -129,16 +129,6 @@ def instances_to_compare(queries: Queries, ref: Ref, first: str | None, second: 
     if first is None:
         raise NothingToCompare(ref=ref, uuid=second)
     return first, second
-
-
-def one_before(history: Iterable[tuple[str, bool]], uuid: str) -> str | None:
-    """The instance to compare one with, of a history of uuids, oldest first, each with whether it was ever live.
-
-    It is the newest earlier one that was live, because a failed build has nothing to compare; without one, the newest earlier one.
-    """
-    earlier = list(takewhile(lambda found: found[0] != uuid, history))
-    were_live = [found for found, was_live in earlier if was_live]
-    return next(iter(were_live[-1:] or [found for found, _ in earlier[-1:]]), None)
 
 
 def diff_of(queries: Queries, first: str, second: str) -> DiffShape:

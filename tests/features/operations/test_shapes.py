@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from databuild_dagster.shapes.operations import MAX_NUMBERS, MAX_OFFENDING, MAX_RULES, error_of, report_shape
+from databuild_dagster.features.operations.shapes import MAX_NUMBERS, MAX_OFFENDING, MAX_RULES, error_of, report_shape
 
 SECRET = "a row of the data"
 

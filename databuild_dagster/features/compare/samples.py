@@ -11,7 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.cells import cell_text
-from databuild_dagster.shapes.contents import NO_FILES
+from databuild_dagster.shapes.contents import NO_FILES, allows_sample
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost, NotParquet
@@ -59,12 +59,6 @@ class SampleShape(TypedDict):
     columns: list[SampleColumn]
     left_out: list[str]
     rows: list[list[str | None]]
-
-
-def allows_sample(queries: Queries, asset: str) -> bool:
-    """The author of an asset lets its rows be shown."""
-    dataset = queries.dataset(asset)
-    return dataset is not None and dataset.sample is True
 
 
 def sample_of(queries: Queries, ref: Ref) -> SampleShape:

@@ -6,26 +6,48 @@ type that one registers is started on the command line; any operation can be can
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
-from databuild_dagster.features.operations.manager import DistributedOperationManager
-from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.model.wording import counted
-from databuild_dagster.shapes.canceled_operations import (
+from databuild_dagster.features.operations.canceled_operations import (
     CanceledOperationShape,
     StartedOperationShape,
     canceled_operation,
 )
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.operation_context import OperationResources
+from databuild_dagster.features.operations.operation_types import OPERATIONS
+from databuild_dagster.features.operations.operations import operation_resources
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import OperationState
+from databuild_dagster.model.wording import counted
 from databuild_dagster.web.action import REASON, Action, By, Values
 from databuild_dagster.web.parameters import json_value, several, text
 from databuild_dagster.web.rehearsal import MoveShape
 from databuild_dagster.web.state import State
 
 
+class _Running(NamedTuple):
+    """The types that a web server can start, and what their checks need."""
+
+    deployment: Deployment
+    resources: OperationResources
+
+
+def operation_manager(state: State, actor: str) -> DistributedOperationManager:
+    """A manager with the provided types. Its Spark session, which some types check their argument by, is shared."""
+    deployment, resources = state.made_once(_running)
+    return DistributedOperationManager(state.engine, OPERATIONS.of(deployment), actor=actor, resources=resources)
+
+
+def _running(state: State) -> _Running:
+    deployment = Deployment()
+    return _Running(deployment, operation_resources(state.instance(), deployment))
+
+
 def _start(state: State, values: Values, by: By) -> StartedOperationShape:
-    manager = state.operation_manager(by.actor)
+    manager = operation_manager(state, by.actor)
     id = manager.start(
         values["type"],
         values["dataset"],
@@ -38,7 +60,7 @@ def _start(state: State, values: Values, by: By) -> StartedOperationShape:
 
 def _would_start(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
     """The type's own check comes with the start: it may need Spark."""
-    manager = state.operation_manager(actor)
+    manager = operation_manager(state, actor)
     manager.type_named(values["type"])
     if values["arg"] is not None:
         manager.check_compatible(values["type"], values["dataset"], values["arg"])
@@ -87,6 +109,7 @@ OPERATION_START: Final = Action(
     rehearse=_would_start,
     answer=StartedOperationShape,
     subjects=("type", "dataset", "partitions"),
+    done_in_words="started an operation",
 )
 OPERATION_CANCEL: Final = Action(
     "operation-cancel",
@@ -97,4 +120,8 @@ OPERATION_CANCEL: Final = Action(
     rehearse=_would_cancel,
     answer=CanceledOperationShape,
     subjects=("operation",),
+    takes_away=True,
+    done_in_words="canceled an operation",
 )
+
+ACTIONS: Final = (OPERATION_START, OPERATION_CANCEL)

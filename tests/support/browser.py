@@ -1,9 +1,10 @@
-"""What a browser does with a confirmation: it keeps cookies, sends the fields of the form, and names the origin."""
+"""What a browser does with a page, and with a confirmation: it keeps cookies, sends the fields of the form, names the origin."""
 
 from __future__ import annotations
 
 import html
 import re
+from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,6 +16,18 @@ ORIGIN = {"origin": "http://testserver", "sec-fetch-site": "same-origin"}
 HTML = {"accept": "text/html,application/xhtml+xml"}
 _INPUT = re.compile(r"<input ([^>]*)>")
 _ATTRIBUTE = re.compile(r'([a-z-]+)="([^"]*)"')
+
+
+class Tags(HTMLParser):
+    """The tags of a page as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
 
 
 def form_of(text: str) -> list[tuple[str, str]]:

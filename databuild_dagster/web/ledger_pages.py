@@ -1,20 +1,15 @@
-"""The urls of the API about arcs, gaps, operations and the ledger."""
+"""The urls and the page of the ledger: what each request joined or reused, and what that has spared."""
 
 from __future__ import annotations
 
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
-from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.want_report import check_partition
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.arcs import ArcDetailShape, Arcs, ArcsShape
-from databuild_dagster.shapes.followed_operations import FollowedOperations, OperationDetail, OperationsShape
-from databuild_dagster.shapes.gap_ranges import Asked, GapsShape, gaps_in_range
 from databuild_dagster.shapes.ledger import (
     JobMetricsShape,
     RequestedEntry,
@@ -24,16 +19,13 @@ from databuild_dagster.shapes.ledger import (
 )
 from databuild_dagster.store.job_metrics import JobTotals
 from databuild_dagster.store.ledger import LedgerEntry
-from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
-from databuild_dagster.web.routes import ApiRoute
+from databuild_dagster.web.parameters import choice, flag, number, ref, text
+from databuild_dagster.web.routes import ApiRoute, Ask, Page, or_error, parameters_of
 from databuild_dagster.web.state import State
 
-MAX_ARCS: Final = 25
-MAX_LOTS: Final = 200
 MAX_ENTRIES: Final = 500
 #: The newest entries of the ledger, among which filters other than a request and a ref search.
 MAX_SEARCHED: Final = 1_000
-MAX_OPERATIONS: Final = 100
 
 
 class LedgerShape(TypedDict):
@@ -55,44 +47,6 @@ class SavingsShape(TypedDict):
 
     is_counted: bool
     jobs: dict[str, JobMetricsShape]
-
-
-def arcs(state: State, search: str | None, limit: int, offset: int) -> ArcsShape:
-    """The arcs in chains."""
-    return _arcs(state).chains(search, limit, offset)
-
-
-def arc(state: State, name: str, limit: int, offset: int) -> ArcDetailShape:
-    """An arc with its lots."""
-    return _arcs(state).arc(name, limit, offset)
-
-
-def _arcs(state: State) -> Arcs:
-    counts: dict[str, dict[str, int]] = {}
-    for asset, instance_state, n in state.kept("ref_counts", state.engine.queries.ref_counts):
-        counts.setdefault(asset, {})[instance_state] = n
-    return Arcs(state.engine, state.instance, counts)
-
-
-def gaps(state: State, dataset: str, start: str | None, end: str | None, chain: bool, limit: int) -> GapsShape:
-    """The absent lots of a range."""
-    return gaps_in_range(state.engine, state.instance, Asked(dataset, start, end, chain), limit)
-
-
-def operations(state: State, dataset: str | None, before: int | None, limit: int) -> OperationsShape:
-    """The operations on a dataset, or on all."""
-    if dataset is not None:
-        state.engine.queries.known_dataset(dataset)
-    return _followed(state).operations(dataset, before, limit)
-
-
-def operation(state: State, id: str, within: str | None, offset: int) -> OperationDetail:
-    """One operation."""
-    return _followed(state).operation(OperationId.parse(id), within or "", offset)
-
-
-def _followed(state: State) -> FollowedOperations:
-    return state.made_once(FollowedOperations)
 
 
 def ledger(
@@ -157,70 +111,11 @@ def savings(state: State) -> SavingsShape:
     return {"is_counted": jobs is not None, "jobs": jobs or {}}
 
 
-def _job_totals(engine: Engine) -> JobTotals:
-    return JobTotals(engine.store)
+def _job_totals(state: State) -> JobTotals:
+    return JobTotals(state.engine.store)
 
 
-_OFFSET_MOST: Final = 10_000_000
-
-FLOW_ROUTES: Final = (
-    ApiRoute(
-        "/arcs",
-        "The arcs in chains, sources first.",
-        arcs,
-        ArcsShape,
-        (
-            text("search", "A part of the name of an arc or of a source."),
-            number("limit", "The number of arcs at most.", MAX_ARCS, 1, MAX_ARCS),
-            number("offset", "The number of arcs before the first.", 0, 0, 1_000_000),
-        ),
-    ),
-    ApiRoute(
-        "/arc",
-        "An arc with its newest lots, and the data that arrived after they were built.",
-        arc,
-        ArcDetailShape,
-        (
-            text("name", "The asset that subscribes to others.", required=True),
-            number("limit", "The number of lots at most.", 100, 1, MAX_LOTS),
-            number("offset", "The number of newer lots before the first.", 0, 0, _OFFSET_MOST),
-        ),
-    ),
-    ApiRoute(
-        "/gaps",
-        "The absent lots of a range, each with its cause and the first cause.",
-        gaps,
-        GapsShape,
-        (
-            text("dataset", "The name of an asset whose partitions are in time.", required=True),
-            text("start", "Start of the range: a lot id, a partition key or a time. By default the newest lots."),
-            text("end", "End of the range, exclusive: a lot id, a partition key or a time."),
-            flag("chain", "Also report on every dataset upstream, and follow lots that no want asks for."),
-            number("limit", "The number of absent lots at most.", 100, 1, 500),
-        ),
-    ),
-    ApiRoute(
-        "/operations",
-        "The running operations, and those that ended last.",
-        operations,
-        OperationsShape,
-        (
-            text("dataset", "Only operations on this asset."),
-            number("before", "Only operations that ended before this event.", None, 1, MAX_SEQ),
-            number("limit", "The number of running operations at most, and of ended ones.", 50, 1, MAX_OPERATIONS),
-        ),
-    ),
-    ApiRoute(
-        "/operation",
-        "One operation with its jobs, and its report without rows of data.",
-        operation,
-        OperationDetail,
-        (
-            text("id", "The id of the operation.", required=True),
-            text("within", "Only partitions whose keys begin so, in the grid."),
-            number("offset", "The number of partitions before the first of the grid.", 0, 0, _OFFSET_MOST),
-        ),
-    ),
+ROUTES: Final = (
     ApiRoute(
         "/ledger",
         "What each request got for each ref, newest first: joined or reused, and with `builds` also built.",
@@ -243,4 +138,29 @@ FLOW_ROUTES: Final = (
         savings,
         SavingsShape,
     ),
+)
+
+
+def _delegations(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
+    found, error = or_error(lambda: ask("ledger", **values))
+    savings = ask("savings")
+    return {
+        "values": values,
+        "found": found,
+        "error": error,
+        "is_counted": savings["is_counted"],
+        "jobs": _spared(savings["jobs"]),
+        "kinds": [kind.value for kind in Answer],
+        "outcomes": [outcome.value for outcome in DelegationOutcome],
+    }
+
+
+def _spared(savings: dict[str, Any]) -> list[dict[str, Any]]:
+    """The jobs, those that were spared most first."""
+    jobs = [{"job": job, **metrics} for job, metrics in savings.items()]
+    return sorted(jobs, key=lambda found: (-found["avoided"], found["job"]))
+
+
+PAGES: Final = (
+    Page("/delegations", "delegations.html", _delegations, parameters_of(ROUTES, "/ledger"), entry="Delegations"),
 )

@@ -14,17 +14,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.seen import ended_view
-from databuild_dagster.features.operations.tracker import Tracked, Tracker
-from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
-from databuild_dagster.model.operations import keys, records
-from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.model.operations.states import JobState, OperationState
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.calendar import GridShape
-from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.grids import Grid
-from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
-from databuild_dagster.shapes.operations import (
+from databuild_dagster.features.operations.shapes import (
     OperationShape,
     ReportShape,
     TroubleShape,
@@ -35,6 +25,16 @@ from databuild_dagster.shapes.operations import (
     shape_of,
     trouble_shape,
 )
+from databuild_dagster.features.operations.tracker import Tracked, Tracker
+from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
+from databuild_dagster.model.operations import keys, records
+from databuild_dagster.model.operations.keys import OperationId
+from databuild_dagster.model.operations.states import JobState, OperationState
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.calendar import GridShape
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.grids import Grid
+from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.store.queries.asking import MAX_SEQ
 
 #: Executors of one answer, and failed or retried jobs.

@@ -10,14 +10,7 @@ from databuild_dagster.bindings.registry.lot_moments import moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when
-from databuild_dagster.features.lots.gaps import GapReport, chain_of_gaps, gap_report
-from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.expected_lots import Expected, TooManyLots
-from databuild_dagster.model.lots import InvalidLotRange
-from databuild_dagster.model.refs import partition_key_of
-from databuild_dagster.shapes.calendar import GridShape
-from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.gaps import (
+from databuild_dagster.features.lots.gap_shapes import (
     MARK_OF_CAUSE,
     FirstCauseShape,
     GapsOfDataset,
@@ -26,6 +19,13 @@ from databuild_dagster.shapes.gaps import (
     gaps_of_dataset,
     stretches_of,
 )
+from databuild_dagster.features.lots.gaps import GapReport, chain_of_gaps, gap_report
+from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.expected_lots import Expected, TooManyLots
+from databuild_dagster.model.lots import InvalidLotRange
+from databuild_dagster.model.refs import partition_key_of
+from databuild_dagster.shapes.calendar import GridShape
+from databuild_dagster.shapes.calendar_keys import keys_of
 from databuild_dagster.shapes.grids import Grid
 from databuild_dagster.shapes.marks import EMPTY, LIVE
 

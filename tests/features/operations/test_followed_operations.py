@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from databuild_dagster.features.operations import followed_operations
+from databuild_dagster.features.operations.followed_operations import FollowedOperations
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.shapes import followed_operations
-from databuild_dagster.shapes.followed_operations import FollowedOperations
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
 from tests.support.world import World

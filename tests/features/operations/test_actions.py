@@ -1,4 +1,4 @@
-"""The argument of an operation is any JSON, as on the command line, and no more."""
+"""Operations are started and canceled from their pages; the argument is any JSON, as on the command line, and no more."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from .browser import confirmation, form_of, sent
-from .conftest import PagesWorld
-from .test_acting import DAY, call
+from databuild_dagster.features.operations.actions import operation_manager
+from tests.support.browser import confirmation, form_of, sent
+from tests.support.pages_world import DAY, MONTH, PagesWorld, acting, call, own_world
 
 #: An installed package with a type whose argument may be anything.
 TYPES = """
 from databuild_dagster import DistributedOperation
+
+__all__ = ["acting", "own_world"]
 
 
 class Anything(DistributedOperation):
@@ -46,7 +48,7 @@ def test_an_argument_of_any_json_comes_as_it_is(
     started = call(acting, "operation-start", {"type": "anything", "dataset": "orders", "arg": arg})
 
     assert started.status_code == 200, started.text
-    manager = own_world.state_behind_pages().operation_manager("tester")
+    manager = operation_manager(own_world.state_behind_pages(), "tester")
     (id,) = manager.running()
     assert manager.read(id).arg.arg == arg
 
@@ -61,7 +63,7 @@ def test_an_argument_in_a_form_is_the_text_of_its_json(
     started = sent(acting, "operation-start", form, actor="Anna", arg='[1, "a"]')
 
     assert (refused.status_code, started.status_code) == (400, 303)
-    manager = own_world.state_behind_pages().operation_manager("tester")
+    manager = operation_manager(own_world.state_behind_pages(), "tester")
     (id,) = manager.running()
     assert manager.read(id).arg.arg == [1, "a"]
 
@@ -86,3 +88,31 @@ def test_an_argument_that_cannot_be_stored_is_refused_or_stored_as_another_value
 
     assert {answer.status_code for answer in answers} <= {200, 400}
     assert all(json.loads(answer.content) for answer in answers)
+
+
+def test_operations_are_started_and_canceled_from_their_pages(acting: TestClient, own_world: PagesWorld) -> None:
+    own_world.live(DAY)
+    manager = operation_manager(own_world.state_behind_pages(), "tester")
+    running = manager.start("compact", "orders", {"target_bytes": 1_000_000})
+
+    listed = acting.get("/operations").text
+    page = acting.get(f"/operation?id={running}").text
+    form = confirmation(acting, "operation-start")
+
+    assert "/confirm/operation-start?" in listed
+    assert f"/confirm/operation-cancel?operation={running}" in page
+    assert form.status_code == 200
+    assert 'name="type"' in form.text
+
+
+def test_an_operation_is_not_started_for_an_id_of_another_one(acting: TestClient, own_world: PagesWorld) -> None:
+    own_world.live(DAY, MONTH)
+    fields = {"type": "compact", "arg": {"target_bytes": 1_000_000}, "command_id": "once"}
+    started = call(acting, "operation-start", {"dataset": "orders", **fields})
+    before = own_world.seq
+
+    refused = call(acting, "operation-start", {"dataset": "revenue", **fields})
+    again = call(acting, "operation-start", {"dataset": "orders", **fields})
+
+    assert (refused.status_code, own_world.seq) == (409, before)
+    assert again.json() == started.json()

@@ -12,9 +12,9 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from databuild_dagster.features.compare.samples import NoRowsHere, RowsUnreadable, SampleNotAllowed, sample_of
 from databuild_dagster.model import commands as c
 from databuild_dagster.shapes.cells import MAX_CELL, cell_text
-from databuild_dagster.shapes.samples import NoRowsHere, RowsUnreadable, SampleNotAllowed, sample_of
 from tests.support.catalog import HERE
 from tests.support.published import DELTA, PublishedWorld
 

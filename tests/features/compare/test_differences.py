@@ -8,16 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.model import commands as c
-from databuild_dagster.model.events import BufferedRun, MadeWith
-from databuild_dagster.shapes import differences
-from databuild_dagster.shapes.differences import (
+from databuild_dagster.features.compare import differences
+from databuild_dagster.features.compare.differences import (
     NeverBuilt,
     NothingToCompare,
     diff_of,
     instances_to_compare,
-    one_before,
 )
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.events import BufferedRun, MadeWith
 from tests.support.catalog import HERE, dataset
 from tests.support.published import DELTA, PublishedWorld
 from tests.support.walk import Walk
@@ -184,8 +183,6 @@ def test_the_instance_before_is_the_last_one_that_was_live(world: World) -> None
     second = world.uuid("a")
 
     assert instances_to_compare(world.queries, "a", None, None) == (first, second)
-    assert one_before([("x", False), ("y", False), ("z", True)], "z") == "y"
-    assert one_before([("x", True)], "x") is None
 
 
 def test_a_ref_with_one_instance_has_nothing_to_compare(world: World) -> None:
