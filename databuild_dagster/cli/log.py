@@ -14,7 +14,6 @@ from databuild_dagster.cli.options import Count, common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
-from databuild_dagster.data.former_homes import note_former_homes
 from databuild_dagster.engine.migrating import migrate as migrate_store
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS
 from databuild_dagster.engine.wording import exactly
@@ -111,7 +110,6 @@ def migrate(force: bool, as_json: bool) -> None:
     refused while another process has sent a heartbeat within 30 s.
     """
     store = the_store(check_projections=False)
-    note_former_homes(store)
     done = migrate_store(store, time.time(), force=force)
     sentence = "Nothing to do: this version wrote it."
     if done.n_events is not None:

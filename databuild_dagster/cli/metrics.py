@@ -7,6 +7,7 @@ import click
 from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.shapes.ledger import metrics_shape
 from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics, metrics_of_jobs
@@ -22,6 +23,14 @@ STATES = {
     "dep misses": (JobRunState.DEP_MISSED,),
     "open": (JobRunState.QUEUED, JobRunState.RUNNING),
 }
+
+
+class MetricsLibraryMissing(Refused):
+    """Metrics for Prometheus need prometheus-client, which is not installed here."""
+
+    hint = (
+        "Install it: pip install 'databuild-dagster-core[metrics]'. Without --prometheus and --serve it is not needed."
+    )
 
 
 @click.command()
@@ -67,8 +76,10 @@ def metrics(
         raise click.UsageError("Prometheus reads all jobs and all times; leave out --job, --since and --until.")
     store = the_store()
     if prometheus or serve is not None:
-        from databuild_dagster.cli import prometheus as exporter
-
+        try:
+            from databuild_dagster.cli import prometheus as exporter
+        except ImportError as error:
+            raise MetricsLibraryMissing() from error
         if serve is None:
             click.echo(exporter.text(store), nl=False)
         else:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from databuild_dagster.spark.errors import ServerOfAnotherUser, StrangeFolder
+from databuild_dagster.store.processes import PROCESSES
 
 
 def check_owner(folder: Path) -> None:
@@ -30,7 +31,7 @@ def check_usable(folder: Path) -> None:
 
 def check_server(folder: Path, pid: int) -> None:
     """Raise `ServerOfAnotherUser` for a server that would write into folders which this process makes."""
-    with suppress(OSError):  # It has ended, or there is no /proc.
-        theirs = os.stat(f"/proc/{pid}").st_uid
-        if theirs != os.getuid():
-            raise ServerOfAnotherUser(folder=folder, pid=pid, theirs=theirs, ours=os.getuid())
+    theirs = PROCESSES.user_of(pid)
+    # Without an answer it has ended.
+    if theirs is not None and theirs != os.getuid():
+        raise ServerOfAnotherUser(folder=folder, pid=pid, theirs=theirs, ours=os.getuid())

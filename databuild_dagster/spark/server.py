@@ -28,7 +28,6 @@ from pathlib import Path
 
 import msgspec
 
-from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
 from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
 from databuild_dagster.spark.folder_owner import check_owner, check_server, check_usable
@@ -36,6 +35,7 @@ from databuild_dagster.spark.java import find_java
 from databuild_dagster.spark.sail import sail_command, sail_version
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
 from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options
+from databuild_dagster.store.processes import PROCESSES
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -218,7 +218,7 @@ def _noted(
     process: subprocess.Popen[bytes], settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
 ) -> ServerRecord | None:
     """The published record of a starting server; None if it has ended already."""
-    began = _began(process.pid)
+    began = PROCESSES.start_of(process.pid)
     if began is None:
         return None
     record = ServerRecord(
@@ -455,16 +455,7 @@ def _is_running(record: ServerRecord) -> bool:
     for process in _started_here:
         if process.pid == record.pid:
             process.poll()
-    return _began(record.pid) == record.began
-
-
-def _began(pid: int) -> str | None:
-    """The start of a process; None if there is none, or it only waits to be reaped."""
-    if os.path.exists("/proc/self/stat"):
-        return start_of(pid)
-    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, began = answer.stdout.strip().partition(" ")
-    return None if not began or state.startswith("Z") else began.strip()
+    return PROCESSES.start_of(record.pid) == record.began
 
 
 def _make_private(folder: Path) -> None:

@@ -15,7 +15,6 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OPERATION_TAG,
     PROCESS_TAG,
     WORKER_TAG,
-    machine_tag,
 )
 from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
 from databuild_dagster.engine.holders import this_process
@@ -161,8 +160,8 @@ def _tag_process(context: InitResourceContext) -> None:
     """Tag the Dagster run of a launch, or of an executor of operations, with this process before its step may wait in a
     queue: if the process is killed there, the next tick sees that it is dead."""
     run, instance = context.run, context.instance
-    if run is None or instance is None or machine_tag(run.tags, PROCESS_TAG) is not None:
+    if run is None or instance is None or run.tags.get(PROCESS_TAG) is not None:
         return
-    if machine_tag(run.tags, LAUNCH_TAG) is None and OPERATION_TAG not in run.tags:
+    if run.tags.get(LAUNCH_TAG) is None and OPERATION_TAG not in run.tags:
         return
     instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})

@@ -24,7 +24,6 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OUTCOME_WAITING,
     PARTITIONS_TAG,
     PROCESS_TAG,
-    machine_tag,
     range_in_words,
 )
 from databuild_dagster.bindings.building.arguments import Arguments
@@ -126,7 +125,7 @@ class _Step:
             self.datasets,
             self._partition_keys(),
             asking=self.asking,
-            launch_id=machine_tag(self.context.run.tags, LAUNCH_TAG),
+            launch_id=self.context.run.tags.get(LAUNCH_TAG),
             apart=self._with_missing_inputs,
             check=self._check_spark,
         )

@@ -23,13 +23,11 @@ from dagster import DagsterRunStatus as Status
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import (
-    FORMER_NAMES,
     LAUNCH_TAG,
     OPERATION_TAG,
     PLAIN_TAG,
     PROCESS_TAG,
     WORKER_TAG,
-    machine_tag,
     partition_tags,
 )
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -97,7 +95,7 @@ class OrderCollector:
         Such a run counts as absent: at the next request with the same run key, Dagster submits it.
         """
         run = record.dagster_run
-        if run.status is not Status.NOT_STARTED or machine_tag(run.tags, PROCESS_TAG) is not None:
+        if run.status is not Status.NOT_STARTED or run.tags.get(PROCESS_TAG) is not None:
             return False
         patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
         return engine_for(self._instance).clock() - record.update_timestamp.timestamp() > patience
@@ -108,8 +106,8 @@ class OrderCollector:
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
-            holder=machine_tag(run.tags, PROCESS_TAG),
-            worker=machine_tag(run.tags, WORKER_TAG),
+            holder=run.tags.get(PROCESS_TAG),
+            worker=run.tags.get(WORKER_TAG),
             begin_by=self._begin_by(record),
             error=self._error_of(run) if run.status is Status.FAILURE else None,
         )
@@ -145,13 +143,9 @@ class OrderCollector:
 
 def runs_of_launches(instance: DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, RunRecord]]:
     """Each Dagster run that has the tag of one of these launches, the oldest first, with its launch."""
-    found = []
-    # A run may have waited in the queue since before an upgrade.
-    for tag in (FORMER_NAMES[LAUNCH_TAG], LAUNCH_TAG):
-        # Dagster lists the newest first.
-        for record in reversed(instance.get_run_records(filters=RunsFilter(tags={tag: list(launch_ids)}))):
-            found.append((record.dagster_run.tags[tag], record))
-    return found
+    found = instance.get_run_records(filters=RunsFilter(tags={LAUNCH_TAG: list(launch_ids)}))
+    # Dagster lists the newest first.
+    return [(record.dagster_run.tags[LAUNCH_TAG], record) for record in reversed(found)]
 
 
 def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:

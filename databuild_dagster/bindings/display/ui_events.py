@@ -22,7 +22,7 @@ from dagster import (
 
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, EngineEventData
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
-from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG, machine_tag
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
 from databuild_dagster.bindings.claims.not_live import NotLive
 from databuild_dagster.bindings.claims.results import Built
@@ -66,7 +66,7 @@ class Painter:
         when it was created, with every partition of its range.
         """
         build = [ref for run in hosting.job_runs for ref in run.refs]
-        if machine_tag(self._context.run.tags, PROCESS_TAG) is not None:
+        if self._context.run.tags.get(PROCESS_TAG) is not None:
             self._plan(dict.fromkeys(build, self._context.run.run_id))
             return
         # Usually the step builds the run's whole range, and Dagster need not be asked.

@@ -42,7 +42,6 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OPERATION_TAG,
     OUTCOME_LOST,
     OUTCOME_TAG,
-    machine_tag,
 )
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
@@ -274,7 +273,7 @@ class OperationsTick:
     def _running(self) -> dict[str, list[RunRecord]]:
         """Operation to its executors that are queued or running; dead ones are ended in Dagster."""
         records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
-        executors = [machine_tag(record.dagster_run.tags, EXECUTOR_TAG) or "" for record in records]
+        executors = [record.dagster_run.tags.get(EXECUTOR_TAG) or "" for record in records]
         beats = self._engine.heartbeats.last([executor for executor in executors if executor]) if records else {}
         found: dict[str, list[RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
@@ -304,7 +303,7 @@ class OperationsTick:
         if _is_to_wait(before, self._engine.clock(), self._done[id][1]):
             return again
         useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
-        n_to_begin = sum(machine_tag(record.dagster_run.tags, EXECUTOR_TAG) is None for record in now_running)
+        n_to_begin = sum(record.dagster_run.tags.get(EXECUTOR_TAG) is None for record in now_running)
         n_new = max(min(self.deployment.limits.executors - len(now_running), useful - n_to_begin), 0)
         # A tick whose requests were lost repeats their keys, and Dagster makes one run for each key.
         n_before = self._instance.get_runs_count(of_it) if n_new else 0

@@ -106,8 +106,8 @@ def read(
     """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
     `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
-    (`databuild operation run build_index`). For other frames than Spark's it may have comparisons of a column with a value, IN,
-    BETWEEN, IS NULL, AND, OR and NOT.
+    (`databuild operation run build_index`, and the extra `filters`). For other frames than Spark's the extra is needed, and the
+    condition may have comparisons of a column with a value, IN, BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the
     shared server of the home; the formats pandas, polars and arrow need no Spark server. The home is `home`, or

@@ -22,7 +22,7 @@ class Mark(NamedTuple):
     store_id: str
     #: The table is what readers of the dataset saw when this was the last event.
     seq: int
-    #: That of the event (`Queries.fingerprint`); empty in a mark of an older version.
+    #: That of the event (`Queries.fingerprint`); empty at seq 0, before the first event.
     fingerprint: str = ""
 
 
