@@ -36,9 +36,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Types with options of their own, and a line for every other type.
 TYPES: dict[str, dict[str, Leaf | Branch]] = {
     "Types": {
-        "validate": Leaf("operation_run_provided:validate", "Find rows of DATASET that violate rules."),
-        "build_index": Leaf("operation_run_provided:build_index", "Index the values in DATASET's files, for filters."),
-        "compact": Leaf("operation_run_provided:compact", "Rewrite many small files of DATASET as few large ones."),
+        "validate": Leaf(
+            "databuild_dagster.cli.operation_run_provided:validate", "Find rows of DATASET that violate rules."
+        ),
+        "build_index": Leaf(
+            "databuild_dagster.cli.operation_run_provided:build_index",
+            "Index the values in DATASET's files, for filters.",
+        ),
+        "compact": Leaf(
+            "databuild_dagster.cli.operation_run_provided:compact",
+            "Rewrite many small files of DATASET as few large ones.",
+        ),
         "TYPE": Leaf("", "Run an operation of another registered type."),
     }
 }
@@ -77,7 +85,7 @@ class TypeGroup(TableGroup):
         return known or _any_type(cmd_name)
 
 
-@click.group(cls=TypeGroup, sections=TYPES)
+@click.group(cls=TypeGroup, tables=(lambda: TYPES,))
 def run() -> None:
     """Run an operation over the partitions of a dataset.
 

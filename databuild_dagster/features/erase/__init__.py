@@ -1,9 +1,18 @@
 """Rows are erased in every instance and copy of a dataset."""
 
-from databuild_dagster.feature import Feature
+from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
     name="erase",
     summary="`databuild erase` removes rows everywhere.",
     needs=("clean",),
+    commands=(
+        Command(
+            "erase",
+            "databuild_dagster.cli.erase:erase",
+            "Erase rows of DATASET, in every instance and copy.",
+            section="Maintain",
+            after="gc",
+        ),
+    ),
 )

@@ -1,8 +1,54 @@
 """Lots that arrive as files, arcs, parts, gap reports, and the copies that other tools read."""
 
-from databuild_dagster.feature import Feature
+from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
     name="lots",
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
+    commands=(
+        Command(
+            "adopt",
+            "databuild_dagster.cli.adopt:adopt",
+            "Record existing Parquet files as partitions of ASSET.",
+            section="Correct",
+            after="resume",
+        ),
+        Command(
+            "lot list",
+            "databuild_dagster.cli.lots:lots",
+            "Count the lots of DATASET, or of all, by state.",
+            section="By subject",
+            after="log",
+            group="List lots and gaps, and record lots that arrive.",
+        ),
+        Command(
+            "lot gaps",
+            "databuild_dagster.cli.gaps:gaps",
+            "Show which lots of DATASET are missing, and why.",
+            section="By subject",
+            after="list",
+        ),
+        Command(
+            "lot arrive",
+            "databuild_dagster.cli.lot:arrive",
+            "Record that LOT of DATASET arrived as Parquet files.",
+            section="By subject",
+            after="gaps",
+        ),
+        Command(
+            "lot look",
+            "databuild_dagster.cli.lot:look",
+            "Record the files that wait in landing folders.",
+            section="By subject",
+            after="arrive",
+        ),
+        Command(
+            "arc list",
+            "databuild_dagster.cli.arc:list_arcs",
+            "Count the lots of ARC, or of every arc, by state.",
+            section="By subject",
+            after="lot",
+            group="List arcs: assets that subscribe to others.",
+        ),
+    ),
 )

@@ -1,8 +1,46 @@
 """Jobs over every partition of a dataset, which survive the death of any process."""
 
-from databuild_dagster.feature import Feature
+from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
     name="operations",
     summary="Operations run over all partitions of a dataset.",
+    commands=(
+        Command(
+            "operation run",
+            "databuild_dagster.cli.operation_run:run",
+            "Run an operation over the partitions of a dataset.",
+            section="By subject",
+            after="arc",
+            group="Run, list, watch and cancel operations on datasets.",
+        ),
+        Command(
+            "operation list",
+            "databuild_dagster.cli.operation:list_operations",
+            "List the running operations, on DATASET or on all.",
+            section="By subject",
+            after="run",
+        ),
+        Command(
+            "operation show",
+            "databuild_dagster.cli.operation:show",
+            "Show the jobs, the failures and the result of OPERATION.",
+            section="By subject",
+            after="list",
+        ),
+        Command(
+            "operation watch",
+            "databuild_dagster.cli.operation:watch",
+            "Follow OPERATION to its end.",
+            section="By subject",
+            after="show",
+        ),
+        Command(
+            "operation cancel",
+            "databuild_dagster.cli.operation:cancel",
+            "Cancel operations, whether or not their code still loads.",
+            section="By subject",
+            after="watch",
+        ),
+    ),
 )
