@@ -12,8 +12,8 @@ import pytest
 
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, inserted
 from databuild_dagster.cli.main import cli, run, with_features
-from databuild_dagster.cli.operation_run import TYPES
 from databuild_dagster.feature import Command, InvalidFeature
+from databuild_dagster.features.operations.commands.operation_run import TYPES
 
 MOST_CHARACTERS = 60
 TERMINAL_WIDTH = 80

@@ -10,8 +10,7 @@ import pytest
 from databuild_dagster.cli.groups import Branch
 from databuild_dagster.cli.main import cli, with_features
 from databuild_dagster.cli.options import REF
-
-from .conftest import Done, Project
+from tests.support.project import Done, Project
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "gc",
-            "databuild_dagster.cli.gc:gc",
+            "databuild_dagster.features.clean.commands:gc",
             "Remove replaced data, or what failed attempts left.",
             section="Maintain",
             after="Maintain",

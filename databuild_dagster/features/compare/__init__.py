@@ -8,14 +8,14 @@ FEATURE = Feature(
     commands=(
         Command(
             "receipt",
-            "databuild_dagster.cli.receipt:receipt",
+            "databuild_dagster.features.compare.commands.receipt:receipt",
             "Show what the instances of REFS were made of.",
             section="Find out",
             after="read",
         ),
         Command(
             "diff",
-            "databuild_dagster.cli.diff:diff",
+            "databuild_dagster.features.compare.commands.diff:diff",
             "Compare two instances of REF: inputs, code, rows, columns.",
             section="Find out",
             after="receipt",

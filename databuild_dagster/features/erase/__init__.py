@@ -9,7 +9,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "erase",
-            "databuild_dagster.cli.erase:erase",
+            "databuild_dagster.features.erase.commands:erase",
             "Erase rows of DATASET, in every instance and copy.",
             section="Maintain",
             after="gc",

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "migrate-project",
-            "databuild_dagster.cli.migrate_project:migrate_project",
+            "databuild_dagster.features.migrate.commands:migrate_project",
             "Show what to change in a Dagster project in PATH.",
             section="Start",
             after="init",

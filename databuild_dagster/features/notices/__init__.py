@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "ledger metrics",
-            "databuild_dagster.cli.metrics:metrics",
+            "databuild_dagster.features.notices.commands:metrics",
             "Show success rates, and builds and seconds saved.",
             section="By subject",
             after="list",

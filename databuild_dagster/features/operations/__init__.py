@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "operation run",
-            "databuild_dagster.cli.operation_run:run",
+            "databuild_dagster.features.operations.commands.operation_run:run",
             "Run an operation over the partitions of a dataset.",
             section="By subject",
             after="arc",
@@ -16,28 +16,28 @@ FEATURE = Feature(
         ),
         Command(
             "operation list",
-            "databuild_dagster.cli.operation:list_operations",
+            "databuild_dagster.features.operations.commands.operation:list_operations",
             "List the running operations, on DATASET or on all.",
             section="By subject",
             after="run",
         ),
         Command(
             "operation show",
-            "databuild_dagster.cli.operation:show",
+            "databuild_dagster.features.operations.commands.operation:show",
             "Show the jobs, the failures and the result of OPERATION.",
             section="By subject",
             after="list",
         ),
         Command(
             "operation watch",
-            "databuild_dagster.cli.operation:watch",
+            "databuild_dagster.features.operations.commands.operation:watch",
             "Follow OPERATION to its end.",
             section="By subject",
             after="show",
         ),
         Command(
             "operation cancel",
-            "databuild_dagster.cli.operation:cancel",
+            "databuild_dagster.features.operations.commands.operation:cancel",
             "Cancel operations, whether or not their code still loads.",
             section="By subject",
             after="watch",

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "publish",
-            "databuild_dagster.cli.publish:publish",
+            "databuild_dagster.features.tables.commands:publish",
             "Bring the table of DATASET up to date by hand.",
             section="Maintain",
             after="Maintain",

@@ -8,7 +8,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "what-if taint",
-            "databuild_dagster.cli.what_if:taint",
+            "databuild_dagster.features.what_if.commands:taint",
             "Show what follows if the data of REFS is tainted.",
             section="Build",
             after="plan",
@@ -16,14 +16,14 @@ FEATURE = Feature(
         ),
         Command(
             "what-if code",
-            "databuild_dagster.cli.what_if:code",
+            "databuild_dagster.features.what_if.commands:code",
             "Show what new code of ASSET builds again.",
             section="Build",
             after="taint",
         ),
         Command(
             "what-if missing",
-            "databuild_dagster.cli.what_if:missing",
+            "databuild_dagster.features.what_if.commands:missing",
             "Show what waits if REFS never arrive.",
             section="Build",
             after="code",

@@ -16,8 +16,7 @@ from databuild_dagster.bindings.orchestration import duties, table_publishing
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.model.commands import RegisterDatasets
 from tests.support.log_lines import at_warnings
-
-from .conftest import Project
+from tests.support.project import Project
 
 DEFINITIONS = """
 import dagster as dg

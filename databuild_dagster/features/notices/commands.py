@@ -68,7 +68,7 @@ def metrics(
         raise click.UsageError("Prometheus reads all jobs and all times; leave out --job, --since and --until.")
     store = the_store()
     if prometheus or serve is not None:
-        from databuild_dagster.cli import prometheus as exporter
+        from databuild_dagster.features.notices import prometheus as exporter
 
         if serve is None:
             click.echo(exporter.text(store), nl=False)
