@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from databuild_dagster.feature import Command, InvalidFeature
+if TYPE_CHECKING:
+    from databuild_dagster.feature import Command
 
 #: Commands that a mistyped one may have meant.
 MAX_NEAR = 3
@@ -129,6 +129,8 @@ class TableGroup(click.Group):
             return (here if own and len(same) > 1 else same)[:MAX_NEAR]
         if (listed := [name.removesuffix("s"), "list"]) in paths:
             return [" ".join(listed)]
+        import difflib  # Most commands exist.
+
         for near in ([path for path in paths if path[:-1] == own], paths):
             by_name = {path[-1]: " ".join(path) for path in near}
             if found := difflib.get_close_matches(name, by_name, n=MAX_NEAR):
@@ -165,6 +167,8 @@ def _with(rows: Mapping[str, R], name: str, row: R, command: Command) -> dict[st
     """The rows with one more, at the place that the command's row names. Raises `InvalidFeature` for a name that is taken."""
     names = list(rows)
     if name in names:
+        from databuild_dagster.feature import InvalidFeature
+
         raise InvalidFeature(
             f"A feature adds the command `{command.name}`, which exists already; give it another name."
         )

@@ -30,7 +30,6 @@ from databuild_dagster.cli.process import (
     heed_no_more_interrupts,
     replace_what_streams_cannot_show,
 )
-from databuild_dagster.feature import built_in, features
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import without_secrets
@@ -147,12 +146,16 @@ def core() -> Sections:
 @cache
 def with_built_in() -> Sections:
     """The commands of the core and of the features of this package."""
+    from databuild_dagster.feature import built_in
+
     return inserted(SECTIONS, [command for feature in built_in() for command in feature.commands])
 
 
 @cache
 def with_features() -> Sections:
     """All commands, also those of other packages. Raises `InvalidFeature`."""
+    from databuild_dagster.feature import features
+
     return inserted(SECTIONS, [command for feature in features() for command in feature.commands])
 
 
