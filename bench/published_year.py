@@ -17,7 +17,7 @@ from typing import Any
 import databuild_dagster
 from bench.timed_build import Silent
 from databuild_dagster import Iceberg
-from databuild_dagster.bindings.orchestration import table_publishing
+from databuild_dagster.features.tables import table_publishing
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed

@@ -256,7 +256,7 @@ def _move_as_json(move: Move[Any, Any]) -> dict[str, str | None]:
 
 def _repaired(*, as_json: bool) -> dict[str, object]:
     """What was done to the keys that other tools look at (rule 10.2)."""
-    from databuild_dagster.bindings.orchestration.lot_copies import repair_lot_copies
+    from databuild_dagster.features.lots.lot_copies import repair_lot_copies
 
     done = repair_lot_copies(the_instance())
     if not as_json:
@@ -267,7 +267,7 @@ def _repaired(*, as_json: bool) -> dict[str, object]:
 
 def _wrong_copies() -> list[Violation]:
     """The keys that other tools look at, where they do not say what is so (rule 10.2)."""
-    from databuild_dagster.bindings.orchestration.lot_copies import wrong_lot_copies
+    from databuild_dagster.features.lots.lot_copies import wrong_lot_copies
 
     try:
         wrong_copies = list(wrong_lot_copies(the_instance()))

@@ -30,12 +30,12 @@ from databuild_dagster.bindings.building.operation_types import known_operations
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.bindings.declare.publish import Iceberg, Publish, check_publish
 from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.bindings.orchestration.operation_runs import operation_job, operations_sensor
 from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.reading.wants import Wants
 from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.features.operations.executor_runs import operation_job, operations_sensor
 from databuild_dagster.warehouse.layout import Warehouse
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.

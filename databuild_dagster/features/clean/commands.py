@@ -116,7 +116,7 @@ def _refresh_copies(done: Done) -> None:
     """Other tools read the copies of manifests: they must not list data that is removed."""
     refs = {removed.ref for removed in done.going} | {removed.ref for removed in done.finished}
     if refs:
-        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+        from databuild_dagster.features.lots.lot_copies import refresh_copies
 
         refresh_copies(the_instance(), refs)
 

@@ -67,7 +67,7 @@ def _refresh_copies(receipt: Receipt) -> None:
     """Other tools read the copies of manifests: they must not list data that is removed."""
     refs = {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}
     if refs:
-        from databuild_dagster.bindings.orchestration.lot_copies import refresh_copies
+        from databuild_dagster.features.lots.lot_copies import refresh_copies
 
         refresh_copies(the_instance(), refs)
 

@@ -1,10 +1,25 @@
 """Lots that arrive as files, arcs, parts, gap reports, and the copies that other tools read."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from databuild_dagster.feature import Command, Feature
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.duties import Duty
+
+
+def _duties() -> tuple[Duty, ...]:
+    from databuild_dagster.features.lots.duties import DUTIES
+
+    return DUTIES
+
 
 FEATURE = Feature(
     name="lots",
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
+    duties=_duties,
     commands=(
         Command(
             "adopt",

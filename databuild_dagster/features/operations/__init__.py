@@ -1,10 +1,25 @@
 """Jobs over every partition of a dataset, which survive the death of any process."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from databuild_dagster.feature import Command, Feature
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.side_ticks import SideTick
+
+
+def _side_ticks() -> tuple[SideTick, ...]:
+    from databuild_dagster.features.operations.side_ticks import SIDE_TICKS
+
+    return SIDE_TICKS
+
 
 FEATURE = Feature(
     name="operations",
     summary="Operations run over all partitions of a dataset.",
+    side_ticks=_side_ticks,
     commands=(
         Command(
             "operation run",

@@ -16,7 +16,7 @@ from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, exec
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
 from databuild_dagster.bindings.building.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
-from databuild_dagster.bindings.orchestration.operation_runs import OPERATION_JOB, operations_tick
+from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, operations_tick
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
 from databuild_dagster.model.operations.keys import OperationId

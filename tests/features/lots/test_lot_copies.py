@@ -16,17 +16,17 @@ import pytest
 
 from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.orchestration import lot_copies
-from databuild_dagster.bindings.orchestration.lot_copies import (
+from databuild_dagster.bindings.registry.instance import close_engine, engine_for
+from databuild_dagster.bindings.registry.registration import datasets_of
+from databuild_dagster.engine.registering import register
+from databuild_dagster.features.lots import lot_copies
+from databuild_dagster.features.lots.lot_copies import (
     cursor_of,
     keep_copies,
     refresh_copies,
     repair_lot_copies,
     wrong_lot_copies,
 )
-from databuild_dagster.bindings.registry.instance import close_engine, engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.engine.registering import register
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid

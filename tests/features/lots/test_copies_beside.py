@@ -4,12 +4,12 @@ import dagster as dg
 
 from databuild_dagster import build_definitions, databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.orchestration.copies_beside import CopiesBeside
-from databuild_dagster.bindings.orchestration.lot_copies import keep_copies, refresh_copies
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.registering import register
+from databuild_dagster.features.lots.copies_beside import CopiesBeside
+from databuild_dagster.features.lots.lot_copies import keep_copies, refresh_copies
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
