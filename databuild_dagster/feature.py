@@ -6,14 +6,17 @@ a row costs nothing until its column is asked for: `databuild --help` loads ever
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Never, TypeVar, cast
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from databuild_dagster.bindings.authoring.definers import Definer
     from databuild_dagster.bindings.declare.settings import AssetSetting, Setting
     from databuild_dagster.bindings.orchestration.duties import Duty
@@ -32,6 +35,9 @@ T = TypeVar("T", covariant=True)
 
 #: The entry point group in which an installed package lists features: `name = "package.module:FEATURE"`.
 ENTRY_POINTS: Final = "databuild_dagster.features"
+#: Folders beside packages that describe them, and the bytes of a list of entry points.
+_DESCRIBED: Final = (".dist-info", ".egg-info")
+_MAX_BYTES: Final = 1_000_000
 #: The package of the built-in features; its `BUILT_IN` lists their names.
 _PACKAGE: Final = "databuild_dagster.features"
 
@@ -40,11 +46,12 @@ class Command(NamedTuple):
     """A command of the command line: `name` is `gc`, or `lot list` in the group `lot`."""
 
     name: str
-    #: Module and function: "databuild_dagster.features.clean.commands:gc".
+    #: Module and function in the feature's package: "commands:gc".
     target: str
     #: The first sentence of its help, at most 60 characters.
     summary: str
-    #: The section of `databuild --help`, and the command or group after which it stands there.
+    #: The section of `databuild --help`, and the command or group after which it stands there, or in its group. The name of the
+    #: section itself is the first place; empty is the last one.
     section: str
     after: str = ""
     #: The help of its group, for the first command of a group that the core does not have.
@@ -55,24 +62,27 @@ class Command(NamedTuple):
 class Column(Generic[T]):
     """The entries of one column: a tuple in a module of the feature, which is imported when the column is asked for."""
 
-    #: Module and attribute, such as "databuild_dagster.features.lots.settings:DEFINERS"; empty for a column without entries.
+    #: Module and attribute in the feature's package, such as "settings:DEFINERS"; empty for a column without entries.
     place: str = ""
 
-    def __call__(self) -> tuple[T, ...]:
+    def entries(self, package: str) -> tuple[T, ...]:
+        """The tuple, of the feature in this package."""
         if not self.place:
             return ()
         module, _, attribute = self.place.partition(":")
-        return cast(tuple[T, ...], getattr(import_module(module), attribute))
+        return cast(tuple[T, ...], getattr(import_module(f"{package}.{module}"), attribute))
 
 
 _NONE: Final = Column[Never]()
 
 
-@dataclass(frozen=True, kw_only=True)
+# Methods that nothing calls would make up a third of the time in which this module is imported.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Feature:
     """The row of a feature. Each column has the name of the table that it adds to."""
 
-    name: str
+    #: The feature's package, `__name__` in its `__init__.py`; the last part is its name.
+    package: str
     #: One sentence for the page of the architecture: what a user loses without the feature.
     summary: str
     #: The features that this one imports; without one of them this feature is left out.
@@ -108,6 +118,14 @@ class Feature:
     #: The judgement of launches: a witness says that a launch lives, or that it is lost.
     lives: Column[Witness] = _NONE
 
+    @property
+    def name(self) -> str:
+        return self.package.rpartition(".")[2]
+
+    def located_commands(self) -> list[Command]:
+        """The commands, each with its full target."""
+        return [command._replace(target=f"{self.package}.{command.target}") for command in self.commands]
+
 
 class InvalidFeature(Exception):
     """A feature that cannot be used; the message names the feature and the reason."""
@@ -136,14 +154,46 @@ def built_in() -> tuple[Feature, ...]:
 def features() -> tuple[Feature, ...]:
     """All features: built-in ones, then those of installed packages. Raises `InvalidFeature`."""
     found = list(built_in())
-    for entry in entry_points(group=ENTRY_POINTS):
-        found.append(_checked(_loaded(entry), f"the package {_package(entry)}", found))
+    if _may_be_listed():
+        from importlib.metadata import entry_points
+
+        for entry in entry_points(group=ENTRY_POINTS):
+            found.append(_checked(_loaded(entry), f"the package {_package(entry)}", found))
     return tuple(found)
 
 
 def rows(column: Callable[[Feature], Column[T]]) -> tuple[T, ...]:
     """The entries of one column of all features: `rows(lambda feature: feature.duties)`."""
-    return tuple(row for feature in features() for row in column(feature)())
+    return tuple(row for feature in features() for row in column(feature).entries(feature.package))
+
+
+def _may_be_listed() -> bool:
+    """Whether an installed package may list features.
+
+    To read the files costs `databuild --help` a twentieth of what `importlib.metadata` costs it.
+    """
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except NotADirectoryError:
+            # An archive of modules may have entry points, too.
+            return True
+        except OSError:
+            continue
+        if any(_names_the_group(f"{folder or '.'}/{name}") for name in names if name.endswith(_DESCRIBED)):
+            return True
+    return False
+
+
+def _names_the_group(folder: str) -> bool:
+    try:
+        file = os.open(f"{folder}/entry_points.txt", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return ENTRY_POINTS.encode() in os.read(file, _MAX_BYTES)
+    finally:
+        os.close(file)
 
 
 def _with_their_needs(found: Iterable[Feature]) -> list[Feature]:

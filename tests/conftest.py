@@ -50,7 +50,7 @@ GUARD = pytest.StashKey[subprocess.Popen[bytes]]()
 IS_CUT = pytest.StashKey[bool]()
 
 #: Folders in the order in which their tests start. The most expensive start first, so that no worker ends alone.
-FIRST = ("test_docs", "cli", "spark", "bindings", "data", "simulation")
+FIRST = ("test_docs", "cli", "features", "spark", "bindings", "data", "simulation")
 #: The folder whose files each deploy a Dagster of their own.
 DEPLOYMENTS = "e2e"
 #: Hypothesis makes a failing example smaller for up to 300 s before it reports it.

@@ -29,7 +29,6 @@ from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.engine.why.damaged_inputs import damaged_inputs
 from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
-from databuild_dagster.features.operations.coordinator import Coordination
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
@@ -42,7 +41,8 @@ if TYPE_CHECKING:
     from dagster import DagsterInstance
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
-    from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
+    from databuild_dagster.bindings.orchestration.duties import Beside, Place
+    from databuild_dagster.bindings.orchestration.side_ticks import SideReport
     from databuild_dagster.model.datasets import DatasetSpec
 
 #: Paused refs that a build names.
@@ -53,10 +53,6 @@ WAIT_SECONDS = 0.5
 REST_SECONDS = 0.1
 #: The limit is that of `Launches`, not of the deployment.
 ANY_NUMBER = 1_000_000
-#: The wait for copies for other tools that are left at the end of a build.
-MAX_COPIES_SECONDS = 60.0
-#: The wait for copies, and for tables, at the end of a build that was interrupted or timed out.
-CUT_SHORT_SECONDS = 1.0
 #: The time to the next tick while launches run, if none of them ends: their refs become live one by one, and a tick for each
 #: of them would make many small launches of what they feed.
 TICK_SECONDS = 5.0
@@ -73,7 +69,7 @@ class Progress(Protocol):
 
     def launching(self, job: str, n_partitions: int) -> None: ...
     def waiting(self, sentence: str) -> None: ...
-    def coordinated(self, done: Coordination) -> None: ...
+    def side_ticked(self, done: SideReport) -> None: ...
 
 
 @dataclass
@@ -88,7 +84,8 @@ class Workshop:
     launches: Launches
     #: Whether Dagster's lines are printed: there is a file for them.
     has_log: bool = False
-    _beside: dict[str, CopiesBeside] = field(default_factory=dict)
+    #: Threads that do the work of duties while launches run, by location and duty.
+    _beside: dict[tuple[str, str], Beside] = field(default_factory=dict)
 
     @classmethod
     def opened(cls, instance: DagsterInstance, locations: list[CodeLocation], *, at_once: int = 1) -> Workshop:
@@ -111,18 +108,19 @@ class Workshop:
         progress: Progress | None = None,
         serving: Collection[Ref] | None = None,
         *,
-        has_thread_for_copies: bool = True,
+        has_threads_beside: bool = True,
     ) -> TickReport:
         """One tick for every location, and the launches that it gave, begun here. `serving`: as `run_tick`.
 
-        Into a bucket a thread writes the copies of lots: call `keep_copies` or `leave_copies` after the last tick. Without the
-        thread the tick writes them itself, as far as a tick may.
+        Threads may work for duties, such as one that writes copies into a bucket: call `finish_duties` or `leave_duties` after
+        the last tick. Without threads the tick does all duties itself, as far as a tick may.
         """
         from databuild_dagster.bindings.claims.launcher import OrderCollector
         from databuild_dagster.bindings.orchestration.inprocess import QUIET
-        from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
         from databuild_dagster.bindings.orchestration.orchestrator import run_tick
+        from databuild_dagster.feature import rows
 
+        side_ticks = rows(lambda feature: feature.side_ticks)
         whole = TickReport()
         for location in self.locations:
             assert location.deployment is not None, "only locations with a deployment are opened"
@@ -131,15 +129,13 @@ class Workshop:
             launcher = OrderCollector(self.instance)
             limits = TickLimits(launches=self.launches.n_free, open_launches=ANY_NUMBER)
             deployment = replace(location.deployment, limits=limits)
-            beside = self._copies_beside(location) if has_thread_for_copies else None
-            follow = None if beside is None else beside.follow
-            report = run_tick(
-                self.instance, location.repository, deployment, launcher, serving=serving, follow_copies=follow
-            )
+            beside = self._threads_beside(location) if has_threads_beside else {}
+            report = run_tick(self.instance, location.repository, deployment, launcher, serving=serving, beside=beside)
             whole.add(report)
-            coordination, _ = operations_tick(self.instance, location.deployment)()
-            if progress is not None:
-                progress.coordinated(coordination)
+            for side_tick in side_ticks:
+                side_report = side_tick.tick(self.instance, location.deployment)
+                if progress is not None:
+                    progress.side_ticked(side_report)
             for order in launcher.take_orders():
                 if progress is not None:
                     progress.launching(order.job, len(order.partition_keys))
@@ -148,44 +144,48 @@ class Workshop:
                 self.launches.begin(location.repository, order, "DEBUG" if self.has_log else QUIET)
         return whole
 
-    def keep_copies(self, *, is_cut_short: bool = False) -> None:
-        """What was built last is followed by no tick of ours any more; other tools are to find it all the same.
+    def finish_duties(self, *, is_cut_short: bool = False) -> None:
+        """Do what is left of the duties that the next tick would do, because no tick of this process follows.
 
-        A thread that writes copies beside the launches and the publications of tables get some time for the rest, little if
-        the build was cut short.
+        Each gets some time, and little if the build was cut short.
         """
-        from databuild_dagster.features.lots.copies.lot_copies import keep_copies
-        from databuild_dagster.features.tables.table_publishing import BUILD_WAIT_SECONDS, publish_tables
+        from databuild_dagster.bindings.orchestration.duties import CUT_SHORT_SECONDS, duties
 
+        seconds = CUT_SHORT_SECONDS if is_cut_short else None
         for location in self.locations:
-            assert location.deployment is not None, "only locations with a deployment are opened"
-            datasets = self._datasets_of(location)
-            if (beside := self._beside.pop(location.deployment.location, None)) is not None:
-                beside.finish(CUT_SHORT_SECONDS if is_cut_short else MAX_COPIES_SECONDS)
-            else:
-                keep_copies(self.instance, location.deployment, datasets)
-            seconds = CUT_SHORT_SECONDS if is_cut_short else BUILD_WAIT_SECONDS
-            publish_tables(self.instance, location.deployment, datasets, wait_seconds=seconds, is_last=True)
+            place = self._place(location)
+            for duty in duties():
+                if (beside := self._beside.pop((place.deployment.location, duty.name), None)) is not None:
+                    beside.finish(seconds)
+                elif duty.finish is not None:
+                    duty.finish(place, seconds)
 
-    def leave_copies(self) -> None:
-        """End the threads that write copies; the next tick writes what is left."""
+    def leave_duties(self) -> None:
+        """End the threads that work for duties; the next tick does what is left."""
         while self._beside:
             self._beside.popitem()[1].close()
 
-    def _copies_beside(self, location: CodeLocation) -> CopiesBeside | None:
-        """The thread that writes a location's copies while launches run; None on a disk, where a copy takes no time."""
-        from databuild_dagster.bindings.registry.instance import warehouse_of
-        from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
-        from databuild_dagster.warehouse.storage import protocol_of
+    def _threads_beside(self, location: CodeLocation) -> dict[str, Beside]:
+        """By duty, the threads that work for a location while launches run."""
+        from databuild_dagster.bindings.orchestration.duties import duties
 
-        deployment = location.deployment
-        assert deployment is not None, "only locations with a deployment are opened"
-        if protocol_of(deployment.warehouse or warehouse_of(self.instance)) is None:
-            return None
-        if deployment.location not in self._beside:
-            datasets = self._datasets_of(location)
-            self._beside[deployment.location] = CopiesBeside(self.instance, deployment, datasets)
-        return self._beside[deployment.location]
+        place = self._place(location)
+        found: dict[str, Beside] = {}
+        for duty in duties():
+            if duty.beside is None:
+                continue
+            name = (place.deployment.location, duty.name)
+            if name not in self._beside and (begun := duty.beside(place)) is not None:
+                self._beside[name] = begun
+            if name in self._beside:
+                found[duty.name] = self._beside[name]
+        return found
+
+    def _place(self, location: CodeLocation) -> Place:
+        from databuild_dagster.bindings.orchestration.duties import Place
+
+        assert location.deployment is not None, "only locations with a deployment are opened"
+        return Place(self.instance, location.deployment, self._datasets_of(location))
 
     def _datasets_of(self, location: CodeLocation) -> list[DatasetSpec]:
         assert location.deployment is not None, "only locations with a deployment are opened"
@@ -291,7 +291,7 @@ def build_refs(
         return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
     except Exception as error:
         workshop.launches.abandon()
-        workshop.leave_copies()
+        workshop.leave_duties()
         raise Stopped from error
 
 
@@ -320,7 +320,7 @@ def _build(
     is_cut_short = built.interrupted or built.timed_out is not None
     # Ctrl-C ends this wait alone: the refs are what they are, and the next tick writes what is left.
     with suppress(KeyboardInterrupt):
-        workshop.keep_copies(is_cut_short=is_cut_short)
+        workshop.finish_duties(is_cut_short=is_cut_short)
     return built
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from databuild_dagster.feature import Command
 
 #: Commands that a mistyped one may have meant.
 MAX_NEAR = 3
@@ -20,6 +23,7 @@ OPTION_SYNONYMS = {"--deadline": "--sla", "--expires": "--ttl", "--force": "--re
 class Leaf(NamedTuple):
     """A command: its module and function, and the first sentence of its help, which is at most 60 characters long."""
 
+    #: "databuild_dagster.cli.build:build".
     target: str
     summary: str
 
@@ -31,32 +35,51 @@ class Branch(NamedTuple):
     rows: Mapping[str, Leaf]
 
 
-class TableGroup(click.Group):
-    """A group whose commands are the rows of a table, in sections."""
+R = TypeVar("R", bound=Leaf | Branch)
+#: Section to its commands and groups.
+Sections = Mapping[str, Mapping[str, Leaf | Branch]]
+#: A table of commands, made when it is asked for.
+Table = Callable[[], Sections]
 
-    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, Leaf | Branch]], **settings: Any) -> None:
+
+class TableGroup(click.Group):
+    """A group whose commands are the rows of tables, in sections.
+
+    A command is looked for in one table after another, so that the first ones can be cheap. The last one has all rows.
+    """
+
+    def __init__(self, *args: Any, tables: Sequence[Table], **settings: Any) -> None:
         super().__init__(*args, **settings)
-        self.sections = sections
-        self.rows = {name: row for rows in sections.values() for name, row in rows.items()}
+        self._tables = tables
+
+    @property
+    def sections(self) -> Sections:
+        return self._tables[-1]()
+
+    @property
+    def rows(self) -> dict[str, Leaf | Branch]:
+        return rows_of(self.sections)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.rows)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        match self.rows.get(cmd_name):
-            case None:
-                return None
-            case Branch(summary, rows):
-                return TableGroup(cmd_name, sections={"Commands": rows}, help=summary)
-            case Leaf(target):
-                module, attribute = target.split(":")
-                command: click.Command = getattr(importlib.import_module(f"databuild_dagster.cli.{module}"), attribute)
-                return command
+        for table in self._tables:
+            match rows_of(table()).get(cmd_name):
+                case Branch(summary):
+                    inner = [partial(_inside, of_group, cmd_name) for of_group in self._tables]
+                    return TableGroup(cmd_name, tables=inner, help=summary)
+                case Leaf(target):
+                    module, attribute = target.split(":")
+                    command: click.Command = getattr(importlib.import_module(module), attribute)
+                    return command
+        return None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The names of all sections share one column."""
-        width = max(len(name) for name in self.list_commands(ctx))
-        for title, rows in self.sections.items():
+        sections = self.sections
+        width = max(map(len, rows_of(sections)))
+        for title, rows in sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), row.summary) for name, row in rows.items()])
 
@@ -96,21 +119,72 @@ class TableGroup(click.Group):
 
         A name that several other groups have means the commands of this one.
         """
-        if name in SYNONYMS:
-            return [SYNONYMS[name]]
         root = ctx.find_root().command
         paths = list(_paths(root.rows)) if isinstance(root, TableGroup) else []
+        if (meant := SYNONYMS.get(name)) is not None and _words_of(meant) in paths:
+            return [meant]
         own = ctx.command_path.split()[1:]
         here = [" ".join(path) for path in paths if path[:-1] == own]
         if same := [" ".join(path) for path in paths if path[-1] == name]:
             return (here if own and len(same) > 1 else same)[:MAX_NEAR]
         if (listed := [name.removesuffix("s"), "list"]) in paths:
             return [" ".join(listed)]
+        import difflib  # Most commands exist.
+
         for near in ([path for path in paths if path[:-1] == own], paths):
             by_name = {path[-1]: " ".join(path) for path in near}
             if found := difflib.get_close_matches(name, by_name, n=MAX_NEAR):
                 return [by_name[each_name] for each_name in found]
         return []
+
+
+def rows_of(sections: Sections) -> dict[str, Leaf | Branch]:
+    """The commands and groups of all sections."""
+    return {name: row for rows in sections.values() for name, row in rows.items()}
+
+
+def inserted(sections: Sections, commands: Iterable[Command]) -> Sections:
+    """The tables of the core with the commands of features, each after the one that its row names.
+
+    A row without such a name, or with that of a command that is not there, comes last in its section or group.
+    """
+    found: dict[str, dict[str, Leaf | Branch]] = {title: dict(rows) for title, rows in sections.items()}
+    for command in commands:
+        rows = found.setdefault(command.section, {})
+        group, _, name = command.name.rpartition(" ")
+        leaf = Leaf(command.target, command.summary)
+        branch = rows.get(group)
+        if isinstance(branch, Branch):
+            rows[group] = branch._replace(rows=_with(branch.rows, name, leaf, command))
+        elif group:
+            found[command.section] = _with(rows, group, Branch(command.group, {name: leaf}), command)
+        else:
+            found[command.section] = _with(rows, name, leaf, command)
+    return found
+
+
+def _with(rows: Mapping[str, R], name: str, row: R, command: Command) -> dict[str, R]:
+    """The rows with one more, at the place that the command's row names. Raises `InvalidFeature` for a name that is taken."""
+    names = list(rows)
+    if name in names:
+        from databuild_dagster.feature import InvalidFeature
+
+        raise InvalidFeature(
+            f"A feature adds the command `{command.name}`, which exists already; give it another name."
+        )
+    place = len(names)
+    if command.after == command.section:
+        place = 0
+    elif command.after in names:
+        place = names.index(command.after) + 1
+    names.insert(place, name)
+    return {listed: row if listed == name else rows[listed] for listed in names}
+
+
+def _inside(table: Table, group: str) -> Sections:
+    """The table of a group; without rows where the table does not have the group."""
+    row = rows_of(table()).get(group)
+    return {"Commands": row.rows if isinstance(row, Branch) else {}}
 
 
 def with_synonym(error: click.ClickException) -> click.ClickException:
@@ -122,6 +196,11 @@ def with_synonym(error: click.ClickException) -> click.ClickException:
         return error
     message = f"No such option '{error.option_name}'. Did you mean '{meant}'?"
     return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
+
+
+def _words_of(command: str) -> list[str]:
+    """The path of a command that is written with options."""
+    return [word for word in command.split() if not word.startswith("-")]
 
 
 def _paths(rows: Mapping[str, Leaf | Branch]) -> Iterator[list[str]]:

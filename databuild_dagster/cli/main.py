@@ -13,11 +13,12 @@ import sqlite3
 import sys
 import traceback
 import warnings
+from functools import cache
 from pathlib import Path
 
 import click
 
-from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, with_synonym
+from databuild_dagster.cli.groups import Branch, Leaf, Sections, TableGroup, inserted, with_synonym
 from databuild_dagster.cli.process import (
     FAILED,
     INTERRUPTED,
@@ -38,141 +39,129 @@ from databuild_dagster.version import __version__
 _PACKAGE = Path(__file__).parents[1]
 _as_python_shows = warnings.formatwarning
 
-#: Every command, in the order of `databuild --help`. The summaries repeat the first sentences of the docstrings, for help
-#: that imports no command; a test compares them.
+
+def _own(target: str, summary: str) -> Leaf:
+    """A command of this package."""
+    return Leaf(f"{__package__}.{target}", summary)
+
+
+#: The commands of the core, in the order of `databuild --help`; features have further ones. The summaries repeat the first
+#: sentences of the docstrings, for help that imports no command; a test compares them.
 SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
-        "init": Leaf("init:init", "Create a project in FOLDER, by default the current one."),
-        "migrate-project": Leaf("migrate_project:migrate_project", "Show what to change in a Dagster project in PATH."),
-        "dev": Leaf("dev:dev", "Open Dagster: its web server and its daemon."),
-        "webserver": Leaf("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
-        "status": Leaf("status:status", "Show all assets by state, open wants and orchestrators."),
+        "init": _own("init:init", "Create a project in FOLDER, by default the current one."),
+        "dev": _own("dev:dev", "Open Dagster: its web server and its daemon."),
+        "webserver": _own("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
+        "status": _own("status:status", "Show all assets by state, open wants and orchestrators."),
     },
     "Build": {
-        "build": Leaf("build:build", "Build REFS and what they need, and wait for the end."),
+        "build": _own("build:build", "Build REFS and what they need, and wait for the end."),
         "want": Branch(
             "Record, list, show and cancel wants.",
             {
-                "create": Leaf("want:create", "Record wants for REFS; the orchestrator builds them."),
-                "list": Leaf("want:list_wants", "List the open wants, newest first."),
-                "show": Leaf("want:show", "Show a want or request, and what it waits for."),
-                "cancel": Leaf("want:cancel", "Cancel wants, and the queued job runs only they need."),
+                "create": _own("want:create", "Record wants for REFS; the orchestrator builds them."),
+                "list": _own("want:list_wants", "List the open wants, newest first."),
+                "show": _own("want:show", "Show a want or request, and what it waits for."),
+                "cancel": _own("want:cancel", "Cancel wants, and the queued job runs only they need."),
             },
         ),
-        "plan": Leaf("plan:plan", "Show what `databuild build REFS` would do, and why."),
-        "what-if": Branch(
-            "Show what follows from a change, and change nothing.",
-            {
-                "taint": Leaf("what_if:taint", "Show what follows if the data of REFS is tainted."),
-                "code": Leaf("what_if:code", "Show what new code of ASSET builds again."),
-                "missing": Leaf("what_if:missing", "Show what waits if REFS never arrive."),
-            },
-        ),
+        "plan": _own("plan:plan", "Show what `databuild build REFS` would do, and why."),
     },
     "Find out": {
-        "explain": Leaf("explain:explain", "Explain why REFS are or are not being built now."),
-        "partitions": Leaf("partitions:partitions", "List every partition of ASSET with its state."),
-        "show": Leaf("partitions:show", "Show what readers of REFS see: instances and files."),
-        "history": Leaf("history:history", "List every instance of REFS, newest last."),
-        "read": Leaf("read:read", "Print the rows of REFS."),
-        "receipt": Leaf("receipt:receipt", "Show what the instances of REFS were made of."),
-        "diff": Leaf("diff:diff", "Compare two instances of REF: inputs, code, rows, columns."),
+        "explain": _own("explain:explain", "Explain why REFS are or are not being built now."),
+        "partitions": _own("partitions:partitions", "List every partition of ASSET with its state."),
+        "show": _own("partitions:show", "Show what readers of REFS see: instances and files."),
+        "history": _own("history:history", "List every instance of REFS, newest last."),
+        "read": _own("read:read", "Print the rows of REFS."),
     },
     "Correct": {
-        "taint": Leaf("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
-        "untaint": Leaf("taints:untaint", "Remove a taint from every instance that has it."),
-        "revert": Leaf("taints:revert", "Make an earlier instance of REF the one readers see."),
-        "retry": Leaf("taints:retry", "Retry what failed behind REFS."),
-        "pause": Leaf("pauses:pause", "Keep REFS from being launched; their wants stay open."),
-        "resume": Leaf("pauses:resume", "End the pause of REFS; what is wanted is built."),
-        "adopt": Leaf("adopt:adopt", "Record existing Parquet files as partitions of ASSET."),
+        "taint": _own("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
+        "untaint": _own("taints:untaint", "Remove a taint from every instance that has it."),
+        "revert": _own("taints:revert", "Make an earlier instance of REF the one readers see."),
+        "retry": _own("taints:retry", "Retry what failed behind REFS."),
+        "pause": _own("pauses:pause", "Keep REFS from being launched; their wants stay open."),
+        "resume": _own("pauses:resume", "End the pause of REFS; what is wanted is built."),
     },
     "Maintain": {
-        "gc": Leaf("gc:gc", "Remove replaced data, or what failed attempts left."),
-        "erase": Leaf("erase:erase", "Erase rows of DATASET, in every instance and copy."),
-        "publish": Leaf("publish:publish", "Bring the table of DATASET up to date by hand."),
-        "tick": Leaf("tick:tick", "Run one tick of the orchestrator in this process."),
+        "tick": _own("tick:tick", "Run one tick of the orchestrator in this process."),
     },
     "By subject": {
         "log": Branch(
             "Read, check, rebuild, migrate and back up the event log.",
             {
-                "events": Leaf("log:events", "Print the event log, one JSON line per event."),
-                "check": Leaf("log:check", "Verify the tables and the log; exit 1 if any is wrong."),
-                "rebuild": Leaf("log:rebuild", "Recompute all tables from the log."),
-                "migrate": Leaf("log:migrate", "Bring an older version's tables to this version."),
-                "backup": Leaf("log:backup", "Copy the SQLite database into FILE, also during writes."),
-                "export": Leaf("transfer:export", "Copy the event log into FILE, also during writes."),
-                "import": Leaf("transfer:import_", "Bring the events of FILE into an empty build state."),
-                "take-over": Leaf("log:take_over", "Make this store the owner of its warehouses."),
-                "states": Leaf("log:states", "Print the state machines as Markdown with diagrams."),
-            },
-        ),
-        "lot": Branch(
-            "List lots and gaps, and record lots that arrive.",
-            {
-                "list": Leaf("lots:lots", "Count the lots of DATASET, or of all, by state."),
-                "gaps": Leaf("gaps:gaps", "Show which lots of DATASET are missing, and why."),
-                "arrive": Leaf("lot:arrive", "Record that LOT of DATASET arrived as Parquet files."),
-                "look": Leaf("lot:look", "Record the files that wait in landing folders."),
-            },
-        ),
-        "arc": Branch(
-            "List arcs: assets that subscribe to others.",
-            {"list": Leaf("arc:list_arcs", "Count the lots of ARC, or of every arc, by state.")},
-        ),
-        "operation": Branch(
-            "Run, list, watch and cancel operations on datasets.",
-            {
-                "run": Leaf("operation_run:run", "Run an operation over the partitions of a dataset."),
-                "list": Leaf("operation:list_operations", "List the running operations, on DATASET or on all."),
-                "show": Leaf("operation:show", "Show the jobs, the failures and the result of OPERATION."),
-                "watch": Leaf("operation:watch", "Follow OPERATION to its end."),
-                "cancel": Leaf("operation:cancel", "Cancel operations, whether or not their code still loads."),
+                "events": _own("log:events", "Print the event log, one JSON line per event."),
+                "check": _own("log:check", "Verify the tables and the log; exit 1 if any is wrong."),
+                "rebuild": _own("log:rebuild", "Recompute all tables from the log."),
+                "migrate": _own("log:migrate", "Bring an older version's tables to this version."),
+                "backup": _own("log:backup", "Copy the SQLite database into FILE, also during writes."),
+                "export": _own("transfer:export", "Copy the event log into FILE, also during writes."),
+                "import": _own("transfer:import_", "Bring the events of FILE into an empty build state."),
+                "take-over": _own("log:take_over", "Make this store the owner of its warehouses."),
+                "states": _own("log:states", "Print the state machines as Markdown with diagrams."),
             },
         ),
         "job-run": Branch(
             "List and cancel job runs.",
             {
-                "list": Leaf("job_run:list_job_runs", "List the newest job runs."),
-                "cancel": Leaf("job_run:cancel", "Cancel job runs, and the wants for what they build."),
+                "list": _own("job_run:list_job_runs", "List the newest job runs."),
+                "cancel": _own("job_run:cancel", "Cancel job runs, and the wants for what they build."),
             },
         ),
         "ledger": Branch(
             "Show who asked, who built, and what that saved.",
             {
-                "list": Leaf("ledger:list_entries", "List what each request got for each ref."),
-                "metrics": Leaf("metrics:metrics", "Show success rates, and builds and seconds saved."),
+                "list": _own("ledger:list_entries", "List what each request got for each ref."),
             },
         ),
         "location": Branch(
             "List and forget code locations.",
             {
-                "list": Leaf("location:list_locations", "List the code locations and their assets."),
-                "forget": Leaf("location:forget", "Remove the registration of a LOCATION that is gone."),
+                "list": _own("location:list_locations", "List the code locations and their assets."),
+                "forget": _own("location:forget", "Remove the registration of a LOCATION that is gone."),
             },
         ),
         "manifest": Branch(
             "Show manifests, and the JSON schema of manifests.",
             {
-                "show": Leaf("manifest:show", "Print the manifest of REF, or of the instance UUID."),
-                "schema": Leaf("manifest:schema", "Print the JSON schema of manifests."),
+                "show": _own("manifest:show", "Print the manifest of REF, or of the instance UUID."),
+                "schema": _own("manifest:schema", "Print the JSON schema of manifests."),
             },
         ),
         "spark": Branch(
             "Show or stop the shared Spark server.",
             {
-                "status": Leaf("spark:status", "Show the shared Spark server: address, age and UI."),
-                "stop": Leaf("spark:stop", "Stop the shared Spark server; the next build starts one."),
+                "status": _own("spark:status", "Show the shared Spark server: address, age and UI."),
+                "stop": _own("spark:stop", "Stop the shared Spark server; the next build starts one."),
             },
         ),
     },
 }
 
 
+def core() -> Sections:
+    """The commands that need no feature."""
+    return SECTIONS
+
+
+@cache
+def with_built_in() -> Sections:
+    """The commands of the core and of the features of this package."""
+    from databuild_dagster.feature import built_in
+
+    return inserted(SECTIONS, [command for feature in built_in() for command in feature.located_commands()])
+
+
+@cache
+def with_features() -> Sections:
+    """All commands, also those of other packages. Raises `InvalidFeature`."""
+    from databuild_dagster.feature import features
+
+    return inserted(SECTIONS, [command for feature in features() for command in feature.located_commands()])
+
+
 @click.group(
     cls=TableGroup,
-    sections=SECTIONS,
+    tables=(core, with_built_in, with_features),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__)

@@ -19,9 +19,9 @@ from databuild_dagster.cli.output import STYLES, count
 from databuild_dagster.cli.process import say
 from databuild_dagster.cli.tally import COLUMNS, Tally
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.operations.coordinator import Coordination
 
 if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.side_ticks import SideReport
     from databuild_dagster.spark.interrupt import RunningJob
 
 REFRESHES_PER_SECOND = 2
@@ -102,9 +102,9 @@ class BuildProgress(Display):
             self._waiting_for = sentence
             self.say(f"waiting for {sentence}")
 
-    def coordinated(self, done: Coordination) -> None:
-        for id, outcome in done.completed.items():
-            self.say(f"{id} has ended: {outcome.value}")
+    def side_ticked(self, done: SideReport) -> None:
+        for id, outcome in done.ended.items():
+            self.say(f"{id} has ended: {outcome}")
 
     def end(self) -> None:
         """The build is over: read the log once more."""

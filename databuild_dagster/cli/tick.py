@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,12 +19,12 @@ from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
 from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.tick import TickReport
-from databuild_dagster.features.operations.coordinator import Coordination
-from databuild_dagster.model.operations.keys import OperationId
-from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.shapes.fields import picked
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.side_ticks import SideReport
 
 #: Ticks in a row that have nothing to do, while others record events all the time.
 MAX_MOVED = 20
@@ -55,7 +56,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
         if until_idle:
             report, is_idle = _until_idle(workshop, seen, timeout)
         else:
-            report, is_idle = workshop.tick(seen, has_thread_for_copies=False), True
+            report, is_idle = workshop.tick(seen, has_threads_beside=False), True
     failed = _failed(workshop, report) if until_idle else []
     if as_json:
         emit(_as_json(report, seen) | ({"failed": len(failed), "timed_out": not is_idle} if until_idle else {}))
@@ -66,7 +67,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
-    has_failed = bool(failed) or (until_idle and (OperationState.FAILED in seen.ended.values() or bool(seen.stuck)))
+    has_failed = bool(failed) or (until_idle and bool(seen.failed or seen.stuck))
     if has_failed or not is_idle:
         raise Exit(FAILED)
 
@@ -75,10 +76,10 @@ def _until_idle(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple
     """The results of all ticks, and whether the last one left nothing to do. The copies for other tools are written then."""
     try:
         report, is_idle = _ticks(workshop, seen, timeout)
-        workshop.keep_copies(is_cut_short=not is_idle)
+        workshop.finish_duties(is_cut_short=not is_idle)
         return report, is_idle
     finally:
-        workshop.leave_copies()
+        workshop.leave_duties()
 
 
 def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[TickReport, bool]:
@@ -126,9 +127,9 @@ def _as_json(report: TickReport, seen: _Seen) -> dict[str, object]:
         **picked(report, "launched", "lost", "missed", "arrived", "fired", "expired", "sla_missed", "given_up"),
         "set_aside": dict(report.set_aside),
         "launched_jobs": seen.launched,
-        "jobs_without_executor": {str(id): n for id, n in seen.waiting_jobs.items()},
-        "operations": {str(id): outcome.value for id, outcome in seen.ended.items()},
-        "stuck_operations": {str(id): why for id, why in seen.stuck.items()},
+        "jobs_without_executor": seen.waiting_jobs,
+        "operations": seen.ended,
+        "stuck_operations": seen.stuck,
     }
 
 
@@ -146,11 +147,13 @@ class _Seen:
     """The launches and completions of the ticks, and the troubles of the last one."""
 
     launched: list[str] = field(default_factory=list)
-    ended: dict[OperationId, OperationState] = field(default_factory=dict)
+    #: Operation to its outcome, and the operations that failed.
+    ended: dict[str, str] = field(default_factory=dict)
+    failed: set[str] = field(default_factory=set)
     #: Operation to why it cannot continue here.
-    stuck: dict[OperationId, str] = field(default_factory=dict)
+    stuck: dict[str, str] = field(default_factory=dict)
     #: Operation to the number of its jobs that no process runs.
-    waiting_jobs: dict[OperationId, int] = field(default_factory=dict)
+    waiting_jobs: dict[str, int] = field(default_factory=dict)
 
     def launching(self, job: str, n_partitions: int) -> None:
         self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
@@ -158,12 +161,13 @@ class _Seen:
     def waiting(self, sentence: str) -> None:
         """A tick waits for no job run."""
 
-    def coordinated(self, done: Coordination) -> None:
+    def side_ticked(self, done: SideReport) -> None:
         """One code location's part of a tick."""
-        self.ended.update(done.completed)
-        self.stuck.update(done.problems | done.backing_off)
-        self.waiting_jobs.update({id: n for id, n in done.waiting.items() if n})
-        for id in done.completed:
+        self.ended.update(done.ended)
+        self.failed.update(done.failed)
+        self.stuck.update(done.stuck)
+        self.waiting_jobs.update(done.waiting)
+        for id in done.ended:
             self.stuck.pop(id, None)
             self.waiting_jobs.pop(id, None)
 
@@ -178,7 +182,7 @@ def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:
         jobs = Counter(seen.launched)
         yield f"Launched {', '.join(job if n == 1 else f'{n} times {job}' for job, n in jobs.items())}"
     for id, outcome in seen.ended.items():
-        yield f"{id} has ended: {outcome.value}"
+        yield f"{id} has ended: {outcome}"
     for id, n_jobs in seen.waiting_jobs.items():
         yield f"{count(n_jobs, 'job')} of {id} without an executor"
     others = {

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.model.events import DatasetRegistered
+from tests.support.project import MAX_SECONDS, Project
 from tests.support.questions import recorded_questions
-
-from .conftest import MAX_SECONDS, Project
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import Cluster, wait_until
-
-from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project
+from tests.support.project import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -7,9 +7,8 @@ import pytest
 from databuild_dagster.bindings.building import builds
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support.object_store import own_bucket
+from tests.support.project import Project
 from tests.support.spark_elsewhere import start_sail
-
-from .conftest import Project
 
 pytestmark = pytest.mark.long
 

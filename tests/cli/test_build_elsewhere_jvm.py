@@ -13,9 +13,9 @@ from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT, StartJvm
 from tests.support.line import Line
 from tests.support.object_store import MAX_HELD_SECONDS, S3Server
+from tests.support.project import Project
 from tests.support.spark_elsewhere import Elsewhere
 
-from .conftest import Project
 from .test_build_elsewhere import DEFINITIONS
 from .test_build_elsewhere_killed import attempts, killed_at
 

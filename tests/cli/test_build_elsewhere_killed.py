@@ -11,9 +11,8 @@ import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support.object_store import ENVIRONMENT, MAX_HELD_SECONDS, Hold, S3Server
+from tests.support.project import Project
 from tests.support.spark_elsewhere import Elsewhere, start_sail
-
-from .conftest import Project
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
 

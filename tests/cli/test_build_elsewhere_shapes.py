@@ -9,11 +9,11 @@ import pytest
 
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.spark.server import stop_server
+from tests.support.project import Project
 
 from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
 from ..support.object_store import S3Server, own_bucket
 from ..support.spark_elsewhere import sail_by
-from .conftest import Project
 
 pytestmark = pytest.mark.long
 

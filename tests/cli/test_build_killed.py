@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster.model.states import InstanceState
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Project
 from tests.support.damage import DAMAGES
+from tests.support.project import Project
 
 DEFINITIONS = """
 import pandas as pd

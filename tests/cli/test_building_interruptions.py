@@ -12,8 +12,7 @@ import pytest
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.store.queries.job_runs import JobRunView
-
-from .conftest import MAX_SECONDS, Project, wait_for_line, wait_until
+from tests.support.project import MAX_SECONDS, Project, wait_for_line, wait_until
 
 pytestmark = pytest.mark.long
 

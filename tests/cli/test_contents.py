@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.data.contents import JOURNAL_NAME
-from tests.cli.conftest import Project
 from tests.support.damage import DAMAGES
+from tests.support.project import Project
 
 DAYS = ("orders@2024-01-29", "orders@2024-01-30")
 #: A build compares its columns with those of the instance that was made last.

@@ -8,8 +8,7 @@ import pytest
 from databuild_dagster.bindings.adapter import dagster_web
 from databuild_dagster.cli.main import run
 from tests.support.free_port import free_port
-
-from .conftest import Project
+from tests.support.project import Project
 
 # In a process of its own: the command that is not refused replaces its process.
 pytestmark = pytest.mark.long

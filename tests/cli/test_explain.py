@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

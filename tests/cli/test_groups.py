@@ -10,9 +10,10 @@ from contextlib import redirect_stderr, redirect_stdout
 import click
 import pytest
 
-from databuild_dagster.cli.groups import Branch, Leaf
-from databuild_dagster.cli.main import SECTIONS, cli, run
-from databuild_dagster.cli.operation_run import TYPES
+from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, inserted
+from databuild_dagster.cli.main import cli, run, with_features
+from databuild_dagster.feature import Command, InvalidFeature
+from databuild_dagster.features.operations.commands.operation_run import TYPES
 
 MOST_CHARACTERS = 60
 TERMINAL_WIDTH = 80
@@ -59,7 +60,7 @@ def rows_below(
 
 
 ROWS = [
-    *(found for rows in SECTIONS.values() for found in rows_below((), rows)),
+    *(found for rows in with_features().values() for found in rows_below((), dict(rows))),
     *(found for rows in TYPES.values() for found in rows_below(("operation", "run"), rows)),
 ]
 IDS = [" ".join(path) for path, _ in ROWS]
@@ -176,3 +177,62 @@ def test_leftovers_and_the_options_of_replaced_data_exclude_each_other() -> None
     assert (both[0], orphans[0]) == (2, 2)
     assert "--leftovers excludes --keep; give one of them." in both[2]
     assert "--orphans needs --leftovers." in orphans[2]
+
+
+CORE = {"Start": {"first": Leaf("a:b", "Show one."), "last": Branch("Show more.", {"list": Leaf("a:c", "List them.")})}}
+
+
+def feature_command(name: str, after: str = "", section: str = "Start") -> Command:
+    return Command(name, "shop.commands:show", "Show something.", section, after, group="Show a group.")
+
+
+@pytest.mark.parametrize(
+    ("after", "names"),
+    [
+        ("first", ["first", "own", "last"]),
+        ("Start", ["own", "first", "last"]),
+        ("", ["first", "last", "own"]),
+        ("gone", ["first", "last", "own"]),
+    ],
+)
+def test_a_command_of_a_feature_is_at_the_place_that_its_row_names(after: str, names: list[str]) -> None:
+    found = inserted(CORE, [feature_command("own", after)])
+
+    assert list(found["Start"]) == names
+    assert list(CORE["Start"]) == ["first", "last"]
+
+
+def test_features_add_to_groups_of_the_core_and_bring_groups_and_sections() -> None:
+    found = inserted(
+        CORE,
+        [feature_command("last clear", "list"), feature_command("own add", "first"), feature_command("odd", "", "Odd")],
+    )
+
+    groups = {name: list(row.rows) for name, row in found["Start"].items() if isinstance(row, Branch)}
+    assert groups == {"own": ["add"], "last": ["list", "clear"]}
+    assert list(found) == ["Start", "Odd"]
+
+
+@pytest.mark.parametrize("name", ["first", "last", "last list", "first list"])
+def test_a_command_whose_name_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(InvalidFeature, match=f"`{name}`"):
+        inserted(CORE, [feature_command(name)])
+
+
+def test_the_later_table_is_asked_only_for_a_command_that_the_earlier_one_lacks() -> None:
+    asked: list[str] = []
+
+    def all_rows() -> dict[str, dict[str, Leaf | Branch]]:
+        asked.append("all")
+        return {"Start": {"status": Leaf("databuild_dagster.cli.status:status", ""), "more": Branch("", {})}}
+
+    group = TableGroup(
+        "databuild", tables=(lambda: {"Start": {"init": Leaf("databuild_dagster.cli.init:init", "")}}, all_rows)
+    )
+    context = click.Context(group)
+
+    assert group.get_command(context, "init") is not None
+    assert asked == []
+    assert group.get_command(context, "status") is not None
+    assert group.get_command(context, "gone") is None
+    assert asked == ["all", "all"]

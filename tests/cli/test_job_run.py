@@ -11,8 +11,7 @@ from databuild_dagster import (
     get_wants_for_partition,
 )
 from databuild_dagster.data.read_plan import InvalidAsOf
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

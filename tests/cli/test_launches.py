@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.bindings.registry.instance import open_instance
-
-from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_for_line, wait_until
+from tests.support.project import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_for_line, wait_until
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,7 @@ import pytest
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

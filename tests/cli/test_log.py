@@ -6,7 +6,7 @@ from databuild_dagster.store.check import check
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.marker import marker_of
-from tests.cli.conftest import Project
+from tests.support.project import Project
 
 
 def test_a_backup_is_a_sound_copy_and_never_replaces_a_file(known_project: Project) -> None:

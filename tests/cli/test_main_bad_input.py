@@ -11,8 +11,7 @@ from databuild_dagster.model.events import Event, WantCreated, WantFact
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log
 from databuild_dagster.store.store import open_store
-
-from .conftest import DEFINITIONS, Done, Project
+from tests.support.project import DEFINITIONS, Done, Project
 
 pytestmark = pytest.mark.long
 

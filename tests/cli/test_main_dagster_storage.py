@@ -15,8 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.cli.main import _report
-
-from .conftest import Project
+from tests.support.project import Project
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import MAX_SECONDS, Done, Project
+from tests.support.project import MAX_SECONDS, Done, Project
 
 pytestmark = pytest.mark.long
 

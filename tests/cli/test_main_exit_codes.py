@@ -10,8 +10,7 @@ import pytest
 
 from databuild_dagster.cli.main import cli
 from tests.fuzz.commands import leaves
-
-from .conftest import Done, Project
+from tests.support.project import Done, Project
 
 pytestmark = pytest.mark.long
 

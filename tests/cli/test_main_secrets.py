@@ -27,7 +27,7 @@ from databuild_dagster.bindings.authoring.location import load_code_locations, t
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.process import INTERRUPTED
 from databuild_dagster.store.errors import StoreUnusable
-from tests.cli.conftest import Project
+from tests.support.project import Project
 from tests.support.secrets_written import leaks, written_below
 
 #: Files of the user, which name the secrets.

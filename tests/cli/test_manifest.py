@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -8,10 +8,9 @@ import click
 import pytest
 
 from databuild_dagster.cli.groups import Branch
-from databuild_dagster.cli.main import SECTIONS, cli
+from databuild_dagster.cli.main import cli, with_features
 from databuild_dagster.cli.options import REF
-
-from .conftest import Done, Project
+from tests.support.project import Done, Project
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +32,7 @@ ONE_REF = {
 
 def commands() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(cli)
-    for entries in SECTIONS.values():
+    for entries in with_features().values():
         for name, entry in entries.items():
             command = cli.get_command(context, name)
             assert command is not None

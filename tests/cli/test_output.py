@@ -17,7 +17,7 @@ from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import MAX_COLUMNS, MAX_WIDTH, Column, headline, listing, table
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.wording import SHORT_ID
-from tests.cli.conftest import Project
+from tests.support.project import Project
 
 LONG = "a_source_of_orders_from_the_northern_warehouses_of_the_group_before_they_are_cleaned_for_reports"
 DEFINITIONS = f"""

@@ -3,8 +3,7 @@
 import pytest
 
 from databuild_dagster.engine.holders import this_user
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

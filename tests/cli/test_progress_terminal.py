@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from .conftest import DEFINITIONS, MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
+from tests.support.project import DEFINITIONS, MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
 pytestmark = pytest.mark.long
 

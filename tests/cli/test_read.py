@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

@@ -17,9 +17,8 @@ from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.spark.server import ServerStatus, stop_server
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from tests.support.endless import ENDLESS
+from tests.support.project import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 from tests.support.spark_servers import server_status
-
-from .conftest import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -10,7 +10,7 @@ from dagster._core.scheduler.instigation import TickStatus
 
 from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.cli import init, state
-from tests.cli.conftest import Project
+from tests.support.project import Project
 
 DAY = "orders@2024-01-29"
 

@@ -6,8 +6,7 @@ from databuild_dagster.bindings.registry.instance import engine_for, open_instan
 from databuild_dagster.cli.status import ASKED_WANTS, MAX_ASSETS, MAX_WANTS
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

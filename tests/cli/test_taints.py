@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from .conftest import DEFINITIONS, Project
+from tests.support.project import DEFINITIONS, Project
 
 pytestmark = pytest.mark.long
 

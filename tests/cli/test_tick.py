@@ -10,8 +10,7 @@ from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
 from tests.support.object_store import S3Server
-
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

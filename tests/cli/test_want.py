@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine.why.want_report import MAX_EXPLAINED
-
-from .conftest import DEFINITIONS, Project
+from tests.support.project import DEFINITIONS, Project
 
 pytestmark = pytest.mark.long
 

@@ -14,8 +14,7 @@ import pytest
 
 from databuild_dagster.cli.main import run
 from tests.support.free_port import free_port
-
-from .conftest import Project
+from tests.support.project import Project
 
 # In a process of its own: the process is the subject.
 pytestmark = pytest.mark.long

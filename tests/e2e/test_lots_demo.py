@@ -14,7 +14,7 @@ from tests.support.child_environment import child_environment
 from tests.support.processes import kill_processes_of
 
 #: The rules are proved by tests/bindings/declare/test_subscriptions_arcs.py, test_boundaries.py and test_arrival_late_files.py, and
-#: by tests/cli/test_lots.py.
+#: by tests/features/lots/commands/test_lots.py.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.extended]
 
 ROOT = Path(__file__).parent.parent.parent

@@ -14,7 +14,7 @@ import click
 
 from databuild_dagster.cli.groups import TableGroup
 from databuild_dagster.cli.main import cli
-from tests.cli.conftest import Done, Project, make_empty_home
+from tests.support.project import Done, Project, make_empty_home
 
 from .values import NUMBERS, PATHS, TEXTS, TIMES, any_json, any_text
 

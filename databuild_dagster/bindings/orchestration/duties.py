@@ -1,13 +1,13 @@
 """One tick of a code location: the engine's tick and the duties around it, in the order of a table.
 
 A duty fails alone: its failure is logged, and the next tick finds what it left undone. Without the engine's tick the
-other duties have nothing to act on.
+other duties have nothing to act on. Features add duties to those of the core; `duties` has all of them.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Final
+from functools import cache, cached_property
+from typing import Final, Protocol
 
 from dagster import DagsterInstance, RepositoryDefinition
 
@@ -26,11 +26,7 @@ from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
-from databuild_dagster.features.lots.copies.lot_copies import keep_copies
-from databuild_dagster.features.notices.alerts import send_alerts
-from databuild_dagster.features.notices.settings import ALERTS
-from databuild_dagster.features.tables.table_check import report_table_checks
-from databuild_dagster.features.tables.table_publishing import TICK_WAIT_SECONDS, publish_tables
+from databuild_dagster.feature import rows
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref
@@ -38,6 +34,8 @@ from databuild_dagster.model.wording import few_of
 
 #: The duty whose failure is the failure of the whole tick.
 TICK: Final = "launch what is due"
+#: The time that each duty gets at the end of a build that was interrupted or timed out.
+CUT_SHORT_SECONDS: Final = 1.0
 
 _log = logger(__name__)
 
@@ -57,8 +55,8 @@ class Work:
     registered: Registered
     #: The refs that a build serves; None for an orchestrator (rule 8.9).
     serving: Collection[Ref] | None = None
-    #: Lets another thread write the copies of lots; None where the tick does it.
-    follow_copies: Callable[[], None] | None = None
+    #: By duty, the threads that work for it while launches of a build run.
+    beside: Mapping[str, "Beside"] = field(default_factory=dict)
     #: The report of the engine's tick, filled by it.
     report: TickReport = field(default_factory=TickReport)
 
@@ -72,12 +70,35 @@ class Work:
         """The last event after the tick of the engine: the duties that follow the log stop there."""
         return self.engine.queries.head().seq
 
-    def keep_copies(self) -> None:
-        """Write the copies of lots, or let another thread do it."""
-        if self.follow_copies is not None:
-            self.follow_copies()
-        else:
-            keep_copies(self.instance, self.deployment, self.datasets, head=self.head)
+
+@dataclass(frozen=True)
+class Place:
+    """A code location in which a build works; it has no tick for a duty at its end, and none while its launches run."""
+
+    instance: DagsterInstance
+    deployment: Deployment
+    #: The location's own.
+    datasets: Collection[DatasetSpec]
+
+
+class Beside(Protocol):
+    """A thread that does the work of a duty while the launches of a build run."""
+
+    def follow(self) -> None:
+        """Let the thread work on what the log has now, and return at once."""
+
+    def finish(self, seconds: float | None) -> None:
+        """Wait until the work is done, for at most so many seconds, and close. None leaves the bound to the duty."""
+
+    def close(self) -> None:
+        """End the thread; the next tick finds what it left undone."""
+
+
+class Finish(Protocol):
+    """What a build does for a duty at its end, because no tick of its process follows."""
+
+    def __call__(self, place: Place, seconds: float | None) -> object:
+        """Work for at most so many seconds, which are few after an interrupt. None leaves the bound to the duty."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +111,11 @@ class Duty:
     #: Duties that have to succeed before this one begins, and the reason.
     after: tuple[str, ...] = (TICK,)
     why: str = ""
+    #: Of a feature's duty: the one behind which it stands, without a need for its success; empty for the last place.
+    behind: str = ""
+    finish: Finish | None = None
+    #: Begins a thread for a build, which takes the places of `run` and `finish`; None where no thread is worth it.
+    beside: Callable[[Place], Beside | None] | None = None
 
 
 def _tick(work: Work) -> None:
@@ -101,7 +127,7 @@ def _tick(work: Work) -> None:
             launcher=work.launcher,
             foreign=ForeignAssets(instance),
             # A judge has to watch a launch for a while before it may declare it dead, so it outlives the tick.
-            judge=work.engine.memory.of(Judge, Judge),
+            judge=work.engine.memory.of(Judge, lambda: Judge(witnesses=rows(lambda feature: feature.lives))),
             owner=this_process(),
             limits=deployment.limits,
             remains=work.remains,
@@ -109,6 +135,7 @@ def _tick(work: Work) -> None:
             datasets=work.registered.plannable,
             head=work.registered.head,
             serving=work.serving,
+            providers=rows(lambda feature: feature.provides),
         )
     )
     work.report.add(done)
@@ -120,7 +147,8 @@ def _tend_held_runs(work: Work) -> None:
     tend_held_runs(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
 
 
-DUTIES = (
+#: The duties of the core.
+DUTIES: Final = (
     Duty(TICK, _tick, after=()),
     Duty(
         "report dead Dagster runs",
@@ -138,18 +166,6 @@ DUTIES = (
         why="a held run waits for what the tick launches again, instead of building it",
     ),
     Duty(
-        "send alerts",
-        lambda work: send_alerts(
-            work.instance,
-            work.engine,
-            work.deployment.location,
-            ALERTS.of(work.deployment),
-            began_at=work.registered.head.seq,
-            head=work.head,
-        ),
-        why="the tick records which SLAs were missed",
-    ),
-    Duty(
         "report SLA checks",
         lambda work: report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph),
         why="the tick records which SLAs were missed",
@@ -164,32 +180,31 @@ DUTIES = (
         lambda work: interrupt_orphaned_sessions(work.instance, work.deployment.spark),
         why="the tick ends the Dagster runs of lost launches, whose sessions are orphans",
     ),
-    Duty(
-        "keep copies of lots",
-        lambda work: work.keep_copies(),
-        why="it may take minutes, and no duty before it depends on it",
-    ),
-    Duty(
-        "publish tables",
-        lambda work: publish_tables(
-            work.instance, work.deployment, work.datasets, wait_seconds=TICK_WAIT_SECONDS, head=work.head
-        ),
-        why="it waits for catalogs on other machines, and only the next duty depends on it, so it comes late",
-    ),
-    Duty(
-        "report table checks",
-        lambda work: report_table_checks(
-            work.instance, work.deployment.location, work.repository.asset_graph, work.datasets
-        ),
-        why="a table that this tick has brought up to date passes at once",
-    ),
 )
 
 
-def check_duties(duties: Sequence[Duty]) -> None:
+@cache
+def duties() -> tuple[Duty, ...]:
+    """The duties of the core and of all features, in their order. Raises what `check_duties` raises."""
+    found = merged(DUTIES, rows(lambda feature: feature.duties))
+    check_duties(found)
+    return found
+
+
+def merged(core: Sequence[Duty], others: Iterable[Duty]) -> tuple[Duty, ...]:
+    """The duties of the core with further ones, each behind the duty that it names, or last."""
+    found = list(core)
+    for duty in others:
+        names = [listed.name for listed in found]
+        place = names.index(duty.behind) + 1 if duty.behind in names else len(found)
+        found.insert(place, duty)
+    return tuple(found)
+
+
+def check_duties(some: Sequence[Duty]) -> None:
     """Raises ValueError for a duty before one of its `after`, for a missing reason and for a repeated name."""
     before: set[str] = set()
-    for duty in duties:
+    for duty in some:
         if missing := set(duty.after) - before:
             raise ValueError(f"Duty {duty.name!r} has to come after {few_of(sorted(missing))}.")
         if duty.name in before or bool(duty.after) is not bool(duty.why):
@@ -197,22 +212,23 @@ def check_duties(duties: Sequence[Duty]) -> None:
         before.add(duty.name)
 
 
-check_duties(DUTIES)
-
-
-def do_duties(duties: Sequence[Duty], work: Work) -> dict[str, Exception]:
-    """Do each duty, except those after a failed one; returns the errors by duty.
+def do_duties(some: Sequence[Duty], work: Work) -> dict[str, Exception]:
+    """Do each duty, or let its thread do it, except those after a failed one; returns the errors by duty.
 
     A failed duty is logged, and the next tick finds what it left undone.
     """
     failed: dict[str, Exception] = {}
     skipped: set[str] = set()
-    for duty in duties:
+    for duty in some:
         if not skipped.isdisjoint(duty.after):
             skipped.add(duty.name)
             continue
+        beside = work.beside.get(duty.name)
         try:
-            duty.run(work)
+            if beside is None:
+                duty.run(work)
+            else:
+                beside.follow()
         except Exception as error:
             failed[duty.name] = error
             skipped.add(duty.name)

@@ -4,7 +4,7 @@ All state is in the store, except how long the process has watched each launch. 
 tick finds the launch without a Dagster run and repeats the request with the same key.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from dagster import (
     AssetSelection,
@@ -21,7 +21,7 @@ from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
-from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Work, do_duties
+from databuild_dagster.bindings.orchestration.duties import TICK, Beside, Work, do_duties, duties
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
@@ -92,15 +92,14 @@ def run_tick(
     report_problem: Callable[[str], None] = lambda sentence: None,
     interval_seconds: float = 0.0,
     serving: Collection[Ref] | None = None,
-    follow_copies: Callable[[], None] | None = None,
+    beside: Mapping[str, Beside] | None = None,
 ) -> TickReport:
     """One tick for a loaded code location, with all its duties, for the sensor and the command line.
 
     `report_problem` gets a sentence for each asset that another location owns, which this tick ignores, for the assets that are
     left to another version of the code, for each arc without its source, for each failed duty, and for each reason to set
     something aside. `interval_seconds` is the time between regular ticks. With `serving`, the tick launches only these refs and
-    what they need (rule 8.9). With `follow_copies`, another thread writes the copies of lots. Raises `LocationTaken`, and errors
-    of the store.
+    what they need (rule 8.9). `beside` has threads that do the work of duties. Raises `LocationTaken`, and errors of the store.
     """
     engine = engine_for(instance)
     datasets = datasets_of(repository.asset_graph, deployment.location)
@@ -124,9 +123,9 @@ def run_tick(
         interval_seconds=interval_seconds,
         registered=registered,
         serving=serving,
-        follow_copies=follow_copies,
+        beside=beside or {},
     )
-    failed = do_duties(DUTIES, work)
+    failed = do_duties(duties(), work)
     for name, error in failed.items():
         if name == TICK:
             raise error

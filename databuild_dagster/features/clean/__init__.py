@@ -1,8 +1,13 @@
 """Data that no reader needs is removed: replaced instances, leftovers, orphans."""
 
-from databuild_dagster.feature import Feature
+from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
-    name="clean",
+    package=__name__,
     summary="`databuild gc` removes data that no reader needs.",
+    commands=(
+        Command(
+            "gc", "commands:gc", "Remove replaced data, or what failed attempts left.", "Maintain", after="Maintain"
+        ),
+    ),
 )

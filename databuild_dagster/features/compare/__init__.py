@@ -1,11 +1,23 @@
 """Receipts of instances, the differences of two, and samples of rows."""
 
-from databuild_dagster.feature import Column, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="compare",
+    package=__name__,
     summary="Receipts, differences of two instances, samples of rows.",
-    asset_settings=Column("databuild_dagster.features.compare.settings:ASSET_SETTINGS"),
-    routes=Column("databuild_dagster.features.compare.pages:ROUTES"),
-    pages=Column("databuild_dagster.features.compare.pages:PAGES"),
+    asset_settings=Column("settings:ASSET_SETTINGS"),
+    commands=(
+        Command(
+            "receipt", "commands.receipt:receipt", "Show what the instances of REFS were made of.", "Find out", "read"
+        ),
+        Command(
+            "diff",
+            "commands.diff:diff",
+            "Compare two instances of REF: inputs, code, rows, columns.",
+            "Find out",
+            "receipt",
+        ),
+    ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
 )

@@ -1,12 +1,51 @@
 """Lots that arrive as files, arcs, parts, gap reports, and the copies that other tools read."""
 
-from databuild_dagster.feature import Column, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="lots",
+    package=__name__,
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
-    asset_settings=Column("databuild_dagster.features.lots.settings:ASSET_SETTINGS"),
-    definers=Column("databuild_dagster.features.lots.settings:DEFINERS"),
-    routes=Column("databuild_dagster.features.lots.pages:ROUTES"),
-    pages=Column("databuild_dagster.features.lots.pages:PAGES"),
+    asset_settings=Column("settings:ASSET_SETTINGS"),
+    definers=Column("settings:DEFINERS"),
+    duties=Column("duties:DUTIES"),
+    commands=(
+        Command(
+            "adopt",
+            "commands.adopt:adopt",
+            "Record existing Parquet files as partitions of ASSET.",
+            "Correct",
+            "resume",
+        ),
+        Command(
+            "lot list",
+            "commands.lots:lots",
+            "Count the lots of DATASET, or of all, by state.",
+            "By subject",
+            "log",
+            group="List lots and gaps, and record lots that arrive.",
+        ),
+        Command(
+            "lot gaps", "commands.gaps:gaps", "Show which lots of DATASET are missing, and why.", "By subject", "list"
+        ),
+        Command(
+            "lot arrive",
+            "commands.lot:arrive",
+            "Record that LOT of DATASET arrived as Parquet files.",
+            "By subject",
+            "gaps",
+        ),
+        Command(
+            "lot look", "commands.lot:look", "Record the files that wait in landing folders.", "By subject", "arrive"
+        ),
+        Command(
+            "arc list",
+            "commands.arc:list_arcs",
+            "Count the lots of ARC, or of every arc, by state.",
+            "By subject",
+            "lot",
+            group="List arcs: assets that subscribe to others.",
+        ),
+    ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
 )

@@ -1,9 +1,19 @@
 """Alerts about missed SLAs, and metrics."""
 
-from databuild_dagster.feature import Column, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="notices",
+    package=__name__,
     summary="Alerts are sent for missed SLAs; metrics are shown and exported.",
-    settings=Column("databuild_dagster.features.notices.settings:SETTINGS"),
+    settings=Column("settings:SETTINGS"),
+    duties=Column("duties:DUTIES"),
+    commands=(
+        Command(
+            "ledger metrics",
+            "commands:metrics",
+            "Show success rates, and builds and seconds saved.",
+            "By subject",
+            "list",
+        ),
+    ),
 )

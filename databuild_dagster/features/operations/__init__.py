@@ -1,13 +1,48 @@
 """Jobs over every partition of a dataset, which survive the death of any process."""
 
-from databuild_dagster.feature import Column, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="operations",
+    package=__name__,
     summary="Operations run over all partitions of a dataset.",
-    settings=Column("databuild_dagster.features.operations.operation_types:SETTINGS"),
-    definers=Column("databuild_dagster.features.operations.definers:DEFINERS"),
-    routes=Column("databuild_dagster.features.operations.pages:ROUTES"),
-    pages=Column("databuild_dagster.features.operations.pages:PAGES"),
-    actions=Column("databuild_dagster.features.operations.actions:ACTIONS"),
+    settings=Column("operation_types:SETTINGS"),
+    definers=Column("definers:DEFINERS"),
+    side_ticks=Column("side_ticks:SIDE_TICKS"),
+    commands=(
+        Command(
+            "operation run",
+            "commands.operation_run:run",
+            "Run an operation over the partitions of a dataset.",
+            "By subject",
+            "arc",
+            group="Run, list, watch and cancel operations on datasets.",
+        ),
+        Command(
+            "operation list",
+            "commands.operation:list_operations",
+            "List the running operations, on DATASET or on all.",
+            "By subject",
+            "run",
+        ),
+        Command(
+            "operation show",
+            "commands.operation:show",
+            "Show the jobs, the failures and the result of OPERATION.",
+            "By subject",
+            "list",
+        ),
+        Command(
+            "operation watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", after="show"
+        ),
+        Command(
+            "operation cancel",
+            "commands.operation:cancel",
+            "Cancel operations, whether or not their code still loads.",
+            "By subject",
+            "watch",
+        ),
+    ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
+    actions=Column("actions:ACTIONS"),
 )

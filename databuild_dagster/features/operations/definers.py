@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from databuild_dagster.bindings.authoring.definers import Definer
-from databuild_dagster.bindings.orchestration.operation_runs import operation_job, operations_sensor
+from databuild_dagster.features.operations.executor_runs import operation_job, operations_sensor
 
 DEFINERS: Final = (
     Definer(

@@ -1,11 +1,18 @@
 """Iceberg and Delta tables of the live partitions, for other engines."""
 
-from databuild_dagster.feature import Column, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="tables",
+    package=__name__,
     summary="Datasets are published as Iceberg and Delta tables.",
-    settings=Column("databuild_dagster.features.tables.settings:SETTINGS"),
-    asset_settings=Column("databuild_dagster.features.tables.settings:ASSET_SETTINGS"),
-    definers=Column("databuild_dagster.features.tables.settings:DEFINERS"),
+    settings=Column("settings:SETTINGS"),
+    asset_settings=Column("settings:ASSET_SETTINGS"),
+    definers=Column("settings:DEFINERS"),
+    duties=Column("duties:DUTIES"),
+    commands=(
+        Command(
+            "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"
+        ),
+    ),
+    keeps=Column("keeping:KEEPS"),
 )

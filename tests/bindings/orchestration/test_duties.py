@@ -9,7 +9,16 @@ import pytest
 from databuild_dagster import build_definitions
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.orchestration.duties import DUTIES, TICK, Duty, Work, check_duties, do_duties
+from databuild_dagster.bindings.orchestration.duties import (
+    DUTIES,
+    TICK,
+    Duty,
+    Work,
+    check_duties,
+    do_duties,
+    duties,
+    merged,
+)
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.registering import Registered
@@ -36,7 +45,30 @@ def test_every_duty_follows_the_tick_and_says_why() -> None:
     check_duties(DUTIES)
 
     assert DUTIES[0].name == TICK
-    assert all(duty.after == (TICK,) and duty.why for duty in DUTIES[1:])
+    assert all(duty.after == (TICK,) and duty.why for duty in duties()[1:])
+
+
+def test_duties_of_features_are_behind_those_that_they_name() -> None:
+    assert [duty.name for duty in duties()] == [
+        "launch what is due",
+        "report dead Dagster runs",
+        "remove what dead processes left",
+        "tend held Dagster runs",
+        "send alerts",
+        "report SLA checks",
+        "show taints",
+        "interrupt orphaned Spark sessions",
+        "keep copies of lots",
+        "publish tables",
+        "report table checks",
+    ]
+
+
+def test_a_duty_behind_one_that_is_not_there_comes_last() -> None:
+    core = (Duty("tick", print, ()), Duty("show taints", print))
+    others = (Duty("write", print, behind="gone"), Duty("alert", print, behind="tick"))
+
+    assert [duty.name for duty in merged(core, others)] == ["tick", "alert", "show taints", "write"]
 
 
 @pytest.mark.parametrize(
@@ -75,3 +107,24 @@ def test_a_failed_duty_is_one_sentence_and_only_those_after_it_are_left_out(
     (record,) = caplog.records
     assert record.getMessage() == "databuild: the tick of tests could not write copies: OSError: no space"
     assert record.exc_info is None
+
+
+def test_a_thread_beside_a_build_does_the_work_of_its_duty(work: Work) -> None:
+    done: list[str] = []
+
+    class Thread:
+        def follow(self) -> None:
+            done.append("thread")
+
+        def finish(self, seconds: float | None) -> None:
+            raise AssertionError("the build goes on")
+
+        def close(self) -> None:
+            raise AssertionError("the build goes on")
+
+    some = (Duty("write copies", lambda work: done.append("tick")), Duty("show", lambda work: done.append("show")))
+
+    failed = do_duties(some, replace(work, beside={"write copies": Thread()}))
+
+    assert failed == {}
+    assert done == ["thread", "show"]

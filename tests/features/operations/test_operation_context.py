@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import DistributedOperation, OperationContext, databuild_asset
-from databuild_dagster.bindings.orchestration.operation_runs import operations_tick
+from databuild_dagster.features.operations.executor_runs import operations_tick
 from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRequest

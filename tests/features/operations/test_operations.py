@@ -14,7 +14,7 @@ import pytest
 from databuild_dagster import BuildContext, DistributedOperation, OperationContext, RetryJob, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, execute_run_iterator
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
-from databuild_dagster.bindings.orchestration.operation_runs import OPERATION_JOB, operations_tick
+from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, operations_tick
 from databuild_dagster.features.operations.operation_types import InvalidOperationType, known_operations
 from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.model.commands import CreateWants, TaintPartitions

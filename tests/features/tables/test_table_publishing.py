@@ -17,10 +17,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
 from databuild_dagster import Delta, Iceberg, build_table_checks, databuild_asset
-from databuild_dagster.bindings.orchestration import duties
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.features.tables import table_publishing
+from databuild_dagster.features.tables import duties, table_publishing
 from databuild_dagster.features.tables.table_check import TABLE_CHECK
 from databuild_dagster.features.tables.table_lags import table_lags
 from databuild_dagster.features.tables.table_publishing import publish_tables

@@ -16,6 +16,8 @@ from databuild_dagster.model.datasets import DatasetSpec
 
 #: The more refs are written together, the fewer listings their folders take.
 PORTION_REFS = 500
+#: The wait at the end of a build for copies that are left.
+MAX_SECONDS = 60.0
 #: One pass beside a launch; its cursor is stored afterwards.
 PASS_SECONDS = 2.0
 
@@ -42,11 +44,12 @@ class CopiesBeside:
                 self._thread = Thread(target=self._run, name="databuild copies", daemon=True)
                 self._thread.start()
 
-    def finish(self, seconds: float) -> None:
-        """Follow the log to its end, for at most so many seconds, and close."""
+    def finish(self, seconds: float | None) -> None:
+        """Follow the log to its end, for at most so many seconds, or else `MAX_SECONDS`, and close."""
         self.follow()
         with self._changed:
-            self._changed.wait_for(lambda: not (self._has_work or self._is_busy), seconds)
+            most_seconds = MAX_SECONDS if seconds is None else seconds
+            self._changed.wait_for(lambda: not (self._has_work or self._is_busy), most_seconds)
         self.close()
 
     def close(self) -> None:

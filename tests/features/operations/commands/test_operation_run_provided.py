@@ -2,7 +2,7 @@
 
 import pytest
 
-from .conftest import Done, Project
+from tests.support.project import Done, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

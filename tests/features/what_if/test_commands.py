@@ -2,7 +2,7 @@
 
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

@@ -18,12 +18,17 @@ import click
 from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
-from databuild_dagster.cli.operation_progress import Following, detached, finished, follow_to_end
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
 from databuild_dagster.cli.output import answer, count
 from databuild_dagster.cli.process import printing_to_stderr, screen
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.features.operations.commands.operation_progress import (
+    Following,
+    detached,
+    finished,
+    follow_to_end,
+)
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref
 
@@ -36,9 +41,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: Types with options of their own, and a line for every other type.
 TYPES: dict[str, dict[str, Leaf | Branch]] = {
     "Types": {
-        "validate": Leaf("operation_run_provided:validate", "Find rows of DATASET that violate rules."),
-        "build_index": Leaf("operation_run_provided:build_index", "Index the values in DATASET's files, for filters."),
-        "compact": Leaf("operation_run_provided:compact", "Rewrite many small files of DATASET as few large ones."),
+        "validate": Leaf(
+            "databuild_dagster.features.operations.commands.operation_run_provided:validate",
+            "Find rows of DATASET that violate rules.",
+        ),
+        "build_index": Leaf(
+            "databuild_dagster.features.operations.commands.operation_run_provided:build_index",
+            "Index the values in DATASET's files, for filters.",
+        ),
+        "compact": Leaf(
+            "databuild_dagster.features.operations.commands.operation_run_provided:compact",
+            "Rewrite many small files of DATASET as few large ones.",
+        ),
         "TYPE": Leaf("", "Run an operation of another registered type."),
     }
 }
@@ -77,7 +91,7 @@ class TypeGroup(TableGroup):
         return known or _any_type(cmd_name)
 
 
-@click.group(cls=TypeGroup, sections=TYPES)
+@click.group(cls=TypeGroup, tables=(lambda: TYPES,))
 def run() -> None:
     """Run an operation over the partitions of a dataset.
 

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster.model.events import LotArrived
-
-from .conftest import DEFINITIONS, Done, Project
+from tests.support.project import DEFINITIONS, Done, Project
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -12,13 +12,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
-from databuild_dagster.bindings.orchestration import duties
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
-from databuild_dagster.features.tables import table_publishing
+from databuild_dagster.features.tables import duties, table_publishing
 from databuild_dagster.model.commands import RegisterDatasets
 from tests.support.log_lines import at_warnings
-
-from .conftest import Project
+from tests.support.project import Project
 
 DEFINITIONS = """
 import dagster as dg

@@ -6,7 +6,13 @@ import click
 import msgspec
 
 from databuild_dagster.cli.definitions import deployed_dataset, load
-from databuild_dagster.cli.operation_progress import (
+from databuild_dagster.cli.options import Where, common, definitions, tabular
+from databuild_dagster.cli.output import Column, count, emit, listing, table
+from databuild_dagster.cli.process import screen
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.operations.canceled_operations import canceled_operation
+from databuild_dagster.features.operations.commands.operation_progress import (
     Following,
     as_answer,
     detached,
@@ -16,13 +22,7 @@ from databuild_dagster.cli.operation_progress import (
     tell_follow_ups,
     trouble_of,
 )
-from databuild_dagster.cli.operation_run import PARALLEL, TIMEOUT, check_local, run_here
-from databuild_dagster.cli.options import Where, common, definitions, tabular
-from databuild_dagster.cli.output import Column, count, emit, listing, table
-from databuild_dagster.cli.process import screen
-from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.operations.canceled_operations import canceled_operation
+from databuild_dagster.features.operations.commands.operation_run import PARALLEL, TIMEOUT, check_local, run_here
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.shapes import operation_shape, trouble_shape
 from databuild_dagster.model.operations.keys import OperationId

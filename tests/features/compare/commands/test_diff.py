@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import DEFINITIONS, Project
+from tests.support.project import DEFINITIONS, Project
 
 pytestmark = pytest.mark.long
 

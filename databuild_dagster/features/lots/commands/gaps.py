@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
-from databuild_dagster.cli.calendar import calendar
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
+from databuild_dagster.features.lots.commands.calendar import calendar
 from databuild_dagster.features.lots.gap_shapes import Stretch, gaps_of_dataset, stretches_of, when_of_lot
 from databuild_dagster.features.lots.gaps import GapReport, gap_report
 from databuild_dagster.model.lots import InvalidLotRange

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from databuild_dagster import available_lots
-
-from .conftest import Project, wait_for_line
+from tests.support.project import Project, wait_for_line
 
 pytestmark = pytest.mark.long
 

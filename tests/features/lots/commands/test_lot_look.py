@@ -5,7 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

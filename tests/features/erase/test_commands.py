@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Project
+from tests.support.project import Project
 
 pytestmark = pytest.mark.long
 

@@ -8,17 +8,16 @@ import pytest
 from rich.console import Console
 
 from databuild_dagster.cli.building import Workshop
-from databuild_dagster.cli.operation_progress import Following
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.tick import TickReport
+from databuild_dagster.features.operations.commands.operation_progress import Following
 from databuild_dagster.features.operations.executor import Executor
 from databuild_dagster.features.operations.job import RetryJob
 from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
-
-from .conftest import MAX_SECONDS, Done, Project, wait_for_line, wait_until
+from tests.support.project import MAX_SECONDS, Done, Project, wait_for_line, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

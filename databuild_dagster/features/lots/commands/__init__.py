@@ -1,0 +1,1 @@
+"""Commands about lots and arcs."""
