@@ -12,7 +12,6 @@ from databuild_dagster.bindings.declare.outcomes import EMPTY as EMPTY
 from databuild_dagster.bindings.declare.outcomes import DepMiss as DepMiss
 from databuild_dagster.bindings.declare.outcomes import Transient as Transient
 from databuild_dagster.bindings.declare.parameters import InvalidAsset as InvalidAsset
-from databuild_dagster.bindings.display.sla_check import build_sla_checks as build_sla_checks
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator as DatabuildRunCoordinator
 from databuild_dagster.bindings.orchestration.wanting import want_schedule as want_schedule
 from databuild_dagster.bindings.orchestration.wanting import want_sensor as want_sensor
@@ -40,6 +39,7 @@ from databuild_dagster.features.lots.parts.lot_parts import ByFile as ByFile
 from databuild_dagster.features.lots.parts.lot_parts import ByKey as ByKey
 from databuild_dagster.features.notices.alerts import CommandAlert as CommandAlert
 from databuild_dagster.features.notices.alerts import WebhookAlert as WebhookAlert
+from databuild_dagster.features.notices.sla_check import build_sla_checks as build_sla_checks
 from databuild_dagster.features.operations.job import JobContext as JobContext
 from databuild_dagster.features.operations.job import RetryJob as RetryJob
 from databuild_dagster.features.operations.manager import DistributedOperation as DistributedOperation

@@ -6,9 +6,9 @@ import json
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref

@@ -14,7 +14,6 @@ from dagster import DagsterInstance, RepositoryDefinition
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
-from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
@@ -164,11 +163,6 @@ DUTIES: Final = (
         "tend held Dagster runs",
         _tend_held_runs,
         why="a held run waits for what the tick launches again, instead of building it",
-    ),
-    Duty(
-        "report SLA checks",
-        lambda work: report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph),
-        why="the tick records which SLAs were missed",
     ),
     Duty(
         "show taints",

@@ -1,10 +1,10 @@
-"""Alerts about missed SLAs, and metrics."""
+"""Alerts and checks about missed SLAs, and metrics."""
 
 from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
     package=__name__,
-    summary="Alerts are sent for missed SLAs; metrics are shown and exported.",
+    summary="Alerts and checks tell about missed SLAs; metrics are shown and exported.",
     settings=Column("settings:SETTINGS"),
     duties=Column("duties:DUTIES"),
     commands=(

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import CUT, emit, shows_wide, table
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_warehouse
 from databuild_dagster.features.compare.receipts import receipt_of
 from databuild_dagster.features.tables.receipts import InTable, in_tables, tag_snapshot
