@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from databuild_dagster.data.cleaning import Cleaner
 from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec, PartitionColumn, PartitionType, TableFormat, TableSpec
 from databuild_dagster.model.events import Arrival, ManifestFact
@@ -103,7 +103,7 @@ class PublishedWorld(World):
     def gc(self, **options: Any) -> list[str]:
         """Remove superseded instances; returns their uuids."""
         tables = PublishedFiles(self.store, self.warehouse.root)
-        cleaner = Cleaner(self.engine, self.warehouse.root, tables)
+        cleaner = Cleaner(self.engine, self.warehouse.root, [tables])
         plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0, **options)
         done = cleaner.carry_out(plan)
         assert done.failed == []

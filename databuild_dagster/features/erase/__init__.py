@@ -5,7 +5,7 @@ from databuild_dagster.feature import Command, Feature
 FEATURE = Feature(
     name="erase",
     summary="`databuild erase` removes rows everywhere.",
-    needs=("clean",),
+    needs=("clean", "tables"),
     commands=(
         Command(
             "erase",

@@ -8,12 +8,19 @@ from databuild_dagster.feature import Command, Feature
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.duties import Duty
+    from databuild_dagster.data.keepers import OpenKeeper
 
 
 def _duties() -> tuple[Duty, ...]:
     from databuild_dagster.features.lots.duties import DUTIES
 
     return DUTIES
+
+
+def _keeps() -> tuple[OpenKeeper, ...]:
+    from databuild_dagster.features.lots.copy_keeper import open_copy_keeper
+
+    return (open_copy_keeper,)
 
 
 FEATURE = Feature(
@@ -66,4 +73,5 @@ FEATURE = Feature(
             group="List arcs: assets that subscribe to others.",
         ),
     ),
+    keeps=_keeps,
 )

@@ -8,12 +8,19 @@ from databuild_dagster.feature import Command, Feature
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.duties import Duty
+    from databuild_dagster.data.keepers import OpenKeeper
 
 
 def _duties() -> tuple[Duty, ...]:
     from databuild_dagster.features.tables.duties import DUTIES
 
     return DUTIES
+
+
+def _keeps() -> tuple[OpenKeeper, ...]:
+    from databuild_dagster.tables.keeping import open_published_files
+
+    return (open_published_files,)
 
 
 FEATURE = Feature(
@@ -29,4 +36,5 @@ FEATURE = Feature(
             after="Maintain",
         ),
     ),
+    keeps=_keeps,
 )

@@ -23,12 +23,12 @@ from databuild_dagster.bindings.building.operations import (
 )
 from databuild_dagster.bindings.building.provided import Validate
 from databuild_dagster.constraints import BadConstraint, NotNull, Range, Unique
-from databuild_dagster.data.cleaning import Cleaner
-from databuild_dagster.data.orphan_files import unlisted_storage
 from databuild_dagster.data.read_plan import NothingLive, NotOurs
 from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.engine.operations.seen import OperationView
+from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import DatabuildError, InvalidOperation, InvalidRequest
 from databuild_dagster.model.operations.keys import OperationId
