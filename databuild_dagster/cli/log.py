@@ -206,7 +206,7 @@ def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
     warehouse, or one inside another home.
     """
     from databuild_dagster.data import ownership
-    from databuild_dagster.data.orphan_files import warehouses_of
+    from databuild_dagster.data.known_warehouses import warehouses_of
     from databuild_dagster.warehouse.layout import Warehouse
 
     store, named = the_store(), [Warehouse(root) for root in roots]
@@ -303,7 +303,8 @@ def _wrong_tables() -> list[Violation]:
 
 def _unlisted() -> list[Violation]:
     """Storage that no instance uses and no clean-up removes (rule 10.8)."""
-    from databuild_dagster.data.orphan_files import unlisted_storage, warehouses_of
+    from databuild_dagster.data.known_warehouses import warehouses_of
+    from databuild_dagster.features.clean.orphan_files import unlisted_storage
 
     queries = the_queries()
     found = []

@@ -10,9 +10,9 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.data.cleaning import Cleaner
 from databuild_dagster.data.lost_run_output import LATE_SECONDS, WarehouseRemains, adopt, adoptable
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.model.commands import (
     BufferLaunch,
     CancelJobRuns,

@@ -38,8 +38,8 @@ COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
-ERASING = "tests/data/test_erasing.py"
-ERASING_TABLES = "tests/tables/test_erasing.py"
+ERASING = "tests/features/erase/test_erasing.py"
+ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
 GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
@@ -51,7 +51,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
-ORPHAN_FILES = "tests/data/test_orphan_files.py"
+ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
@@ -1040,7 +1040,7 @@ GUARDS = (
     Guard(
         "gc and clean remove files in a warehouse that another store owns",
         "3.11",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "return [warehouse for warehouse in warehouses if self._ownership.why_not(warehouse) is None]",
         "return list(warehouses)",
         (OWNERSHIP,),
@@ -1048,7 +1048,7 @@ GUARDS = (
     Guard(
         "gc plans the removal of data in a warehouse that another store owns",
         "3.11",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "if (why_not := self._ownership.why_not(place)) is not None:",
         "if (why_not := None) is not None:",
         (OWNERSHIP,),
@@ -1072,7 +1072,7 @@ GUARDS = (
     Guard(
         "a restored log takes newer instances for orphans",
         "3.11",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "plan.leftovers = [left for left in plan.leftovers if not (left.is_orphan and self._ownership.is_copy)]",
         "pass",
         (OWNERSHIP,),
@@ -1080,7 +1080,7 @@ GUARDS = (
     Guard(
         "an erasure removes data that a job run may be reading",
         "10.11",
-        "data/erasing.py",
+        "features/erase/erasing.py",
         "            why = why_not_erased(now[match.uuid].held)\n",
         "            why = None\n",
         (ERASING,),
@@ -1088,7 +1088,7 @@ GUARDS = (
     Guard(
         "a receipt is complete although rows of a file of another program match",
         "10.11",
-        "data/erasing.py",
+        "features/erase/erasing.py",
         "not (self.proof.matched or self.not_done or self.outside)",
         "not (self.proof.matched or self.not_done)",
         (ERASING,),
@@ -1096,7 +1096,7 @@ GUARDS = (
     Guard(
         "an erasure leaves the files of a killed one",
         "10.11",
-        "data/erasing_leftovers.py",
+        "features/erase/erasing_leftovers.py",
         "            if engine.queries.instance(uuid) is None:\n                discard(warehouse, asset, uuid)\n",
         "",
         (ERASING,),
@@ -1104,7 +1104,7 @@ GUARDS = (
     Guard(
         "an erasure leaves the rest of attempts",
         "10.11",
-        "data/erasing.py",
+        "features/erase/erasing.py",
         "receipt.leftovers += survey.leftovers.remove(self._cleaner)",
         "pass",
         (ERASING,),
@@ -1112,7 +1112,7 @@ GUARDS = (
     Guard(
         "an erasure removes files that a tagged snapshot lists",
         "10.11",
-        "data/erasing.py",
+        "features/erase/erasing.py",
         "if listed.isdisjoint(path for path, file in paths if file.uri in match.by_file):",
         "if True:",
         (ERASING_TABLES,),
@@ -1128,7 +1128,7 @@ GUARDS = (
     Guard(
         "a clean-up removes files of an attempt that a manifest lists",
         "10.8",
-        "data/orphan_files.py",
+        "features/clean/orphan_files.py",
         "loose = [file for file in attempt.files if file.path not in used]",
         "loose = list(attempt.files)",
         (ORPHAN_FILES,),
@@ -1136,7 +1136,7 @@ GUARDS = (
     Guard(
         "a clean-up removes the attempt that a running launch writes",
         "10.8",
-        "data/orphan_files.py",
+        "features/clean/orphan_files.py",
         "elif not all(one.ended_at is not None and now - one.ended_at > YOUNG_SECONDS for one in of_launch):",
         "elif run.ended_at is None:",
         (ORPHAN_FILES,),
@@ -1144,7 +1144,7 @@ GUARDS = (
     Guard(
         "a clean-up removes attempts although a manifest cannot be read",
         "10.8",
-        "data/orphan_files.py",
+        "features/clean/orphan_files.py",
         "if loose and _place_of(attempt) not in unreadable:",
         "if loose:",
         (ORPHAN_FILES,),
@@ -1272,7 +1272,7 @@ GUARDS = (
     Guard(
         "gc removes what a publication that runs now lists",
         "10.10",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "                elif published_to is not None and going.left_seq > published_to:\n",
         "                elif False:\n",
         (f"{PUBLISHER}::test_gc_keeps_what_a_running_publication_may_list",),
@@ -1280,7 +1280,7 @@ GUARDS = (
     Guard(
         "gc removes what a publication lists that began after its plan",
         "10.10",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "            elif going.uuid in waiting:\n",
         "            elif False:\n",
         (f"{PUBLISHER}::test_gc_that_has_recorded_a_removal_waits_for_the_table",),
@@ -1304,7 +1304,7 @@ GUARDS = (
     Guard(
         "gc removes files that a snapshot lists",
         "10.10",
-        "data/cleaning.py",
+        "features/clean/cleaning.py",
         "        self._keep_what_tables_list(plan)\n",
         "",
         (f"{PUBLISHER}::test_gc_keeps_the_files_that_the_newest_snapshot_lists",),

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.data.cleaning import Cleaner, Done
 from databuild_dagster.data.lost_run_output import WarehouseRemains
+from databuild_dagster.features.clean.cleaning import Cleaner, Done
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, attempt_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.data.cleaning import Cleaner, Plan
+from databuild_dagster.features.clean.cleaning import Cleaner, Plan
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid

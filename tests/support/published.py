@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from databuild_dagster.features.tables.keeping import PublishedFiles
 
-from databuild_dagster.data.cleaning import Cleaner
 from databuild_dagster.data.home import sqlite_url
+from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.features.tables.opening import open_table, place_of
 from databuild_dagster.features.tables.port import Table
 from databuild_dagster.features.tables.publisher import Published, publish
@@ -103,7 +103,7 @@ class PublishedWorld(World):
     def gc(self, **options: Any) -> list[str]:
         """Remove superseded instances; returns their uuids."""
         tables = PublishedFiles(self.store, self.warehouse.root)
-        cleaner = Cleaner(self.engine, self.warehouse.root, tables)
+        cleaner = Cleaner(self.engine, self.warehouse.root, [tables])
         plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0, **options)
         done = cleaner.carry_out(plan)
         assert done.failed == []

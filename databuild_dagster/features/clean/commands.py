@@ -13,9 +13,9 @@ from databuild_dagster.cli.options import DURATION, REF, Count, Selection, table
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
-from databuild_dagster.data.cleaning import Cleaner, Done, Going, Plan
-from databuild_dagster.data.orphan_files import Unlisted
-from databuild_dagster.features.tables.keeping import PublishedFiles
+from databuild_dagster.data.keepers import Keeper, open_keepers
+from databuild_dagster.features.clean.cleaning import Cleaner, Done, Going, Plan
+from databuild_dagster.features.clean.orphan_files import Unlisted
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.selections import may_be_selection
 from databuild_dagster.shapes.fields import picked
@@ -82,13 +82,14 @@ def gc(
         raise click.UsageError(f"--leftovers excludes --{given[0].replace('_', '-')}; give one of them.")
     engine = the_engine()
     warehouse = the_warehouse()
-    cleaner = Cleaner(engine, warehouse, PublishedFiles(engine.store, warehouse, seconds=timeout))
+    keepers = open_keepers(engine, warehouse, seconds=timeout, instance=the_instance)
+    cleaner = Cleaner(engine, warehouse, keepers)
     scope = _scope(engine.queries, names)
     if leftovers:
         plan = cleaner.plan_clean(scope)
     else:
         plan = cleaner.plan_gc(scope, keep=keep, older_than_seconds=older_than or 0.0, tainted=tainted)
-    _carry_out(cleaner, plan, orphans=orphans, yes=yes, as_json=as_json)
+    _carry_out(cleaner, keepers, plan, orphans=orphans, yes=yes, as_json=as_json)
 
 
 def _scope(queries: Queries, names: Sequence[Ref]) -> tuple[Ref, ...]:
@@ -100,25 +101,20 @@ def _scope(queries: Queries, names: Sequence[Ref]) -> tuple[Ref, ...]:
     return *(name for name in names if name not in refs), *Selection(refs, frozenset()).refs(queries)
 
 
-def _carry_out(cleaner: Cleaner, plan: Plan, *, orphans: bool, yes: bool, as_json: bool) -> None:
+def _carry_out(
+    cleaner: Cleaner, keepers: Sequence[Keeper], plan: Plan, *, orphans: bool, yes: bool, as_json: bool
+) -> None:
     done = cleaner.carry_out(plan, orphans=orphans) if yes else None
     if done is not None:
-        _refresh_copies(done)
+        refs = {going.ref for going in done.going} | {stored.ref for stored in done.finished}
+        for keeper in keepers if refs else ():
+            keeper.removed(refs)
     if as_json:
         emit(_as_json(plan, done, orphans=orphans))
     else:
         _tell(plan, done, orphans=orphans)
     if done is not None and done.failed:
         raise Exit(FAILED)
-
-
-def _refresh_copies(done: Done) -> None:
-    """Other tools read the copies of manifests: they must not list data that is removed."""
-    refs = {removed.ref for removed in done.going} | {removed.ref for removed in done.finished}
-    if refs:
-        from databuild_dagster.features.lots.copies.lot_copies import refresh_copies
-
-        refresh_copies(the_instance(), refs)
 
 
 def _going_leftovers(plan: Plan, done: Done | None, *, orphans: bool) -> list[Unlisted]:

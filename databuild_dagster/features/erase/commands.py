@@ -11,8 +11,10 @@ from databuild_dagster.cli.options import table_timeout, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
-from databuild_dagster.data.erasing import Eraser, Receipt, Survey
-from databuild_dagster.features.tables.erasing import ErasedTables
+from databuild_dagster.data.keepers import open_keepers
+from databuild_dagster.features.erase.erased_tables import ErasedTables
+from databuild_dagster.features.erase.erasing import Eraser, Receipt, Survey
+from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.shapes.fields import picked
 
@@ -51,25 +53,21 @@ def erase(
     if yes and not (reason and reason.strip()):
         raise click.UsageError("--yes needs --reason.")
     engine, warehouse = the_engine(), the_warehouse()
-    eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse, seconds=timeout))
+    found = open_keepers(engine, warehouse, seconds=timeout, instance=the_instance)
+    # Erasing needs a keeper of published tables that knows which snapshots it has expired.
+    keepers = [keeper for keeper in found if not isinstance(keeper, PublishedFiles)]
+    eraser = Eraser(engine, warehouse, ErasedTables(engine, warehouse, seconds=timeout), keepers)
     if not yes:
         survey = eraser.survey(dataset, where)
         emit(_survey_as_json(dataset, where, survey)) if as_json else _show_survey(dataset, survey)
         return
     receipt = eraser.erase(dataset, where, str(reason).strip())
-    _refresh_copies(receipt)
+    if refs := {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}:
+        for keeper in keepers:
+            keeper.removed(refs)
     emit(_receipt_as_json(receipt)) if as_json else _show_receipt(receipt)
     if not receipt.is_complete:
         raise Exit(FAILED)
-
-
-def _refresh_copies(receipt: Receipt) -> None:
-    """Other tools read the copies of manifests: they must not list data that is removed."""
-    refs = {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}
-    if refs:
-        from databuild_dagster.features.lots.copies.lot_copies import refresh_copies
-
-        refresh_copies(the_instance(), refs)
 
 
 # A dry run

@@ -48,4 +48,5 @@ FEATURE = Feature(
     ),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
+    keeps=Column("copy_keeper:KEEPS"),
 )

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import BuildContext, ValidateArg, databuild_asset, read
 from databuild_dagster.constraints import BadConstraint, NotNull, Range, Unique
-from databuild_dagster.data.cleaning import Cleaner
-from databuild_dagster.data.orphan_files import unlisted_storage
 from databuild_dagster.data.read_plan import NothingLive, NotOurs
+from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.features.operations.coordinator import Coordinator
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationContext

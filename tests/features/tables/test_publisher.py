@@ -16,9 +16,11 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 from pyiceberg.utils.config import Config
 
-from databuild_dagster.data.cleaning import Cleaner
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine.follower import ProcessCursors
+from databuild_dagster.features.tables.errors import (
+from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.features.tables.errors import (
     CatalogAway,
     ColumnRefused,
@@ -505,7 +507,7 @@ def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(table: Tabl
     first = world.build(DAYS[0], {"x": [1]})
     world.taint(world.ref(DAYS[0]))
     world.build(DAYS[0], {"x": [2]})
-    cleaner = Cleaner(world.engine, world.warehouse.root, PublishedFiles(world.store, world.warehouse.root))
+    cleaner = Cleaner(world.engine, world.warehouse.root, [PublishedFiles(world.store, world.warehouse.root)])
 
     (kept,) = cleaner.plan_gc(keep=0, older_than_seconds=0.0).kept
     world.publish()
@@ -546,7 +548,7 @@ def test_gc_that_has_recorded_a_removal_waits_for_the_table(tmp_path: Path) -> N
     world.taint(world.ref(DAYS[0]))
     second = world.build(DAYS[0], {"x": [2]})
     world.publish()
-    cleaner = Cleaner(world.engine, world.warehouse.root, PublishedFiles(world.store, world.warehouse.root))
+    cleaner = Cleaner(world.engine, world.warehouse.root, [PublishedFiles(world.store, world.warehouse.root)])
     plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0)
     world.revert(DAYS[0], first)
     contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
@@ -598,7 +600,7 @@ def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(tabl
 
     assert n_expired == 0
     assert len(snapshots(owner)) == 2
-    assert other.kept("sales", 0.0) == before | set(owner.table().files())
+    assert other.files("sales", 0.0) == before | set(owner.table().files())
 
 
 def test_vacuum_of_another_writer_keeps_the_files_of_earlier_instances(tmp_path: Path) -> None:

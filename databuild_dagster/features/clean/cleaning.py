@@ -16,18 +16,18 @@ from functools import cached_property, partial
 from itertools import groupby
 from typing import NamedTuple
 
-from databuild_dagster.data.listed_by_tables import TableFiles, awaited, why_awaited
+from databuild_dagster.data.keepers import Keeper
+from databuild_dagster.data.known_warehouses import warehouses_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
-from databuild_dagster.data.orphan_files import (
+from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.clean.orphan_files import (
     Unlisted,
     files_listed,
     unlisted_in_attempts,
     unlisted_storage,
-    warehouses_of,
 )
-from databuild_dagster.data.ownership import Ownership
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import FinishRemovals, RemoveManifests
 from databuild_dagster.model.errors import DatabuildError, UnknownAsset
 from databuild_dagster.model.events import Erasure
@@ -59,8 +59,6 @@ class Going(NamedTuple):
     files: int
     bytes: int
     warehouse: Warehouse
-    #: The event since which no reader begins with it.
-    left_seq: int = 0
 
 
 class Kept(NamedTuple):
@@ -84,7 +82,7 @@ class Plan:
     unfinished: list[Stored] = field(default_factory=list)
     #: Each root, and why this store must leave it alone; None where it owns the root (rule 3.11).
     roots: dict[str, str | None] = field(default_factory=dict)
-    #: Snapshots of published tables that were replaced so long ago are expired first.
+    #: Keepers forget what was replaced so long ago, such as snapshots of published tables, before anything is removed.
     older_than_seconds: float = 0.0
     #: The request by which rows of the instances are erased.
     erasure: Erasure | None = None
@@ -110,10 +108,10 @@ class Done:
 class Cleaner:
     """Plans and carries out removals, over the store and every warehouse that the store knows."""
 
-    def __init__(self, engine: Engine, warehouse: str, tables: TableFiles | None = None) -> None:
+    def __init__(self, engine: Engine, warehouse: str, keepers: Sequence[Keeper] = ()) -> None:
         self._engine = engine
         self._default = warehouse
-        self._tables = tables
+        self._keepers = keepers
         self._removals = Removals(engine.store)
         self._ownership = Ownership(engine.store)
 
@@ -228,6 +226,7 @@ class Cleaner:
         scope, assets = frozenset(scope), self._assets_of(scope)
         plan = self._new_plan(scope, tainted=tainted)
         now = self._engine.clock()
+        leaving: dict[str, Removable] = {}
         for asset in assets:
             for ref, instances in groupby(self._removals.of_dataset(asset), key=lambda found: found.ref):
                 if not _is_of(ref, scope):
@@ -251,42 +250,45 @@ class Cleaner:
                         if (why_not := self._ownership.why_not(place)) is not None:
                             why = f"this build state does not own {place.root}: {why_not}"
                     if why is None:
-                        reason = reason_of(held)
-                        plan.going.append(
-                            Going(found.uuid, found.ref, reason, found.files, found.bytes, place, held.left_seq)
-                        )
+                        going = Going(found.uuid, found.ref, reason_of(held), found.files, found.bytes, place)
+                        plan.going.append(going)
+                        leaving[found.uuid] = found
                     else:
                         plan.kept.append(Kept(found.uuid, found.ref, why))
         plan.older_than_seconds = older_than_seconds
         self.keep_what_others_list(plan)
-        self._keep_what_tables_list(plan)
+        for keeper in self._keepers:
+            self._keep_for(keeper, plan, leaving)
         return plan
 
-    def _keep_what_tables_list(self, plan: Plan) -> None:
-        """A snapshot of a published table may list the files of an earlier instance, and be read (rule 10.10)."""
-        if self._tables is None:
-            return
+    def _keep_for(self, keeper: Keeper, plan: Plan, leaving: Mapping[str, Removable]) -> None:
+        """Keep the instances for which a keeper has a reason, such as a snapshot of a table that lists their files (rule 10.10)."""
         left: list[Going] = []
         for asset, going_of_asset in groupby(plan.going, key=lambda going: asset_of(going.ref)):
             of_asset = list(going_of_asset)
             try:
-                listed = self._tables.kept(asset, plan.older_than_seconds)
-                published_to = self._tables.published_to(asset)
+                listed = keeper.files(asset, plan.older_than_seconds)
             except DatabuildError as error:
-                plan.kept += [Kept(one.uuid, one.ref, f"its table cannot be read: {error.message}") for one in of_asset]
+                why = f"{keeper.name} cannot be read: {error.message}"
+                plan.kept += [Kept(going.uuid, going.ref, why) for going in of_asset]
                 continue
+            kept = keeper.why_kept(leaving[going.uuid] for going in of_asset)
             for going in of_asset:
                 if not listed.isdisjoint(_files_of(going) if listed else ()):
-                    plan.kept.append(Kept(going.uuid, going.ref, "a snapshot of its table lists its files"))
-                elif published_to is not None and going.left_seq > published_to:
-                    plan.kept.append(Kept(going.uuid, going.ref, why_awaited(asset, published_to)))
+                    plan.kept.append(Kept(going.uuid, going.ref, keeper.listed))
+                elif going.uuid in kept:
+                    plan.kept.append(Kept(going.uuid, going.ref, kept[going.uuid]))
                 else:
                     left.append(going)
         plan.going = left
 
-    def _awaited_by_tables(self, uuids: Collection[str]) -> dict[str, str]:
+    def _why_kept(self, uuids: Collection[str]) -> dict[str, str]:
         """Asked after the removal is recorded: none of them becomes canonical after that."""
-        return {} if self._tables is None else awaited(self._tables, self._removals.of_uuids(uuids).values())
+        found = list(self._removals.of_uuids(uuids).values()) if self._keepers else []
+        why: dict[str, str] = {}
+        for keeper in self._keepers:
+            why = keeper.why_kept(found) | why
+        return why
 
     def keep_what_others_list(self, plan: Plan) -> None:
         """A location may have adopted files of another location's warehouse; of its own, adoption is refused."""
@@ -335,13 +337,12 @@ class Cleaner:
         return done
 
     def _without_unexpired(self, plan: Plan, done: Done) -> list[Going]:
-        """Expire the snapshots that may list what goes; without the instances of tables that cannot be reached."""
-        if self._tables is None:
-            return plan.going
+        """Let keepers forget what may list the data that goes; without the instances of datasets where one could not."""
         failed = set()
         for asset in sorted({asset_of(going.ref) for going in plan.going}):
-            if not _succeeds(asset, partial(self._tables.expire, asset, plan.older_than_seconds), done):
-                failed.add(asset)
+            for keeper in self._keepers:
+                if not _succeeds(asset, partial(keeper.expire, asset, plan.older_than_seconds), done):
+                    failed.add(asset)
         return [going for going in plan.going if asset_of(going.ref) not in failed]
 
     def _remove(self, some: Sequence[Going], reason: Reason, plan: Plan, done: Done) -> None:
@@ -353,7 +354,7 @@ class Cleaner:
         events = self._engine.handle(command, actor=this_user()).events
         taken = {uuid for event in events for uuid in event.fact.uuids}  # type: ignore[attr-defined]
         gone = []
-        waiting = self._awaited_by_tables(taken)
+        waiting = self._why_kept(taken)
         for going in some:
             if going.uuid not in taken:
                 done.kept.append(Kept(going.uuid, going.ref, "it was used again meanwhile"))
@@ -367,7 +368,7 @@ class Cleaner:
     def _finish(self, unfinished: Sequence[Stored], done: Done) -> None:
         for start in range(0, len(unfinished), MAX_AT_ONCE):
             some = unfinished[start : start + MAX_AT_ONCE]
-            waiting = self._awaited_by_tables([stored.uuid for stored in some])
+            waiting = self._why_kept([stored.uuid for stored in some])
             done.kept += [
                 Kept(stored.uuid, stored.ref, waiting[stored.uuid]) for stored in some if stored.uuid in waiting
             ]

@@ -14,17 +14,25 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.cleaning import Cleaner, Going, Plan
-from databuild_dagster.data.erasing_leftovers import Leftovers, Named, clear_killed, command_of, staging_name
-from databuild_dagster.data.erasing_samples import clear_samples, sampled
-from databuild_dagster.data.listed_by_tables import TableFiles
+from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.clean.cleaning import Cleaner, Going, Plan
+from databuild_dagster.features.erase.erased_tables import ErasedTables
+from databuild_dagster.features.erase.erasing_leftovers import Leftovers, Named, clear_killed, command_of, staging_name
+from databuild_dagster.features.erase.erasing_samples import clear_samples, sampled
+from databuild_dagster.features.erase.rewriting import (
+    Condition,
+    Counted,
+    condition_over,
+    parsed_condition,
+    write_without,
+)
 from databuild_dagster.model.commands import ReplaceFiles
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.events import Erasure, LotArrived
@@ -34,7 +42,6 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.erasing import Condition, Counted, condition_over, parsed_condition, write_without
 from databuild_dagster.warehouse.errors import DiskTrouble, ListedFileLost
 from databuild_dagster.warehouse.filters import BadFilter, Filter
 from databuild_dagster.warehouse.layout import Warehouse
@@ -64,19 +71,6 @@ class Overtaken(Refused):
     """Another process that erases rows of {ref} has removed what this one wrote."""
 
     hint = "Run the command again when the other one has ended."
-
-
-class ErasedTable(TableFiles, Protocol):
-    """The published table of a dataset, which lists files until it follows the log."""
-
-    def follow(self, asset: str) -> None:
-        """Publish what the log has; nothing for a dataset without a table. Raises what publishing raises."""
-
-    def tags(self, asset: str) -> list[str]:
-        """The names under which snapshots are kept; none of a dataset without a table."""
-
-    def clear(self, asset: str) -> list[str]:
-        """Remove statistics of expired snapshots; returns the files that still have some and that are not ours to remove."""
 
 
 class Match(NamedTuple):
@@ -172,8 +166,12 @@ class Receipt:
 class Eraser:
     """Surveys and erases rows of datasets, over the store and the warehouses of the instances."""
 
-    def __init__(self, engine: Engine, warehouse: str, table: ErasedTable | None = None) -> None:
+    def __init__(
+        self, engine: Engine, warehouse: str, table: ErasedTables | None = None, keepers: Sequence[Keeper] = ()
+    ) -> None:
+        """`table` is a keeper, too, and not among the others."""
         self._engine, self._default, self._table = engine, warehouse, table
+        self._keepers = keepers if table is None else (table, *keepers)
         self._removals = Removals(engine.store)
         self._meta = MetaQueries(engine.store)
 
@@ -368,7 +366,7 @@ class Eraser:
         try:
             self._table.follow(asset)
             self._table.expire(asset, 0.0)
-            listed = self._table.kept(asset, 0.0)
+            listed = self._table.files(asset, 0.0)
             tags = self._table.tags(asset) if listed else []
             is_unpublished = self._table.published_to(asset) == 0
         except DatabuildError as error:
@@ -399,7 +397,7 @@ class Eraser:
 
     @cached_property
     def _cleaner(self) -> Cleaner:
-        return Cleaner(self._engine, self._default, self._table)
+        return Cleaner(self._engine, self._default, self._keepers)
 
     def _places(self, asset: str) -> list[Warehouse]:
         """The warehouses with instances of a dataset, and the default one."""

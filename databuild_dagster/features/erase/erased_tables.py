@@ -26,7 +26,7 @@ YOUNG_SECONDS: Final = 600.0
 
 
 class ErasedTables(PublishedFiles):
-    """`data.erasing.ErasedTable` of the tables that datasets are published as."""
+    """The published tables of datasets, which list files until they follow the log."""
 
     def __init__(self, engine: Engine, warehouse: str, **options: Any) -> None:
         super().__init__(engine.store, warehouse, **options)
@@ -35,6 +35,7 @@ class ErasedTables(PublishedFiles):
         self._expired: dict[str, set[str]] = {}
 
     def follow(self, asset: str) -> None:
+        """Publish what the log has; nothing for a dataset without a table. Raises what publishing raises."""
         dataset = self._engine.queries.dataset(asset)
         if dataset is not None and dataset.table:
             # A table that has all files already is behind, too: a removal waits for its mark.
@@ -42,6 +43,7 @@ class ErasedTables(PublishedFiles):
             within(self._seconds, place_of(dataset, self._warehouse), follow)
 
     def tags(self, asset: str) -> list[str]:
+        """The names under which snapshots are kept; none of a dataset without a table."""
         return self._ask(asset, lambda table: sorted({tag for one in table.history() for tag in one.tags})) or []
 
     def expire(self, asset: str, older_than_seconds: float) -> int:
@@ -51,6 +53,7 @@ class ErasedTables(PublishedFiles):
         return n_expired
 
     def clear(self, asset: str) -> list[str]:
+        """Remove statistics of expired snapshots; returns the files that still have some and that are not ours to remove."""
         return self._ask(asset, lambda table: self._clear(asset, table)) or []
 
     def _clear(self, asset: str, table: Table) -> list[str]:

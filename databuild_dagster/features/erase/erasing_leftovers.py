@@ -10,17 +10,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from databuild_dagster.data.cleaning import Cleaner, Plan, staged_by_the_dead
 from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.data.orphan_files import Unlisted, unlisted_storage
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.clean.cleaning import Cleaner, Plan, staged_by_the_dead
+from databuild_dagster.features.clean.orphan_files import Unlisted, unlisted_storage
+from databuild_dagster.features.erase.rewriting import Condition
 from databuild_dagster.model.commands import InvokeMeta
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.meta_storage import do
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.erasing import Condition
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN
 from databuild_dagster.warehouse.found import Found, find_staged, find_stored
 from databuild_dagster.warehouse.layout import Warehouse

@@ -60,16 +60,6 @@ class Unlisted(NamedTuple):
         return self.ref is None
 
 
-def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
-    """The warehouses of recorded instances, and the default one."""
-    roots = {Warehouse(default).root: Warehouse(default)}
-    for asset, folder in queries.dataset_folders():
-        warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)
-        if warehouse.dataset_dir(asset) == folder:
-            roots.setdefault(warehouse.root, warehouse)
-    return list(roots.values())
-
-
 def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored: Found | None = None) -> list[Unlisted]:
     """The orphans of one warehouse, of its attempts, and of this machine's staging folders.
 

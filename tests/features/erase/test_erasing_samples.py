@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from databuild_dagster.data.erasing import Eraser, Receipt
+from databuild_dagster.features.erase.erasing import Eraser, Receipt
 from databuild_dagster.model.meta_storage import Put, do
 from databuild_dagster.store.meta_storage import MetaQueries
 from tests.support.published import DAYS, ICEBERG, PublishedWorld

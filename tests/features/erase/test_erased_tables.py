@@ -12,8 +12,8 @@ import pytest
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
-from databuild_dagster.data.erasing import SHOWN_TAINTED, UNPUBLISHED, Eraser, Receipt
-from databuild_dagster.features.tables.erasing import ErasedTables
+from databuild_dagster.features.erase.erased_tables import ErasedTables
+from databuild_dagster.features.erase.erasing import SHOWN_TAINTED, UNPUBLISHED, Eraser, Receipt
 from databuild_dagster.features.tables.errors import CatalogAway
 from databuild_dagster.features.tables.opening import open_table
 from databuild_dagster.features.tables.port import Place, Table

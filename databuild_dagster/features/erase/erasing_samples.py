@@ -10,16 +10,16 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from databuild_dagster.data.erasing_leftovers import Named
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.features.erase.erasing_leftovers import Named
+from databuild_dagster.features.erase.rewriting import Condition
 from databuild_dagster.model.commands import CompactMeta, InvokeMeta
 from databuild_dagster.model.events import MetaInvoked, names_of
 from databuild_dagster.model.meta_storage import Put, do
 from databuild_dagster.model.operations.keys import HISTORY, ROOT, SEPARATOR, escape
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.erasing import Condition
 
 #: The field of a result that has rows.
 _SAMPLES: Final = "samples"

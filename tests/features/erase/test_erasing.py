@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster import read
-from databuild_dagster.data.erasing import Eraser, Receipt
-from databuild_dagster.data.erasing_leftovers import clear_killed
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.read_plan import DataErased
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.ids import new_id
+from databuild_dagster.features.erase.erasing import Eraser, Receipt
+from databuild_dagster.features.erase.erasing_leftovers import clear_killed
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import UnknownAsset
 from databuild_dagster.model.events import Arrival
@@ -31,7 +31,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.filters import BadFilter
 from databuild_dagster.warehouse.manifest import Manifest, UriType, file_paths, read_manifest
-from tests.data.test_cleaning import killed_at_step
+from tests.features.clean.test_cleaning import killed_at_step
 from tests.support.object_store import S3Server
 from tests.support.published import DAYS, ICEBERG, PublishedWorld
 
