@@ -9,12 +9,19 @@ from databuild_dagster.feature import Command, Feature
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.duties import Duty
     from databuild_dagster.data.keepers import OpenKeeper
+    from databuild_dagster.shapes.checks import Check
 
 
 def _duties() -> tuple[Duty, ...]:
     from databuild_dagster.features.lots.duties import DUTIES
 
     return DUTIES
+
+
+def _checks() -> tuple[Check, ...]:
+    from databuild_dagster.features.lots.checks import CHECKS
+
+    return CHECKS
 
 
 def _keeps() -> tuple[OpenKeeper, ...]:
@@ -27,6 +34,7 @@ FEATURE = Feature(
     name="lots",
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
     duties=_duties,
+    checks=_checks,
     commands=(
         Command(
             "adopt",

@@ -8,6 +8,7 @@ from databuild_dagster.feature import Command, Feature
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.side_ticks import SideTick
+    from databuild_dagster.store.invariants import Invariant
 
 
 def _side_ticks() -> tuple[SideTick, ...]:
@@ -16,10 +17,17 @@ def _side_ticks() -> tuple[SideTick, ...]:
     return SIDE_TICKS
 
 
+def _invariants() -> tuple[Invariant, ...]:
+    from databuild_dagster.features.operations.invariants import INVARIANTS
+
+    return INVARIANTS
+
+
 FEATURE = Feature(
     name="operations",
     summary="Operations run over all partitions of a dataset.",
     side_ticks=_side_ticks,
+    invariants=_invariants,
     commands=(
         Command(
             "operation run",

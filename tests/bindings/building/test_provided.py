@@ -36,10 +36,10 @@ from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.compacting import compact_instance
 from databuild_dagster.spark.indexing import CannotIndex, file_figures
-from databuild_dagster.store.check import check
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, read_manifest
+from tests.support.checking import check
 
 from ..conftest import Site
 from ..module_site import module_site
