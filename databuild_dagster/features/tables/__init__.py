@@ -9,12 +9,33 @@ from databuild_dagster.feature import Command, Feature
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.duties import Duty
     from databuild_dagster.data.keepers import OpenKeeper
+    from databuild_dagster.shapes.checks import Check
+    from databuild_dagster.shapes.measures import Measure
+    from databuild_dagster.shapes.status_parts import StatusPart
 
 
 def _duties() -> tuple[Duty, ...]:
     from databuild_dagster.features.tables.duties import DUTIES
 
     return DUTIES
+
+
+def _checks() -> tuple[Check, ...]:
+    from databuild_dagster.features.tables.checks import CHECKS
+
+    return CHECKS
+
+
+def _status_parts() -> tuple[StatusPart, ...]:
+    from databuild_dagster.features.tables.status_parts import STATUS_PARTS
+
+    return STATUS_PARTS
+
+
+def _measures() -> tuple[Measure, ...]:
+    from databuild_dagster.features.tables.measures import MEASURES
+
+    return MEASURES
 
 
 def _keeps() -> tuple[OpenKeeper, ...]:
@@ -27,6 +48,9 @@ FEATURE = Feature(
     name="tables",
     summary="Datasets are published as Iceberg and Delta tables.",
     duties=_duties,
+    checks=_checks,
+    status_parts=_status_parts,
+    measures=_measures,
     commands=(
         Command(
             "publish",
