@@ -8,6 +8,7 @@ FEATURE = Feature(
     settings=Column("operation_types:SETTINGS"),
     definers=Column("definers:DEFINERS"),
     side_ticks=Column("side_ticks:SIDE_TICKS"),
+    invariants=Column("invariants:INVARIANTS"),
     commands=(
         Command(
             "operation run",

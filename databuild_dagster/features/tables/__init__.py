@@ -9,6 +9,9 @@ FEATURE = Feature(
     asset_settings=Column("settings:ASSET_SETTINGS"),
     definers=Column("settings:DEFINERS"),
     duties=Column("duties:DUTIES"),
+    checks=Column("checks:CHECKS"),
+    status_parts=Column("status_parts:STATUS_PARTS"),
+    measures=Column("measures:MEASURES"),
     commands=(
         Command(
             "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"
