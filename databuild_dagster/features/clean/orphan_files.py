@@ -9,7 +9,7 @@ The manifest of an arrival is reported at once when its lot has another instance
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from databuild_dagster.features.lots.arrivals.arrival_ids import decided_about
+from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.store.queries.instances import Kept
 from databuild_dagster.store.queries.job_runs import JobRunView
