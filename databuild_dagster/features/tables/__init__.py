@@ -10,8 +10,8 @@ FEATURE = Feature(
     definers=Column("settings:DEFINERS"),
     duties=Column("table_publishing:DUTIES"),
     checks=Column("comparing:CHECKS"),
-    status_parts=Column("table_lags:STATUS_PARTS"),
-    measures=Column("table_lags:MEASURES"),
+    status_parts=Column("status_parts:STATUS_PARTS"),
+    measures=Column("measures:MEASURES"),
     commands=(
         Command(
             "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"
