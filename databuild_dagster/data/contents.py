@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.repairs import repair_of
+from databuild_dagster.data.read_plan import repair_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of

@@ -19,6 +19,7 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse import removing
 from databuild_dagster.warehouse.disk import remove_tree
 from databuild_dagster.warehouse.errors import (
     DiskTrouble,
@@ -39,13 +40,6 @@ from databuild_dagster.warehouse.manifest import (
     missing_files,
     read_manifest,
     write_manifest,
-)
-from databuild_dagster.warehouse.removing import (
-    discard,
-    files_in_attempts,
-    is_mark,
-    remove_attempts,
-    remove_from_attempts,
 )
 
 #: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
@@ -71,7 +65,7 @@ def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
 
 def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
     """Remove the files of failed attempts at a lot in parts (rule 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
-    remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
+    removing.remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
 
 
 def instances_of(queries: Queries, refs: Iterable[Ref]) -> list[str]:
@@ -179,7 +173,7 @@ class WarehouseRemains:
                     if run.state in _LEFT:
                         for ref in run.refs:
                             asset, uuid = asset_of(ref), derive_partition_uuid(run.id, ref)
-                            discard(self._warehouse, asset, uuid, instances_of(queries, [ref]))
+                            removing.discard(self._warehouse, asset, uuid, instances_of(queries, [ref]))
                     elif run.state is JobRunState.SUCCEEDED and run.id in folders:
                         # The process may have died before it removed the earlier attempts.
                         for ref in run.refs:
@@ -202,10 +196,10 @@ class WarehouseRemains:
             if not found:
                 continue
             refs = [ref for run in runs for ref in run.refs if asset_of(ref) == asset]
-            listed = files_in_attempts(self._warehouse, asset, instances_of(self._engine.queries, refs))
+            listed = removing.files_in_attempts(self._warehouse, asset, instances_of(self._engine.queries, refs))
             if listed is not None:
-                remove_from_attempts(
-                    [file.path for file in found if file.path not in listed and not is_mark(file.path)]
+                removing.remove_from_attempts(
+                    [file.path for file in found if file.path not in listed and not removing.is_mark(file.path)]
                 )
 
     def _is_own(self) -> bool:

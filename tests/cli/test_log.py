@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from databuild_dagster.data.ownership import marker_of
 from databuild_dagster.store.check import check
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.marker import marker_of
 from tests.support.project import Project
 
 

@@ -14,19 +14,12 @@ from typing import Final
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    IMPLICIT_ASSET_JOB_NAME,
-    MAX_RETRIES_TAG,
-    SENSOR_NAME_TAG,
-    DagsterEvent,
-    DagsterRunAlreadyExists,
-    EngineEventData,
-)
+from databuild_dagster.bindings.adapter import dagster_private
 from databuild_dagster.bindings.adapter.dagster_storage import leave_out_of_run_list
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR, asset_key
 from databuild_dagster.bindings.adapter.run_tags import STOPPED_TAG, TAINT_TAG
 from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
-from databuild_dagster.bindings.display.page_links import page_metadata
+from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.partition_status import (
     clear_cached_status,
     plan_runs,
@@ -170,25 +163,25 @@ def _ensure_run(
     run = instance.get_run_by_id(run_id)
     if run is None:
         made = DagsterRun(
-            job_name=IMPLICIT_ASSET_JOB_NAME,
+            job_name=dagster_private.IMPLICIT_ASSET_JOB_NAME,
             run_id=run_id,
             status=DagsterRunStatus.NOT_STARTED,
             # Dagster's pages would name a person as the one who launched it.
-            tags={**tags, MAX_RETRIES_TAG: "0", SENSOR_NAME_TAG: ORCHESTRATOR},
+            tags={**tags, dagster_private.MAX_RETRIES_TAG: "0", dagster_private.SENSOR_NAME_TAG: ORCHESTRATOR},
             asset_selection=frozenset(asset_key(asset_of(ref)) for ref in refs),
         )
         try:
             run = instance.add_run(made)
             leave_out_of_run_list(instance, run_id)
-        except DagsterRunAlreadyExists:
+        except dagster_private.DagsterRunAlreadyExists:
             # Another process that ticks has just created it.
             run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:
         # Without a start event Dagster's list of runs shows that it failed to start.
-        began = DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
+        began = dagster_private.DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
         instance.report_dagster_event(began, run_id)
         if links := page_metadata(engine_for(instance), next(iter(refs))):
-            instance.report_engine_event("databuild has a page about it.", run, EngineEventData(links))
+            instance.report_engine_event("databuild has a page about it.", run, dagster_private.EngineEventData(links))
         instance.report_run_failed(run, why)
 
 

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from databuild_dagster.bindings.reading.open_store import opened_store
+from databuild_dagster.bindings.reading.lookups import opened_store
+from databuild_dagster.data import read_plan
 from databuild_dagster.data.home import existing_home
-from databuild_dagster.data.read_plan import AsOf, Readable, WhyNot, live_of_dataset, moment_of, neighbour, readable_ref
-from databuild_dagster.data.repairs import damage_named
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
 from databuild_dagster.spark.errors import SessionModesMixed
@@ -62,7 +61,7 @@ class _Options(TypedDict, total=False):
     """The options that `read` and `table` share, for the type checker; the functions have their defaults."""
 
     where: str | None
-    as_of: AsOf | None
+    as_of: read_plan.AsOf | None
     spark: "SparkSession | None"
     home: str | Path | None
     instance: "DagsterInstance | None"
@@ -96,7 +95,7 @@ def read(
     ref: AnyRef,
     *,
     where: str | None = None,
-    as_of: AsOf | None = None,
+    as_of: read_plan.AsOf | None = None,
     format: Format = "spark",
     allow_tainted: bool = False,
     spark: "SparkSession | None" = None,
@@ -119,11 +118,13 @@ def read(
     """
     check_format(format)
     with _opened(home, instance) as place:
-        moment = moment_of(place.queries, as_of, datetime.now(UTC))
-        found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
+        moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
+        found = read_plan.readable_ref(
+            place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted
+        )
         manifests = _by_warehouse(place.queries, [found])
         spec = place.queries.dataset(asset_of(found.ref))
-    with damage_named(spec, {found.manifest.instance_uuid: found.ref}):
+    with read_plan.damage_named(spec, {found.manifest.instance_uuid: found.ref}):
         return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
 
 
@@ -155,7 +156,7 @@ def table(
     dataset: str,
     *,
     where: str | None = None,
-    as_of: AsOf | None = None,
+    as_of: read_plan.AsOf | None = None,
     format: Format = "spark",
     view: str | None = None,
     key_column: str | None = PARTITION_KEY,
@@ -181,14 +182,14 @@ def table(
     if "@" in dataset:
         raise InvalidRequest(what="dataset", value=dataset, why="it names one partition; read(…) reads that")
     with _opened(home, instance) as place:
-        moment = moment_of(place.queries, as_of, datetime.now(UTC))
-        found = live_of_dataset(place.queries, dataset, moment)
+        moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
+        found = read_plan.live_of_dataset(place.queries, dataset, moment)
         manifests = _by_warehouse(place.queries, found)
         spec = place.queries.dataset(asset_of(found[0].ref))
     column = key_column if partition_key_of(found[0].ref) is not None else None
     if column is not None:
         refuse_taken(column, [manifest for in_warehouse in manifests.values() for manifest in in_warehouse])
-    with damage_named(spec, {one.manifest.instance_uuid: one.ref for one in found}):
+    with read_plan.damage_named(spec, {one.manifest.instance_uuid: one.ref for one in found}):
         frame = _frame(manifests, where, format, place.own_session if spark is None else lambda: spark, column)
     if view is not None:
         frame.createOrReplaceTempView(view)
@@ -232,13 +233,13 @@ def _frame(
     return whole if wanted is None else filtered(whole, wanted)
 
 
-def _by_warehouse(queries: Queries, found: Sequence[Readable]) -> dict[Warehouse, list[Manifest]]:
+def _by_warehouse(queries: Queries, found: Sequence[read_plan.Readable]) -> dict[Warehouse, list[Manifest]]:
     """The manifests that have columns. If all are EMPTY, one without rows that has the columns of a neighbour.
 
     The result is empty if no partition of the dataset ever had columns.
     """
     usable = [readable for readable in found if readable.manifest.schema.columns]
-    if not usable and (known := neighbour(queries, found[0].manifest.dataset)) is not None:
+    if not usable and (known := read_plan.neighbour(queries, found[0].manifest.dataset)) is not None:
         usable = [replace(found[0], manifest=msgspec.structs.replace(found[0].manifest, schema=known.schema))]
     by_warehouse: dict[Warehouse, list[Manifest]] = {}
     for readable in usable:
@@ -265,7 +266,7 @@ class _Place:
     """The store to read, and the Spark session that belongs to it."""
 
     queries: Queries
-    why_not: WhyNot
+    why_not: read_plan.WhyNot
     #: Raises what opening a session raises, and `SparkNotGiven`.
     own_session: Callable[[], Any]
 

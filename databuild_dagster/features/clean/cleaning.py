@@ -17,9 +17,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from databuild_dagster.data.keepers import Keeper
-from databuild_dagster.data.known_warehouses import warehouses_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
-from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.data.ownership import Ownership, warehouses_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.clean.orphan_files import (

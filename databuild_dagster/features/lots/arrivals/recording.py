@@ -17,7 +17,7 @@ import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.display.materialization import report_live, shown_keys
-from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
+from databuild_dagster.bindings.reading.frames import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
