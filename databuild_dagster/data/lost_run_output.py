@@ -21,14 +21,7 @@ from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse import removing
 from databuild_dagster.warehouse.disk import remove_tree
-from databuild_dagster.warehouse.errors import (
-    DiskTrouble,
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageTrouble,
-)
+from databuild_dagster.warehouse.errors import UNREADABLE_MANIFEST, DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -93,7 +86,7 @@ def adoptable(
     try:
         manifest = read_manifest(warehouse, asset_of(ref), lost.uuid)
         is_whole = manifest.state in _FINISHED and not manifest.children and not missing_files(warehouse, manifest)
-    except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile):
+    except UNREADABLE_MANIFEST:
         return None
     if not is_whole or manifest.uri_type is not UriType.PATH or not inputs.items() <= manifest.inputs.items():
         return None
@@ -222,7 +215,7 @@ class WarehouseRemains:
                 return None
             if missing_files(self._warehouse, manifest):
                 return None
-        except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, DiskTrouble, StorageTrouble):
+        except (*UNREADABLE_MANIFEST, DiskTrouble, StorageTrouble):
             # Not finished: the launch is lost, and its folder stays for the clean-up.
             return None
         return OutputFact(

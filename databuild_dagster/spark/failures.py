@@ -19,26 +19,9 @@ from databuild_dagster.warehouse.object_store_errors import StoreFault, fault_of
 MAX_SENTENCE_LENGTH = 400
 
 #: Failures of the machine: once it is fixed, no ref needs a taint.
-_OF_THE_MACHINE = (
-    errors.JavaMissing,
-    errors.NoSparkHere,
-    errors.NoTemporaryFolder,
-    errors.PySparkDiffers,
-    errors.PySparkMissing,
-    errors.PySparkTooOld,
-    errors.PySparkTwice,
-    errors.SailMissing,
-    errors.ServerFailed,
-    errors.ServerOfAnotherUser,
-    errors.SparkRefuses,
-    errors.SparkUnreachable,
-    errors.StrangeFolder,
-    errors.TooManyServers,
-    errors.WarehouseOutOfReach,
-    DiskTrouble,
-    StorageTrouble,
-    StoreUnusable,
-)
+_OF_THE_MACHINE = (errors.NoSession, DiskTrouble, StorageTrouble, StoreUnusable)
+#: Not so where the author's own settings open no session.
+_OF_THE_SETTINGS = (errors.BadSetting, errors.BadSparkUrl, errors.FixedSetting, errors.SessionModesMixed)
 #: Conditions and phrases of a lost session.
 _LOST = (
     "UNAVAILABLE",
@@ -186,7 +169,7 @@ def is_transient(exception: BaseException) -> bool:
 
 def is_of_the_machine(exception: BaseException) -> bool:
     """Whether the machine or a store lacks something, so that every build there fails alike."""
-    if isinstance(exception, _OF_THE_MACHINE):
+    if isinstance(exception, _OF_THE_MACHINE) and not isinstance(exception, _OF_THE_SETTINGS):
         return True
     trouble = store_trouble(exception)
     # A bucket that is not there may be one that a function names.

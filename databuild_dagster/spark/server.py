@@ -55,8 +55,6 @@ LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
-#: In the logs of Spark and of Sail.
-_PORT_TAKEN = ("BindException", "Address already in use")
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse.errors import UnreadableFile
 from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat, format_named
 from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -28,6 +30,7 @@ from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: Parsed schemas that are cached.
 SCHEMAS_REMEMBERED = 256
@@ -194,3 +197,57 @@ def _type_text(raw: msgspec.Raw) -> str:
     """`"long"` becomes long; a nested type stays the JSON that Spark wrote."""
     decoded = msgspec.json.decode(raw)
     return decoded if isinstance(decoded, str) else bytes(raw).decode()
+
+
+# From a pattern to files outside of any warehouse, and to their entries in a manifest.
+# Other programs own these files: databuild lists and describes them, and never moves, copies or removes them.
+
+
+class OutsideFile(NamedTuple):
+    """A file and its own schema."""
+
+    entry: FileEntry
+    schema: pa.Schema
+
+
+def whole_pattern(pattern: str) -> str:
+    """The pattern as an absolute path; a url is returned unchanged, `file://` is a path."""
+    if pattern.startswith("file://"):
+        pattern = pattern.removeprefix("file://")
+    if protocol_of(pattern) is not None:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """The matching data files, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
+    return storage_at(pattern).find(pattern)
+
+
+def describe_each(
+    files: Sequence[tuple[str, int]], file_format: FileFormat = WRITTEN
+) -> list[OutsideFile | UnreadableFile]:
+    """Rows, columns and fingerprint of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
+
+    def describe(file: tuple[str, int]) -> OutsideFile | UnreadableFile:
+        path, size_bytes = file
+        try:
+            with storage_at(path).open_binary(path) as opened:
+                found_bytes = opened.seek(0, os.SEEK_END)
+                if found_bytes != size_bytes:
+                    return UnreadableFile(path=path, why="it is being written to")
+                opened.seek(0)
+                facts = file_format.describe(opened, path)
+        except FileNotFoundError:
+            return UnreadableFile(path=path, why="it is not there any more")
+        except UnreadableFile as error:
+            return error
+        return OutsideFile(FileEntry(path, size_bytes, facts.rows, facts.fingerprint), facts.schema)
+
+    return storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def fingerprint_of(files: Sequence[FileEntry]) -> str:
+    """A text that changes when a file comes, goes or changes."""
+    text = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
+    return sha256(text.encode()).hexdigest()[:16]

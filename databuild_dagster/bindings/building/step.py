@@ -24,7 +24,7 @@ from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Prog
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
-from databuild_dagster.bindings.claims.not_live import NotBuilt, NotLive, not_live
+from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.parameters import kind_of

@@ -13,8 +13,8 @@ from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, EngineE
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
-from databuild_dagster.bindings.claims.not_live import NotLive
 from databuild_dagster.bindings.claims.results import Built
+from databuild_dagster.bindings.claims.run_messages import NotLive
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
 from databuild_dagster.bindings.display.materialization import Describer, Served, event_of

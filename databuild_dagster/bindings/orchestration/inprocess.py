@@ -5,12 +5,13 @@ In the main thread one at a time: there Ctrl-C reaches the step. In other thread
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, JobDefinition, RepositoryDefinition
 
 from databuild_dagster.bindings.adapter import dagster_private
+from databuild_dagster.bindings.adapter.dagster_private import CapturedLogContext
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.building.hosted_launch import end_open_launches
 from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
@@ -84,3 +85,24 @@ def _planned_in_one_event(one: bool) -> Iterator[None]:
     finally:
         if one and dagster_private.ONE_PLANNED_EVENT_PER_RUN not in before:
             del os.environ[dagster_private.ONE_PLANNED_EVENT_PER_RUN]
+
+
+def allow_runs_in_threads(instance: DagsterInstance) -> None:
+    """Let several Dagster runs of the instance execute at once, each in a thread of this process, which Dagster does not foresee.
+
+    It takes two habits from them. Call it before the first of them; a second call changes nothing.
+
+    - Dagster configures Python's logging for each run. That takes logging's lock and then those of all handlers. A handler
+      that writes an event in another thread takes them in the other order, and both threads wait for ever. So the handlers
+      of dagster.yaml (`python_logs`) are made once.
+    - Dagster sends stdout and stderr of the whole process to a file of the run. Runs that end in another order than they began
+      would leave them in the file of an ended run. So what a step prints stays in the output of the process.
+    """
+    handlers = list(instance.get_yaml_python_handlers())
+    instance.get_yaml_python_handlers = lambda: handlers  # type: ignore[method-assign]
+    instance.compute_log_manager.capture_logs = _nothing_captured  # type: ignore[method-assign]
+
+
+@contextmanager
+def _nothing_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
+    yield CapturedLogContext(log_key)

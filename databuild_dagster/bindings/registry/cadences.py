@@ -1,20 +1,16 @@
 """The lots of a dataset for lists and gap reports: by lot ids where it has these, else by Dagster's windows (rule 10.1)."""
 
-from collections.abc import Collection
 from datetime import date, datetime
 from functools import lru_cache
-from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from dagster import MultiPartitionsDefinition, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, lot_keys_if_any
+from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused
-from databuild_dagster.model.expected_lots import Expected
-from databuild_dagster.model.lots import Cadence
 
 
 class NoLots(Refused):
@@ -26,34 +22,8 @@ class NoLots(Refused):
     )
 
 
-class Lots(Protocol):
-    """The lots of one dataset. `LotKeys` has those with lot ids, `WindowKeys` all others."""
-
-    @property
-    def asset(self) -> str: ...
-    @property
-    def cadence(self) -> Cadence: ...
-    def start_of(self, key: str) -> float:
-        """The first moment of a partition key. Raises `NoLotKey`."""
-        ...
-
-    def start_of_lot(self, lot_id: str) -> float:
-        """The first moment of a lot id. Raises `InvalidLot` and `NoLotKey`."""
-        ...
-
-    def name_of(self, key: str) -> str:
-        """The lot id of a partition key, or else the key. Raises `NoLotKey`."""
-        ...
-
-    def n_absent(self, now: float, there: Collection[float]) -> int:
-        """How many lots that exist by now do not begin at one of these moments."""
-        ...
-
-    def expected(
-        self, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
-    ) -> Expected:
-        """The lots of a range. Raises `TooManyLots`, `InvalidLotRange` and `InvalidMoment`."""
-        ...
+#: The lots of one dataset: with lot ids, or all others.
+Lots = LotKeys | WindowKeys
 
 
 def lots_of(dataset: DatasetSpec) -> Lots:

@@ -36,8 +36,15 @@ from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.layout import (
+    ATTEMPT,
+    MANIFEST_NAME,
+    Folder,
+    Found,
+    Warehouse,
+    find_staged,
+    find_stored,
+)
 from databuild_dagster.warehouse.manifest import file_paths, listed_in_attempts, read_manifest
 from databuild_dagster.warehouse.removing import remove_from_attempts, take_away
 from databuild_dagster.warehouse.storage import storage_at

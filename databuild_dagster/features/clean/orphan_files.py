@@ -23,8 +23,15 @@ from databuild_dagster.warehouse.errors import (
     NewerManifest,
 )
 from databuild_dagster.warehouse.file_index import INDEX_NAME
-from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, job_run_of
+from databuild_dagster.warehouse.layout import (
+    MANIFEST_NAME,
+    Folder,
+    Found,
+    Warehouse,
+    find_staged,
+    find_stored,
+    job_run_of,
+)
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
