@@ -19,11 +19,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark import errors, installed, pyspark_names
-from databuild_dagster.spark.endpoints import check_answers, check_reachable
+from databuild_dagster.spark import endpoints, errors, installed, java, project_modules, pyspark_names
 from databuild_dagster.spark.failures import refusal
-from databuild_dagster.spark.java import JVM_OPTIONS, find_java, jvm_options, temporary_folder
-from databuild_dagster.spark.project_modules import workers_import_path
 from databuild_dagster.spark.server import HOST, check_user, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
 
@@ -102,8 +99,8 @@ def check_startable(settings: SparkSettings) -> None:
 
 
 def _check_jvm_startable() -> None:
-    find_java()
-    temporary_folder()
+    java.find_java()
+    java.temporary_folder()
 
 
 def _has_server(home: str | Path, fingerprint: str) -> bool:
@@ -274,9 +271,9 @@ def _check_answers(remote: RemoteSpark) -> None:
     failures: list[errors.SparkUnreachable] = []
     for host, port in remote.endpoints:
         try:
-            check_reachable(host, port)
+            endpoints.check_reachable(host, port)
             if remote.is_plain_connect:
-                check_answers(host, port, _REMOTE_ANSWER_SECONDS)
+                endpoints.check_answers(host, port, _REMOTE_ANSWER_SECONDS)
             return
         except errors.SparkUnreachable as error:
             failures.append(error)
@@ -325,8 +322,8 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
         raise errors.SessionModesMixed(present="shared", wanted=wanted)
     for name in _MARKS_OF_A_CLIENT:
         os.environ.pop(name, None)
-    os.environ["JAVA_HOME"] = find_java().home
-    os.environ[JVM_OPTIONS] = jvm_options(os.environ)
+    os.environ["JAVA_HOME"] = java.find_java().home
+    os.environ[java.JVM_OPTIONS] = java.jvm_options(os.environ)
     if settings.is_on_this_machine:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -345,7 +342,7 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     for key, value in {"spark.ui.port": "0", **settings.all_config()}.items():
         builder = builder.config(key, value)
-    with workers_import_path():
+    with project_modules.workers_import_path():
         spark = builder.getOrCreate()
     if settings.run_config:
         # A new session: other Dagster runs of this process must not see these settings.

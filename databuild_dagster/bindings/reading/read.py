@@ -23,14 +23,10 @@ from databuild_dagster.data import read_plan
 from databuild_dagster.data.home import existing_home
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
-from databuild_dagster.spark.errors import SessionModesMixed
-from databuild_dagster.spark.failures import is_lost
+from databuild_dagster.spark import errors, failures, memory_frames, settings, temporary
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, refuse_taken
-from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.session import abandon, open_session
-from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.temporary import folder_of_process
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
 from databuild_dagster.warehouse.filters import parsed_filter
@@ -46,7 +42,7 @@ if TYPE_CHECKING:
 
 Format = Literal["spark", "pandas", "polars", "arrow"]
 
-_FORMATS = tuple(kind.value for kind in FrameKind)
+_FORMATS = tuple(kind.value for kind in memory_frames.FrameKind)
 #: A name of a view or of a column that needs no quotes in Spark's SQL.
 _A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -204,8 +200,8 @@ def _frame(
     column: str | None = None,
 ) -> Any:
     """One frame of all manifests; `column` is the name of the column with the partition key, if there is one."""
-    kind = FrameKind(format)
-    session = session_of() if kind is FrameKind.SPARK else None
+    kind = memory_frames.FrameKind(format)
+    session = session_of() if kind is memory_frames.FrameKind.SPARK else None
     wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
     if not by_warehouse:
         return no_rows(kind, session_of, *([] if column is None else [column]))
@@ -224,7 +220,7 @@ def _frame(
         else:
             frames.append(read_keyed(session, warehouse, keyed, _links_for(session), column=column))
     if session is None:
-        return from_arrow(united(frames), kind)
+        return memory_frames.from_arrow(united(frames), kind)
     whole = united(frames, allow_missing_columns=True)
     if len(frames) > 1 and column is not None:
         # A column that only a later warehouse has is after the key. One frame is in order: asking for its columns would
@@ -312,8 +308,8 @@ def _session_of_home(home: Path) -> Any:
         if known is not None and _answers(known):
             return known
         try:
-            _sessions[key] = open_session(SparkSettings(home=home))
-        except SessionModesMixed as error:
+            _sessions[key] = open_session(settings.SparkSettings(home=home))
+        except errors.SessionModesMixed as error:
             raise SparkNotGiven() from error
         return _sessions[key]
 
@@ -326,7 +322,7 @@ def _answers(spark: Any) -> bool:
         try:
             spark.conf.get("spark.sql.session.timeZone")
         except Exception as error:
-            if not is_lost(error):
+            if not failures.is_lost(error):
                 raise
             abandon(spark)
             return False
@@ -340,4 +336,4 @@ def _links_for(spark: Any) -> str | None:
     """
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None
-    return tempfile.mkdtemp(dir=folder_of_process("databuild-read-"))
+    return tempfile.mkdtemp(dir=temporary.folder_of_process("databuild-read-"))
