@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
-from databuild_dagster.data.known_warehouses import warehouses_of
+from databuild_dagster.data.ownership import warehouses_of
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.shapes.checks import Check, Checked
@@ -30,8 +30,15 @@ from databuild_dagster.warehouse.errors import (
     NewerManifest,
 )
 from databuild_dagster.warehouse.file_index import INDEX_NAME
-from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, job_run_of
+from databuild_dagster.warehouse.layout import (
+    MANIFEST_NAME,
+    Folder,
+    Found,
+    Warehouse,
+    find_staged,
+    find_stored,
+    job_run_of,
+)
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,

@@ -10,11 +10,17 @@ import pytest
 from databuild_dagster.features.operations.spark.compacting import compact_instance
 from databuild_dagster.features.operations.spark.indexing import file_figures
 from databuild_dagster.model.refs import parse_ref
-from databuild_dagster.spark.attempt import described_attempt, write_attempt
 from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_arrow, read_instances, united
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
+from databuild_dagster.spark.staging import (
+    described_attempt,
+    publish,
+    read_staged,
+    stage_batch,
+    stage_instance,
+    write_attempt,
+)
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
