@@ -35,7 +35,7 @@ ASIDE = "tests/engine/test_aside_reasons.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
-CYCLES = "tests/model/decide/test_cycles.py"
+CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
 ERASING = "tests/features/erase/test_erasing.py"
@@ -43,7 +43,7 @@ ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
 GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
-KEEPING = "tests/model/fold/test_keeping.py"
+KEEPING = "tests/model/fold/test_standing_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
@@ -432,7 +432,7 @@ GUARDS = (
     Guard(
         "a failed input ends the builds of the others",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "wants = {want.id: want for want in ended if not want.fail_fast and now < want.expires_at}",
         "wants: dict[int, WantRow] = {}",
         (KEEPING,),
@@ -440,7 +440,7 @@ GUARDS = (
     Guard(
         "a fail-fast want keeps the builds of the other inputs",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "if not want.fail_fast and now < want.expires_at",
         "if now < want.expires_at",
         (KEEPING,),
@@ -456,7 +456,7 @@ GUARDS = (
     Guard(
         "a kept want lives as long as the wants that failed",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "min(max(want.expires_at for want in wants), now + KEPT_SECONDS)",
         "max(want.expires_at for want in wants)",
         (KEEPING,),
@@ -472,7 +472,7 @@ GUARDS = (
     Guard(
         "a kept want that fails forgets for which request",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "reached.append(upstream)",
         "pass",
         (KEEPING,),
@@ -488,7 +488,7 @@ GUARDS = (
     Guard(
         "a cycle is named by any of its shortest cycles",
         "6.7",
-        "model/decide/cycles.py",
+        "model/decide/misses.py",
         "second = min(needed for needed in following",
         "second = max(needed for needed in following",
         (CYCLES,),
@@ -552,7 +552,7 @@ GUARDS = (
     Guard(
         "a job run forgets the failed attempts of its refs",
         "10.2",
-        "model/fold/births.py",
+        "model/fold/instances.py",
         "1 + max(refs[ref].attempts for ref in run.refs)",
         "1",
         (JOB_RUNS,),

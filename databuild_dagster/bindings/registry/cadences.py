@@ -11,8 +11,7 @@ from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.expected_lots import Expected
-from databuild_dagster.model.lots import Cadence
+from databuild_dagster.model.lots import Cadence, Expected
 
 
 class NoLots(Refused):

@@ -16,8 +16,7 @@ from dagster import TimeWindow, TimeWindowPartitionsDefinition, partition_loadin
 from databuild_dagster.bindings.adapter.dagster_private import key_of_window, window_start_before, windows_from
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey, both_ends_in, unit_of_schedule
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.expected_lots import MAX_LOTS, Expected, TooManyLots
-from databuild_dagster.model.lots import Cadence, InvalidLotRange
+from databuild_dagster.model.lots import MAX_LOTS, Cadence, Expected, InvalidLotRange, TooManyLots
 from databuild_dagster.model.refs import make_ref
 
 #: Windows from which the usual length of one is taken: enough to pass a month of days.

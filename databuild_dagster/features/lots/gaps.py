@@ -16,7 +16,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.expected_lots import Expected
+from databuild_dagster.model.lots import Expected
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.pauses import PauseInForce

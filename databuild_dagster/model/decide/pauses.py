@@ -1,4 +1,4 @@
-"""Pauses of refs and of whole assets, and their ends (rule 6.13)."""
+"""Refs that are not launched for now: pauses of refs and of whole assets, and reasons to set aside (rules 6.13, 11.7)."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from databuild_dagster.model.errors import (
 from databuild_dagster.model.pauses import is_whole, whole
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref
 from databuild_dagster.model.rows import DatasetRow, PauseRow, RefRow
+from databuild_dagster.model.set_aside import same_reason, subject_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import has_date
 
@@ -109,3 +110,15 @@ def _job_runs_of(refs: list[RefRow], states: set[JobRunState], deciding: Decidin
     instances = deciding.view.instances_by_id(row.canonical_id for row in refs if row.canonical_id is not None)
     job_runs = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     return tuple(row.job_run_id for row in job_runs.values() if row.state in states)
+
+
+def change_set_aside(command: c.ChangeSetAside, deciding: Deciding) -> list[e.Fact]:
+    """Only new reasons are facts: another tick may have recorded the same."""
+    changes = []
+    for change in command.changes:
+        subjects = {name: subject_of(command.location, change.kind, name) for name in change.names}
+        known = deciding.view.asides(subjects.values())
+        reasons = {name: row.reason for name, key in subjects.items() if (row := known.get(key)) is not None}
+        if names := tuple(name for name in subjects if not same_reason(reasons.get(name), change.reason)):
+            changes.append(e.AsideFact(kind=change.kind, names=names, reason=change.reason))
+    return [e.SetAsideChanged(location=command.location, changes=tuple(changes))] if changes else []
