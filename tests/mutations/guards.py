@@ -37,7 +37,7 @@ CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
-DUE = "tests/engine/test_due.py"
+DUE = "tests/engine/test_planning_due.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
@@ -984,7 +984,7 @@ GUARDS = (
     Guard(
         "the rest of a password after an @ is taken for a host",
         "3.9",
-        "store/backends/open.py",
+        "store/store.py",
         "    if _has_bare_at(url):",
         "    if False:",
         (f"{SECRETS}::test_no_form_of_a_database_url_shows_its_password",),

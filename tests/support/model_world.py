@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from databuild_dagster.engine.arcs import fire_arcs
-from databuild_dagster.engine.engine import Outcome
-from databuild_dagster.engine.process_memory import ProcessMemory
+from databuild_dagster.engine.engine import Outcome, ProcessMemory
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetSpec

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 from dagster import MetadataValue, UrlMetadataValue
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.pages_notes import pages_root
+from databuild_dagster.engine.orchestrator_notes import pages_root
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
-from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
+from databuild_dagster.engine.planning import RoomLeft, built_here, decide_level, missing_inputs
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again, to_cancel

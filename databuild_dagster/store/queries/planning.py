@@ -58,7 +58,7 @@ class DueRefs(NamedTuple):
 _dataset_id = attrgetter("dataset_id")
 
 
-class Need(NamedTuple):
+class NeededRef(NamedTuple):
     """A ref that another needs, by its last dep miss, or waits for."""
 
     by: Ref
@@ -112,7 +112,7 @@ _ALL_DUE = f"""
 #: The refs of the store that are due, or will be after their backoff.
 _N_MARKED = f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}refs WHERE due = 1 LIMIT ?) x"
 _NEED = Selection(
-    Need,
+    NeededRef,
     "n",
     by="r.ref",
     retries_later="n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?",
@@ -207,7 +207,7 @@ class PlanningQueries(PauseQueries):
         sql = f"SELECT ref FROM {PREFIX}refs WHERE due = 1 AND ref IN (SELECT value FROM json_each(?))"
         return {ref for (ref,) in self._all(sql, Keys(refs))}
 
-    def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
+    def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[NeededRef]:
         """Missing refs of the last dep miss of each ref that are leased now, or due now or later (rule 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
@@ -215,7 +215,7 @@ class PlanningQueries(PauseQueries):
             WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 AND n.wanted_until > ? OR n.state IN {one_of(LEASED)})"""
         return _NEED.rows(self._all(sql, now, now, Keys(refs), now))
 
-    def waited_for(self, refs: Iterable[Ref], now: float) -> list[Need]:
+    def waited_for(self, refs: Iterable[Ref], now: float) -> list[NeededRef]:
         """The refs for which UpstreamBuilding refs wait, directly or through others."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
