@@ -1336,7 +1336,7 @@ GUARDS = (
     Guard(
         "the graph of an earlier event has inputs that were recorded later",
         "3.2",
-        "store/queries/lineage_at.py",
+        "store/queries/instances.py",
         """(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}\"\"\"\n""",
         """(:uuids)) AND x.instance_id < :end\"\"\"\n""",
         ("tests/shapes/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),

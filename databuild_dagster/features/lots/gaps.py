@@ -22,7 +22,7 @@ from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Fac
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
+from databuild_dagster.store.queries.canonical import Recorded, RecordedOfDataset
 from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
