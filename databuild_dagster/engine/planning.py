@@ -21,7 +21,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.machine import Label
-from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Reason, Room, need_of
+from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Inputs, Maker, Need, Reason, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
@@ -132,13 +132,13 @@ def missing_inputs(
 @cache
 def _need_of_due(kind: DatasetKind, inputs: Inputs) -> Need:
     """The row of a due ref before the limits."""
-    return need_of(Facts(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs))
+    return need_of(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs)
 
 
 @cache
 def _need_within(room: Room) -> Need:
     """The row of a due ref that is ready, by the limits."""
-    return need_of(Facts(Data.OPEN, room=room))
+    return need_of(Data.OPEN, room=room)
 
 
 def decide_level(
@@ -174,7 +174,7 @@ def decide_level(
         except Exception as error:
             aside.because_of(error, *at)
         if not of_job:
-            needs |= dict.fromkeys(at, need_of(Facts(Data.OPEN, Maker.NOTHING)))
+            needs |= dict.fromkeys(at, need_of(Data.OPEN, Maker.NOTHING))
         for by_key in of_job:
             sets.append(LaunchSet(spec, by_key, sorted([at[ref] for refs in by_key.values() for ref in refs])))
     launches: list[LaunchSet] = []

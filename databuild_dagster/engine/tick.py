@@ -20,13 +20,7 @@ from databuild_dagster.engine.follower import Cursor, LogFollower
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
-from databuild_dagster.engine.ports import (
-    DagsterRunState,
-    DagsterRunStatus,
-    Foreign,
-    Launcher,
-    LaunchOrder,
-)
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
 from databuild_dagster.engine.set_aside import SetAside, launch_name
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.built_again import built_again
@@ -149,23 +143,19 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
     expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
     aside = report.set_aside
     if late:
-        report.sla_missed += aside.in_parts(late, partial(_miss_slas, engine), _want_name, Subject.WANT)
+        report.sla_missed += aside.in_parts(late, partial(_ended, engine, c.MissSlas), _want_name, Subject.WANT)
     if expiring:
-        report.expired += aside.in_parts(expiring, partial(_expire, engine), _want_name, Subject.WANT)
+        report.expired += aside.in_parts(expiring, partial(_ended, engine, c.ExpireWants), _want_name, Subject.WANT)
 
 
 def _want_name(want_id: str) -> list[str]:
     return [f"want {want_id}"]
 
 
-def _miss_slas(engine: Engine, want_ids: Sequence[str]) -> list[str]:
-    events = engine.handle(c.MissSlas(want_ids=tuple(want_ids)), actor=ACTOR).events
-    return [id for event in events if isinstance(event.fact, e.WantSlaMissed) for id in event.fact.want_ids]
-
-
-def _expire(engine: Engine, want_ids: Sequence[str]) -> list[str]:
-    events = engine.handle(c.ExpireWants(want_ids=tuple(want_ids)), actor=ACTOR).events
-    return [id for event in events if isinstance(event.fact, e.WantExpired) for id in event.fact.want_ids]
+def _ended(engine: Engine, command: type[c.MissSlas | c.ExpireWants], want_ids: Sequence[str]) -> list[str]:
+    """The wants whose deadline or time to live has passed by the events of the command."""
+    facts = [event.fact for event in engine.handle(command(want_ids=tuple(want_ids)), actor=ACTOR).events]
+    return [id for fact in facts if isinstance(fact, e.WantSlaMissed | e.WantExpired) for id in fact.want_ids]
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:

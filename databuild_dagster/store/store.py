@@ -10,15 +10,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from databuild_dagster.store import log
+from databuild_dagster.store import errors, log
 from databuild_dagster.store.backends.base import Connection, Database
-from databuild_dagster.store.errors import (
-    AtInPassword,
-    ForeignDatabase,
-    NewerStore,
-    OlderProjection,
-    UnsupportedDatabase,
-)
 from databuild_dagster.store.format import LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -71,7 +64,7 @@ class Store:
         connection = self._connection()
         if self._versions(connection) is None:
             if others := self.database.others(connection):
-                raise ForeignDatabase(
+                raise errors.ForeignDatabase(
                     url=self.database.place, why=f"it holds the tables of something else ({others[0]})"
                 )
             self._create(connection)
@@ -89,9 +82,9 @@ class Store:
             return
         facts = {"url": self.database.place, "found": _named(found), "known": _named(self.known_versions)}
         if found[0] > LOG_VERSION or found[1] > PROJECTION_VERSION:
-            raise NewerStore(**facts)
+            raise errors.NewerStore(**facts)
         if self._check_projections:
-            raise OlderProjection(**facts)
+            raise errors.OlderProjection(**facts)
 
     known_versions = (LOG_VERSION, PROJECTION_VERSION)
 
@@ -113,7 +106,7 @@ class Store:
             return int(log_version or ""), int(tables_version or "")
         except ValueError:
             why = f"its table {META} does not have its version"
-            raise ForeignDatabase(url=self.database.place, why=why) from None
+            raise errors.ForeignDatabase(url=self.database.place, why=why) from None
 
     def _create(self, connection: Connection) -> None:
         """All tables or none; of two processes at once the second finds them."""
@@ -234,9 +227,9 @@ def database_of(url: str) -> Database:
         parsed = sa.make_url(url)
     except (sa.exc.ArgumentError, ValueError):
         # The text after an @ is not a password.
-        raise UnsupportedDatabase(url=url.rpartition("@")[2]) from None
+        raise errors.UnsupportedDatabase(url=url.rpartition("@")[2]) from None
     if _has_bare_at(url):
-        raise AtInPassword(url=url)
+        raise errors.AtInPassword(url=url)
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         return _sqlite(url, parsed.database or "")
@@ -244,7 +237,7 @@ def database_of(url: str) -> Database:
         from databuild_dagster.store.backends.postgres import PostgresDatabase
 
         return PostgresDatabase(url, parsed)
-    raise UnsupportedDatabase(url=parsed.render_as_string(hide_password=True))
+    raise errors.UnsupportedDatabase(url=parsed.render_as_string(hide_password=True))
 
 
 def _has_bare_at(url: str) -> bool:

@@ -11,7 +11,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.need import DATA_OF_STATE, Action, Facts, Maker, need_of, wanted_as
+from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
@@ -104,7 +104,7 @@ def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[R
 def _action(known: Canonical, now: float, *, is_paused: bool) -> Action:
     """The next tick's action for a ref with a want."""
     maker = Maker.PAUSED if is_paused else Maker.JOB
-    return need_of(Facts(DATA_OF_STATE[known.state], maker, wanted_as(1, inf, known.retry_at, now))).action
+    return need_of(DATA_OF_STATE[known.state], maker, wanted_as(1, inf, known.retry_at, now)).action
 
 
 def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:

@@ -21,7 +21,7 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words
-from databuild_dagster.model.need import DATA_OF_STATE, Data, Facts, Maker, Reason, maker_of, need_of
+from databuild_dagster.model.need import DATA_OF_STATE, Data, Maker, Reason, maker_of, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -177,7 +177,7 @@ class _Fates:
         maker = Maker.NOTHING if ref in self._graph.unbuildable else self._maker(ref)
         data = DATA_OF_STATE[self._known.state(ref)]
         # A ref that Dagster no longer has is open after the next tick.
-        fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
+        fate = _FATES[need_of(Data.OPEN if data is Data.LIVE else data, maker).reason]
         if fate is _Fate.WAITING and ref in self._known.pauses:
             fate = _Fate.PAUSED
         if fate is _Fate.PAUSED:

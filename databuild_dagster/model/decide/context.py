@@ -7,18 +7,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from databuild_dagster.model import errors
 from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, dataset_from
 from databuild_dagster.model.decide.catalog_answers import CatalogAnswers
-from databuild_dagster.model.errors import (
-    DuplicateRef,
-    InstanceExists,
-    InvalidRequest,
-    NotFound,
-    Refused,
-    StaleJobRun,
-    UnknownAsset,
-    UnknownPartition,
-)
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.refs import (
     Ref,
@@ -125,7 +116,9 @@ class Deciding:
         """The rows of these names. Raises `NotFound`, with near names."""
         for name in names:
             if name not in rows:
-                raise NotFound(kind=_KINDS[row_type], name=name, names=self.view.newest_names(row_type, MAX_NAMES))
+                raise errors.NotFound(
+                    kind=_KINDS[row_type], name=name, names=self.view.newest_names(row_type, MAX_NAMES)
+                )
         return rows
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
@@ -133,7 +126,7 @@ class Deciding:
         wanted = list(job_run_ids)
         if not wanted or len(set(wanted)) != len(wanted):
             why = "one is named twice" if wanted else "it names none"
-            raise InvalidRequest(what="the list of job runs", value=wanted, why=why)
+            raise errors.InvalidRequest(what="the list of job runs", value=wanted, why=why)
         return self.found(self.view.job_runs(wanted), wanted, JobRunRow)
 
     def running_job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
@@ -141,7 +134,7 @@ class Deciding:
         rows = self.job_runs(job_run_ids)
         for row in rows.values():
             if row.state is not JobRunState.RUNNING:
-                raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
+                raise errors.StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
     def check_new_identities(self, job_run_ids: Iterable[tuple[str, Ref]], launch_id: str | None = None) -> None:
@@ -152,10 +145,10 @@ class Deciding:
         named = [(checked_job_run_id(job_run_id), ref) for job_run_id, ref in job_run_ids]
         taken = self.view.ids_taken(launch_id, [job_run_id for job_run_id, _ in named])
         if launch_id in taken:
-            raise InvalidRequest(what="launch id", value=launch_id, why="another launch has it")
+            raise errors.InvalidRequest(what="launch id", value=launch_id, why="another launch has it")
         for job_run_id, ref in named:
             if job_run_id in taken:
-                raise InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
+                raise errors.InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
             taken.add(job_run_id)
 
     def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, list[tuple[RefRow, InstanceRow]]]:
@@ -204,14 +197,14 @@ def check_wantable(
     asset = asset_of(parse_ref(ref))
     spec = dataset_of(asset)
     if spec is None:
-        raise UnknownAsset(asset=asset, names=asset_names())
+        raise errors.UnknownAsset(asset=asset, names=asset_names())
     if why := why_not(spec, partition_key_of(ref)):
-        raise UnknownPartition(ref=ref, why=why, asset=asset)
+        raise errors.UnknownPartition(ref=ref, why=why, asset=asset)
 
 
-def why_no_input(ref: Ref, needed_by: Ref, refused: Refused) -> str:
+def why_no_input(ref: Ref, needed_by: Ref, refused: errors.Refused) -> str:
     """Why nothing can build an input, as `check_wantable` has refused it, and what to do in code."""
-    if isinstance(refused, UnknownAsset):
+    if isinstance(refused, errors.UnknownAsset):
         return refused.of_input
     key = partition_key_of(ref)
     is_taken_over = key is not None and key == partition_key_of(needed_by)
@@ -231,5 +224,5 @@ def no_duplicates(refs: Iterable[str]) -> None:
     seen: set[str] = set()
     for ref in refs:
         if ref in seen:
-            raise DuplicateRef(ref=ref)
+            raise errors.DuplicateRef(ref=ref)
         seen.add(ref)

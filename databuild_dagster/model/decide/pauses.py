@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import errors
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
-from databuild_dagster.model.errors import (
-    AlreadyPaused,
-    InvalidRequest,
-    NoReason,
-    NothingToPause,
-    NotPaused,
-    PausedAsAWhole,
-    UnknownAsset,
-)
 from databuild_dagster.model.pauses import is_whole, whole
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref
 from databuild_dagster.model.rows import DatasetRow, PauseRow, RefRow
@@ -32,17 +24,17 @@ def pause_partitions(command: c.PausePartitions, deciding: Deciding) -> list[e.F
     """
     _check_names(command.refs)
     if not command.reason.strip():
-        raise NoReason(what="pause", why="others read it to know when to resume")
+        raise errors.NoReason(what="pause", why="others read it to know when to resume")
     if command.until is not None and not (deciding.now < command.until and has_date(command.until)):
         why = "it must be later than now, and before the year 10000"
-        raise InvalidRequest(what="the end of a pause", value=command.until, why=why)
+        raise errors.InvalidRequest(what="the end of a pause", value=command.until, why=why)
     datasets = _datasets(command.refs, deciding)
     for row in datasets.values():
         if not (kind := spec_of(row).kind).is_built:
-            raise NothingToPause(asset=row.asset, kind=kind.value)
+            raise errors.NothingToPause(asset=row.asset, kind=kind.value)
     deciding.existing_refs(ref for ref in command.refs if not is_whole(ref))
     for pause in _acting(command.refs, deciding).values():
-        raise AlreadyPaused(ref=pause.ref, actor=pause.actor, reason=pause.reason)
+        raise errors.AlreadyPaused(ref=pause.ref, actor=pause.actor, reason=pause.reason)
     facts: list[e.Fact] = [e.PartitionsPaused(refs=command.refs, reason=command.reason, until=command.until)]
     ends = {JobRunState.QUEUED, JobRunState.RUNNING} if command.terminate else {JobRunState.QUEUED}
     if ids := _job_runs_of(_being_built(command.refs, datasets, deciding), ends, deciding):
@@ -66,18 +58,18 @@ def resume_partitions(command: c.ResumePartitions, deciding: Deciding) -> list[e
             of_ref = [pause.ref for pause in pauses if deciding.now < pause.until]
         elif whole(ref) in wholes and whole(ref) not in command.refs:
             pause = wholes[whole(ref)]
-            raise PausedAsAWhole(ref=ref, asset=pause.ref, actor=pause.actor, reason=pause.reason)
+            raise errors.PausedAsAWhole(ref=ref, asset=pause.ref, actor=pause.actor, reason=pause.reason)
         else:
             of_ref = [ref] if ref in own else []
         if not of_ref:
-            raise NotPaused(ref=ref)
+            raise errors.NotPaused(ref=ref)
         ended.update(dict.fromkeys(of_ref))
     return [e.PartitionsResumed(refs=tuple(ended), reason=command.reason)]
 
 
 def _check_names(refs: tuple[Ref, ...]) -> None:
     if not refs:
-        raise InvalidRequest(what="the list of refs", value=[], why="it names none")
+        raise errors.InvalidRequest(what="the list of refs", value=[], why="it names none")
     for ref in refs:
         parse_ref(ref)
     no_duplicates(refs)
@@ -89,7 +81,7 @@ def _datasets(refs: Iterable[Ref], deciding: Deciding, *, removed: bool = False)
     rows = deciding.view.datasets(assets)
     for asset in assets:
         if asset not in rows or (rows[asset].removed and not removed):
-            raise UnknownAsset(asset=asset, names=deciding.view.asset_names())
+            raise errors.UnknownAsset(asset=asset, names=deciding.view.asset_names())
     return rows
 
 
