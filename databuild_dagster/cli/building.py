@@ -34,7 +34,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.shapes.fields import error_as_json, picked, when
-from databuild_dagster.store.queries.served import Awaited, Unserved
+from databuild_dagster.store.queries.planning import Awaited, Unserved
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

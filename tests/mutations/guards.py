@@ -840,7 +840,7 @@ GUARDS = (
     Guard(
         "a build waits without end for an input that the last call named",
         "8.9",
-        "store/queries/served.py",
+        "store/queries/planning.py",
         "CASE WHEN r.due = 1 THEN r.learned_id ELSE r.canonical_id END",
         "r.canonical_id",
         (TICK_SERVING,),

@@ -16,7 +16,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.store.queries.served import Awaited
+from databuild_dagster.store.queries.planning import Awaited
 
 #: Job runs that are read, and launches of these that a sentence names.
 MAX_AWAITED = 1000

@@ -13,8 +13,7 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, Selection, dataset_range
 from databuild_dagster.store.work.row_sets import missing_row
 
 

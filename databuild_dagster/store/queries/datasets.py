@@ -13,8 +13,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.queries.asking import Asking
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import Asking, Selection
 
 
 class ArcView(NamedTuple):

@@ -17,9 +17,16 @@ from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
+from databuild_dagster.store.queries.asking import (
+    MAX_COUNTED,
+    MAX_SEQ,
+    OF_DATASET,
+    Asking,
+    Selection,
+    dataset_range,
+    grouped,
+)
 from databuild_dagster.store.queries.canonical import CHOSEN_AT, TO_THE_ONE_BEFORE, state_at, was_live_at
-from databuild_dagster.store.selection import Selection
 
 
 class Instance(NamedTuple):

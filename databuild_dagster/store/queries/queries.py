@@ -8,7 +8,6 @@ from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
-from databuild_dagster.store.queries.served import ServedQueries
 from databuild_dagster.store.queries.taints import TaintQueries
 from databuild_dagster.store.queries.wants import WantQueries
 
@@ -20,7 +19,6 @@ class Queries(
     WantQueries,
     JobRunQueries,
     PlanningQueries,
-    ServedQueries,
     DatasetQueries,
     EventQueries,
 ):

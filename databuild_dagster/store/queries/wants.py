@@ -16,10 +16,9 @@ from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, dataset_range, grouped
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selection, dataset_range, grouped
 from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
-from databuild_dagster.store.selection import Selection
 
 
 class WantView(NamedTuple):
