@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.store.backends.postgres import CONNECTION_DEFAULTS, PATIENCE, bounded
+from databuild_dagster.store.backends.postgres_patience import CONNECTION_DEFAULTS, PATIENCE, bounded
 from databuild_dagster.store.errors import StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import dataset

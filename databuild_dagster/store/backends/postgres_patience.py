@@ -1,0 +1,119 @@
+"""A bound on each wait for a PostgreSQL server (docs/how-to/postgresql.md).
+
+A statement may take long, and a server that is frozen sends as little as one that works. So a wait that was silent for the
+connection timeout asks the server for a sign of life over another connection, and goes on if it answers.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, TypeVar
+
+import psycopg
+
+Answer = TypeVar("Answer")
+
+#: libpq's parameter: how long a connection may take. It is also the silence after which the server is asked.
+PATIENCE = "connect_timeout"
+
+#: What a url leaves out. A host that is gone is noticed by TCP between statements too.
+CONNECTION_DEFAULTS: Mapping[str, Any] = {
+    PATIENCE: 10,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
+#: The server ends a transaction that is idle for longer, because it blocks every other writer.
+STANDSTILL_SECONDS = 60
+#: The bounds that the server holds, as options of the session; `options=` in a url wins over them.
+SERVER_DEFAULTS: Mapping[str, str] = {
+    "idle_in_transaction_session_timeout": f"{STANDSTILL_SECONDS}s",
+    # Two others that stand still, one after the other, are waited for.
+    "lock_timeout": f"{2 * STANDSTILL_SECONDS + 30}s",
+    "statement_timeout": "15min",
+}
+#: For a transaction that rebuilds tables: it takes the time that it needs.
+UNBOUNDED = tuple(f"SET LOCAL {name} = 0" for name in SERVER_DEFAULTS)
+
+
+class NoAnswer(psycopg.OperationalError):
+    """A server was silent, and did not accept another connection either."""
+
+
+class PatientConnection(psycopg.Connection[Any]):
+    """A connection whose waits end when its server does not answer."""
+
+    #: Asks the server for a sign of life, and raises if there is none.
+    ask: Callable[[], None] | None = None
+    patience_seconds = float("inf")
+
+    def wait(self, gen: Generator[Any, Any, Answer], *args: Any, **more: Any) -> Answer:
+        return super().wait(self._watched(gen), *args, **more)
+
+    def _watched(self, gen: Generator[Any, Any, Answer]) -> Generator[Any, Any, Answer]:
+        """The same generator; the driver sends it 0 about ten times a second while the server is silent."""
+        try:
+            awaited = next(gen)
+            since = time.monotonic()
+            while True:
+                ready = yield awaited
+                if ready:
+                    since = time.monotonic()
+                elif time.monotonic() - since > self.patience_seconds:
+                    self._look_for_life()
+                    since = time.monotonic()
+                awaited = gen.send(ready)
+        except StopIteration as done:
+            answer: Answer = done.value
+            return answer
+
+    def _look_for_life(self) -> None:
+        try:
+            if self.ask is None:
+                raise NoAnswer(f"it sent nothing for {self.patience_seconds:.0f} s")
+            self.ask()
+        except NoAnswer:
+            # Without this the end of the transaction would wait in the same way.
+            self.close()
+            raise
+
+
+def connected(parameters: Mapping[str, Any]) -> PatientConnection:
+    """A connection in autocommit mode. Raises `psycopg.Error`, of which `NoAnswer` means silence."""
+    raw = _connected(parameters)
+    raw.ask = lambda: _ask(parameters)
+    return raw
+
+
+def _connected(parameters: Mapping[str, Any]) -> PatientConnection:
+    try:
+        raw = PatientConnection.connect(**parameters, autocommit=True)
+    except psycopg.errors.ConnectionTimeout:
+        raise NoAnswer(f"it accepted no connection for {parameters[PATIENCE]} s") from None
+    # Zero or less means no bound to libpq.
+    if (seconds := float(parameters[PATIENCE])) > 0:
+        raw.patience_seconds = seconds
+    return raw
+
+
+def _ask(parameters: Mapping[str, Any]) -> None:
+    """Raises `NoAnswer`. A refusal, for instance by a server with too many connections, is a sign of life."""
+    try:
+        with _connected(parameters) as another:
+            another.execute("SELECT 1")
+    except NoAnswer:
+        raise
+    except psycopg.Error:
+        return
+
+
+def bounded(query: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a url, and the defaults for what it leaves out."""
+    # libpq's own variable wins over our default.
+    defaults = {**CONNECTION_DEFAULTS, PATIENCE: os.environ.get("PGCONNECT_TIMEOUT", CONNECTION_DEFAULTS[PATIENCE])}
+    options = " ".join(f"-c {name}={value}" for name, value in SERVER_DEFAULTS.items())
+    return {**defaults, **query, "options": f"{options} {query.get('options', '')}".strip()}
