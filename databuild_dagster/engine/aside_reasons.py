@@ -54,9 +54,8 @@ class AsideReasons:
         return before != datasets
 
     def _resting(self) -> dict[str, str]:
-        known, now = self._known, self._engine.clock()
-        # A rest that ends later than any could was noted while the clock ran ahead.
-        names = self._engine.heartbeats.resting(self._location, now, now + MAX_PAUSE_SECONDS) if known else []
+        known = self._known
+        names = _resting(self._engine, self._location) if known else []
         return {name: known[name][1] for name in names if name in known and known[name][0] in _RESTING}
 
     def record(self, actor: str) -> None:
@@ -71,7 +70,7 @@ class AsideReasons:
         found = {name: (aside.kinds.get(name, Subject.REF), aside[name]) for name in tried}
         _record(self._engine, self._location, known, found, ended, actor)
         if tried or ended:
-            self._engine.heartbeats.note_tries(self._location, self._after(tried), ended)
+            _note_tries(self._engine, self._location, tried, ended, is_first=not known)
 
     def _is_over(self, kind: Subject, name: str, due: set[Ref]) -> bool:
         """Whether a subject that this tick neither planned nor set aside is set aside no longer."""
@@ -95,12 +94,6 @@ class AsideReasons:
     def _boundaries(self) -> set[str]:
         specs = self._datasets.values()
         return {spec.asset for spec in specs if (spec.kind, spec.location) == (DatasetKind.BOUNDARY, self._location)}
-
-    def _after(self, tried: Iterable[str]) -> list[Tries]:
-        noted = self._engine.heartbeats.tries(self._location) if self._known else {}
-        now = self._engine.clock()
-        numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in tried}
-        return [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
 
 
 def record_files(
@@ -132,9 +125,7 @@ class TableReasons:
         self._engine, self._location = engine, location
         reasons = engine.queries.reasons(location)
         self._known = {name: found for name, found in reasons.items() if found[0] is Subject.TABLE}
-        now = engine.clock()
-        # A rest that ends later than any could was noted while the clock ran ahead.
-        self._resting = set(engine.heartbeats.resting(location, now, now + MAX_PAUSE_SECONDS)) if self._known else set()
+        self._resting = set(_resting(engine, location)) if self._known else set()
 
     def rests(self, asset: str) -> bool:
         return table_name(asset) in self._known and table_name(asset) in self._resting
@@ -148,11 +139,7 @@ class TableReasons:
         ended = [name for name in map(table_name, done) if name in self._known]
         _record(self._engine, self._location, self._known, found, ended, actor)
         if found or ended:
-            noted = self._engine.heartbeats.tries(self._location)
-            now = self._engine.clock()
-            numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in found}
-            tries = [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
-            self._engine.heartbeats.note_tries(self._location, tries, ended)
+            _note_tries(self._engine, self._location, found, ended)
 
 
 def table_name(asset: str) -> str:
@@ -178,6 +165,22 @@ def _record(
     if changes:
         facts = tuple(AsideFact(kind=kind, names=tuple(names), reason=why) for (kind, why), names in changes.items())
         engine.handle(c.ChangeSetAside(location=location, changes=facts), actor=actor)
+
+
+def _resting(engine: Engine, location: str) -> list[str]:
+    """The subjects whose next try is later. A rest that ends later than any could was noted while the clock ran ahead."""
+    now = engine.clock()
+    return engine.heartbeats.resting(location, now, now + MAX_PAUSE_SECONDS)
+
+
+def _note_tries(
+    engine: Engine, location: str, tried: Iterable[str], ended: Iterable[str], *, is_first: bool = False
+) -> None:
+    """Note one more try of each subject; `is_first` if none was noted before."""
+    noted, now = {} if is_first else engine.heartbeats.tries(location), engine.clock()
+    numbers = {name: 1 + (noted[name].n if name in noted else 0) for name in tried}
+    tries = [Tries(name, n, now, now + pause_after(n)) for name, n in numbers.items()]
+    engine.heartbeats.note_tries(location, tries, ended)
 
 
 def pause_after(n_tries: int) -> float:

@@ -808,7 +808,7 @@ GUARDS = (
     Guard(
         "the same wanted refs of a source are observed each time",
         "11.6",
-        "engine/observing.py",
+        "engine/planning.py",
         "    looks.pass_over(look)\n",
         "",
         ("tests/engine/test_observing.py",),

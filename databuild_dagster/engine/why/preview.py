@@ -27,7 +27,6 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import mid_sentence
 from databuild_dagster.store.queries.job_runs import LaunchSpan
-from databuild_dagster.store.queries.queries import Queries
 
 
 class Action(StrEnum):
@@ -302,16 +301,12 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
     for (wave, location, job), refs in sorted(ready.items()):
         spec = graph.datasets[asset_of(refs[0])]
         if job not in histories:
-            histories[job] = _history(engine.queries, refs[0])
+            histories[job] = engine.queries.launch_spans(asset_of(refs[0]))
         for by_key in launch_sets(engine.catalog, spec, refs):
             built = tuple(ref for outputs in by_key.values() for ref in outputs)
             seconds = expected_seconds(histories[job], len(by_key))
             launches.append(PlannedLaunch(job, location, tuple(by_key), built, seconds, wave))
     return tuple(launches)
-
-
-def _history(queries: Queries, ref: Ref) -> list[LaunchSpan]:
-    return queries.launch_spans(asset_of(ref))
 
 
 def expected_seconds(history: Iterable[LaunchSpan], n_partitions: int) -> float | None:

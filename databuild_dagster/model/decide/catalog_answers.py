@@ -48,19 +48,19 @@ class CatalogAnswers:
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """As `Catalog.why_not`."""
-        known = self._known.get((dataset.asset, partition_key, None))
-        if known is not None and known[0] == dataset:
-            return cast("str | None", known[1])
-        self._open.append(Question(dataset, partition_key))
-        return None
+        return cast("str | None", self._answer(Question(dataset, partition_key), None))
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         """As `Catalog.woken`."""
-        known = self._known.get((dataset.asset, partition_key, source))
-        if known is not None and known[0] == dataset:
-            return cast("tuple[str | None, ...]", known[1])
-        self._open.append(Question(dataset, partition_key, source))
-        return ()
+        return cast("tuple[str | None, ...]", self._answer(Question(dataset, partition_key, source), ()))
+
+    def _answer(self, question: Question, assumed: object) -> object:
+        dataset, key, source = question
+        asked_about, answer = self._known.get((dataset.asset, key, source), (None, None))
+        if asked_about == dataset:
+            return answer
+        self._open.append(question)
+        return assumed
 
     def require(self) -> None:
         """Raises `Unanswered` if an answer was assumed."""
