@@ -16,8 +16,7 @@ from databuild_dagster.model.command_ids import CONTINUATION, is_possible
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
-from databuild_dagster.model.decide.catalog_answers import CatalogAnswers, answered
-from databuild_dagster.model.decide.context import Claim
+from databuild_dagster.model.decide.context import CatalogAnswers, Claim, answered
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.evolve import fold

@@ -14,14 +14,13 @@ from itertools import chain
 import msgspec
 
 from databuild_dagster.engine.arcs import fire_arcs
-from databuild_dagster.engine.aside_reasons import OF_LAUNCHES, AsideReasons
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.follower import Cursor, LogFollower
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
-from databuild_dagster.engine.set_aside import SetAside, launch_name
+from databuild_dagster.engine.set_aside import OF_LAUNCHES, AsideReasons, SetAside, launch_name
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model import commands as c

@@ -31,7 +31,7 @@ class Guard:
 ALERTS = "tests/features/notices/test_alerts.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
-ASIDE = "tests/engine/test_aside_reasons.py"
+ASIDE = "tests/engine/test_set_aside_reasons.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
@@ -225,8 +225,8 @@ GUARDS = (
         "a job is marked by an executor without its fence token",
         "9.5",
         "model/operations/invokes.py",
-        "is_mine(id, keys, lease), job_state(lease), CAUSE_OF_MARK",
-        "both(is_running(id), not_exists(keys.state)), job_state(lease), CAUSE_OF_MARK",
+        "is_mine(id, keys, lease), records.job_state(lease), CAUSE_OF_MARK",
+        "m.both(is_running(id), m.not_exists(keys.state)), records.job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
     ),
     Guard(
@@ -321,7 +321,7 @@ GUARDS = (
         "an operation ends without comparing runOps with what was read",
         "9.6",
         "model/operations/invokes.py",
-        "still = both(is_running(id), as_read(run_ops), *map(as_read, counters.values()))",
+        "still = m.both(is_running(id), m.as_read(run_ops), *map(m.as_read, counters.values()))",
         "still = is_running(id)",
         (OPERATIONS,),
     ),
@@ -329,7 +329,7 @@ GUARDS = (
         "an operation ends without the note of a job that was taken since it was read",
         "9.6",
         "model/operations/invokes.py",
-        "both(still, *executors)",
+        "m.both(still, *executors)",
         "still",
         (OPERATIONS,),
     ),
@@ -408,10 +408,10 @@ GUARDS = (
     Guard(
         "an answer of Dagster about an earlier registration counts",
         "3.3",
-        "model/decide/catalog_answers.py",
-        'if known is not None and known[0] == dataset:\n            return cast("str | None", known[1])',
-        'if known is not None:\n            return cast("str | None", known[1])',
-        ("tests/model/decide/test_catalog_answers.py",),
+        "model/decide/context.py",
+        "if asked_about == dataset:",
+        "if asked_about is not None:",
+        ("tests/model/decide/test_context_catalog_answers.py",),
     ),
     Guard(
         "a dep miss of an asset that a deploy removed fails its ref",
@@ -752,7 +752,7 @@ GUARDS = (
     Guard(
         "a look that is not whole ends the reasons that it did not see",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "if name not in found] if is_whole else []",
         "if name not in found]",
         (ASIDE,),
@@ -760,7 +760,7 @@ GUARDS = (
     Guard(
         "a tick ends the reasons of landing folders",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "return asset_of(Ref(name)) not in self._boundaries",
         "return True",
         (ASIDE,),
@@ -768,15 +768,15 @@ GUARDS = (
     Guard(
         "a ref rests for hours because a clock ran ahead",
         "11.7",
-        "engine/aside_reasons.py",
-        "now, now + MAX_PAUSE_SECONDS) if known",
-        "now, 2 * now) if known",
+        "engine/set_aside.py",
+        "now, now + MAX_PAUSE_SECONDS)",
+        "now, 2 * now)",
         (ASIDE,),
     ),
     Guard(
         "a ref that raises is tried by each tick",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "doublings = n_tries - TRIES_WITHOUT_PAUSE - 1",
         "doublings = -1",
         (ASIDE,),
@@ -784,7 +784,7 @@ GUARDS = (
     Guard(
         "a ref that a tick did not look at counts as planned again",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "return name not in due",
         "return True",
         (ASIDE,),

@@ -8,14 +8,12 @@ from databuild_dagster.store.queries.events import EventQueries
 from databuild_dagster.store.queries.instances import InstanceQueries
 from databuild_dagster.store.queries.job_runs import JobRunQueries
 from databuild_dagster.store.queries.planning import PlanningQueries
-from databuild_dagster.store.queries.taints import TaintQueries
 from databuild_dagster.store.queries.wants import WantQueries
 
 
 class Queries(
     CanonicalQueries,
     InstanceQueries,
-    TaintQueries,
     WantQueries,
     JobRunQueries,
     PlanningQueries,
