@@ -62,13 +62,15 @@ class Command(NamedTuple):
 class Column(Generic[T]):
     """The entries of one column: a tuple in a module of the feature, which is imported when the column is asked for."""
 
-    #: Module and attribute in the feature's package, such as "settings:DEFINERS"; empty for a column without entries.
+    #: Module and attribute in the feature's package, such as "settings:DEFINERS".
     place: str = ""
+    #: The entries themselves, for a column without a place.
+    given: tuple[T, ...] = ()
 
     def entries(self, package: str) -> tuple[T, ...]:
         """The tuple, of the feature in this package."""
         if not self.place:
-            return ()
+            return self.given
         module, _, attribute = self.place.partition(":")
         return cast(tuple[T, ...], getattr(import_module(f"{package}.{module}"), attribute))
 

@@ -17,14 +17,14 @@ from databuild_dagster.cli.state import the_instance, the_queries, the_store, th
 from databuild_dagster.engine.migrating import migrate as migrate_store
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS
 from databuild_dagster.engine.wording import exactly
+from databuild_dagster.feature import rows
 from databuild_dagster.model.coordination import DELEGATION
-from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
+from databuild_dagster.shapes.checks import Checked
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
-from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild as rebuild_store
 
@@ -148,17 +148,17 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
     from databuild_dagster.cli.contents import ComparedFiles, compare_files
 
     store = the_store()
-    keys = _repaired(as_json=as_json) if repair_keys else {}
-    found = check_store(store, deep=deep)
+    checked = Checked(store, the_warehouse, the_instance)
+    keys = _repaired(checked, as_json=as_json) if repair_keys else {}
+    found = check_store(store, deep=deep, further=rows(lambda feature: feature.invariants))
     compared: ComparedFiles | None = None
     if deep:
         # A store that is damaged cannot tell which files there should be; that it is damaged has been found already.
         with suppress(StoreUnusable) if found else nullcontext():
             compared = compare_files(the_queries(), contents=contents, from_start=from_start)
             found += compared.violations
-            found += _unlisted()
-            found += _wrong_copies()
-            found += _wrong_tables()
+            for row in rows(lambda feature: feature.checks):
+                found += row.find(checked)
     n_aside = 0
     with suppress(StoreUnusable) if found else nullcontext():
         n_aside = len(Queries(store).set_aside())
@@ -252,72 +252,13 @@ def _move_as_json(move: Move[Any, Any]) -> dict[str, str | None]:
     return {"from": from_state, "on": move.on.value, "to": move.to_state.value, "why": move.why}
 
 
-def _repaired(*, as_json: bool) -> dict[str, object]:
-    """What was done to the keys that other tools look at (rule 10.2)."""
-    from databuild_dagster.features.lots.copies.lot_copies import repair_lot_copies
-
-    done = repair_lot_copies(the_instance())
-    if not as_json:
-        done_keys = f"{count(done.written, 'key')} written, {done.removed:,} removed"
-        click.echo(f"{done_keys}, for {count(done.refs, 'ref')}.")
-    return {"keys": done._asdict()}
-
-
-def _wrong_copies() -> list[Violation]:
-    """The keys that other tools look at, where they do not say what is so (rule 10.2)."""
-    from databuild_dagster.features.lots.copies.lot_copies import wrong_lot_copies
-
-    try:
-        wrong_copies = list(wrong_lot_copies(the_instance()))
-    except DatabuildError as error:
-        why = f"those that other tools look at cannot be looked through: {error.message}"
-        return [Violation("rule 10.2", "keys", why)]
-    found = []
-    for wrong in wrong_copies:
-        key = f"a key of {wrong.ref}" if wrong.ref else "a key"
-        repair = "`databuild log check --repair-keys` puts it right"
-        found.append(
-            Violation("rule 10.2", wrong.path, f"{key} that other tools look at is wrong: {wrong.why}; {repair}")
-        )
-    return found
-
-
-def _wrong_tables() -> list[Violation]:
-    """Published tables that are not what the log says (rule 10.10)."""
-    from databuild_dagster.features.tables.comparing import wrong_table_files
-
-    store, warehouse = the_store(), the_warehouse()
-    found = []
-    for dataset in Queries(store).datasets().values():
-        if not dataset.table:
-            continue
-        asset = dataset.asset
-        try:
-            for wrong in wrong_table_files(store, dataset, warehouse):
-                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish {asset} --repair` puts it right"
-                found.append(Violation("rule 10.10", wrong.path, why))
-        except DatabuildError as error:
-            found.append(Violation("rule 10.10", asset, f"its table cannot be compared: {error.message}"))
-    return found
-
-
-def _unlisted() -> list[Violation]:
-    """Storage that no instance uses and no clean-up removes (rule 10.8)."""
-    from databuild_dagster.data.known_warehouses import warehouses_of
-    from databuild_dagster.features.clean.orphan_files import unlisted_storage
-
-    queries = the_queries()
-    found = []
-    for warehouse in warehouses_of(queries, the_warehouse()):
-        try:
-            unlisted = unlisted_storage(queries, warehouse, time.time())
-        except DatabuildError as error:
-            why = f"the warehouse cannot be looked through: {error.message}"
-            found.append(Violation("rule 10.8", warehouse.root, why))
-            continue
-        for storage in unlisted:
-            whose = f" of {storage.ref}" if storage.ref else ""
-            files = f"{count(storage.files, 'file')}, " if storage.is_folder else ""
-            what = f"{files}{storage.bytes:,} bytes"
-            found.append(Violation("rule 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
-    return found
+def _repaired(checked: Checked, *, as_json: bool) -> dict[str, object]:
+    """What the repairs have done, by their field of the answer."""
+    answers: dict[str, object] = {}
+    for row in rows(lambda feature: feature.checks):
+        if row.repair is not None:
+            done = row.repair(checked)
+            answers[done.field] = done.shape
+            if not as_json:
+                click.echo(done.sentence)
+    return answers

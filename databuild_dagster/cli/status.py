@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,9 @@ from databuild_dagster.bindings.registry.selections import existing_refs
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, shown, table
 from databuild_dagster.cli.state import the_engine, the_instance
-from databuild_dagster.cli.table_lags import TableLags
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import pause_in_words
+from databuild_dagster.feature import rows
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.rows import PauseRow
@@ -26,9 +25,6 @@ from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.store.queries.planning import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
-
-if TYPE_CHECKING:
-    from databuild_dagster.features.tables.table_lags import TableLag
 
 #: The columns.
 NAMES = tuple(dict.fromkeys(STATE_WORDS.values()))
@@ -73,14 +69,14 @@ def status(as_json: bool) -> None:
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
     aside = engine.queries.set_aside()
-    lags = TableLags().of(datasets)
+    parts = {row.field: row.show(datasets, the_instance) for row in rows(lambda feature: feature.status_parts)}
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
-        tables = [_lag_as_dict(lag) for lag in lags]
-        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, "tables": tables})
+        further = {field: part.shape for field, part in parts.items()}
+        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **further})
         return
     _print_assets(assets)
     for of_asset in pauses:
@@ -96,27 +92,11 @@ def status(as_json: bool) -> None:
         click.echo(
             f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
-    for sentence in filter(None, map(_lag_sentence, lags)):
-        click.echo(sentence)
+    for part in parts.values():
+        for sentence in part.sentences:
+            click.echo(sentence)
     for orchestrator in orchestrators:
         click.echo(orchestrator.sentence)
-
-
-def _lag_as_dict(lag: TableLag) -> dict[str, object]:
-    """`partitions_behind` is null for a table that no tick has published."""
-    behind = {"partitions_behind": lag.n_behind, "seconds_behind": round(lag.behind_seconds, 3)}
-    return {**picked(lag, "asset", "table", "seq", "why"), **behind, "since": when(lag.since)}
-
-
-def _lag_sentence(lag: TableLag) -> str | None:
-    """None for a table that is up to date."""
-    why = "" if lag.why is None else f": {lag.why}"
-    since = "" if lag.since is None else f", since {when(lag.since)}"
-    if lag.seq is None:
-        return f"The table of {lag.asset} is not published yet{since}{why}{'' if why else '.'}"
-    if not lag.n_behind:
-        return None
-    return f"The table of {lag.asset} is {count(lag.n_behind, 'partition')} behind, at seq {lag.seq}{since}{why}{'' if why else '.'}"
 
 
 def _grouped(pauses: list[PauseRow]) -> list[list[PauseRow]]:

@@ -5,7 +5,7 @@ Each fault becomes a violation with a name, never a traceback: the store is dama
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.codec import decode, unknown_fields
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.format import EVENTS
-from databuild_dagster.store.invariants import Violation, violations
+from databuild_dagster.store.invariants import Invariant, Violation, violations
 from databuild_dagster.store.rebuild import CANNOT_BE, differences
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.structure import lacking
@@ -34,8 +34,11 @@ PAGE = 1000
 Question = Callable[[Connection], list[Violation]]
 
 
-def check(store: Store, *, deep: bool = False) -> list[Violation]:
-    """All violations, in one consistent snapshot; `deep` also has the database check its own file."""
+def check(store: Store, *, deep: bool = False, further: Sequence[Invariant] = ()) -> list[Violation]:
+    """All violations, in one consistent snapshot; `deep` also has the database check its own file.
+
+    `further` are the invariants of features.
+    """
     found: list[Violation] = []
     try:
         with store.reading() as connection:
@@ -43,7 +46,7 @@ def check(store: Store, *, deep: bool = False) -> list[Violation]:
             asked = _Asked(store.database, connection)
             found += asked(partial(lacking, store.database))
             gone = {violation.entity for violation in found}
-            for question in _questions(store.database, gone=gone, deep=deep):
+            for question in _questions(store.database, further, gone=gone, deep=deep):
                 found += [violation for violation in asked(question) if violation not in found]
     except StoreUnusable as error:
         store.close()
@@ -51,14 +54,14 @@ def check(store: Store, *, deep: bool = False) -> list[Violation]:
     return found
 
 
-def _questions(database: Database, *, gone: set[str], deep: bool) -> Iterator[Question]:
+def _questions(database: Database, further: Sequence[Invariant], *, gone: set[str], deep: bool) -> Iterator[Question]:
     """The questions that the existing tables can answer."""
     if deep:
         yield partial(_damage, database)
     if EVENTS not in gone:
         yield audit
     if gone.isdisjoint(schema.metadata.tables):
-        yield violations
+        yield partial(violations, further=further)
         yield _differences
 
 

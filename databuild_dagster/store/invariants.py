@@ -1,18 +1,17 @@
 """The invariants of rules 12 as queries over the tables: each query finds what breaks its invariant.
 
 A query's first column is the entity, the second describes the fault. `rebuild.differences` checks I5; the floors that
-know the disk check the rest of I7.
+know the disk check the rest of I7. Features have invariants of their own, which a caller passes in.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Final, NamedTuple
 
 from databuild_dagster.model.coordination import DELEGATION, FIRST_OUTCOME, Answer, DelegationOutcome
 from databuild_dagster.model.fold.demands import DERIVATIVE
-from databuild_dagster.model.meta_storage import LAST, Entry
-from databuild_dagster.model.operations.keys import ROOT, SEPARATOR
-from databuild_dagster.model.operations.records import strays
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import MACHINES
@@ -28,7 +27,6 @@ from databuild_dagster.model.states import (
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
-from databuild_dagster.store.work.meta_entries import from_stored
 
 
 class Violation(NamedTuple):
@@ -37,6 +35,15 @@ class Violation(NamedTuple):
     invariant: str
     entity: str
     detail: str
+
+
+class Invariant(NamedTuple):
+    """A rule that the tables keep."""
+
+    #: "I9" or "rule 7.1".
+    name: str
+    #: Each entity that breaks it, and the fault.
+    broken: Callable[[Connection], Iterable[tuple[object, object]]]
 
 
 #: Every move of the machines' tables, such as "instances Building>Live" (rule 3.2).
@@ -278,39 +285,33 @@ QUERIES: dict[str, tuple[str, ...]] = {
 }
 
 
-def violations(connection: Connection) -> list[Violation]:
+def violations(connection: Connection, further: Iterable[Invariant] = ()) -> list[Violation]:
     """Every fault of the tables; none in a sound store."""
-    found = [
-        Violation(invariant, str(entity), str(detail))
-        for invariant, queries in QUERIES.items()
-        for query in queries
-        for entity, detail in connection.execute(query)
+    return [
+        Violation(invariant.name, str(entity), str(detail))
+        for invariant in (*INVARIANTS, *further)
+        for entity, detail in invariant.broken(connection)
     ]
-    return found + _wrong_uuids(connection) + _stray_keys(connection)
 
 
-def _stray_keys(connection: Connection) -> list[Violation]:
-    """I9, the keys: an operation without state has none under its root, and is not in runOps."""
-    prefix = ROOT + SEPARATOR
-    rows = connection.execute(
-        f"SELECT key, revision, value FROM {P}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key",
-        (prefix, prefix + LAST),
-    )
-    try:
-        entries = [Entry(key, from_stored(value), revision) for key, revision, value in rows]
-    except ValueError as error:
-        return [Violation("I9", f"{P}meta_entries", f"cannot be read: {error}")]
-    return [Violation("I9", key, detail) for key, detail in strays(entries)]
+def _found_by(queries: Iterable[str], connection: Connection) -> Iterator[tuple[object, object]]:
+    for query in queries:
+        yield from connection.execute(query)
 
 
-def _wrong_uuids(connection: Connection) -> list[Violation]:
+def _wrong_uuids(connection: Connection) -> Iterator[tuple[object, object]]:
     """I6: each uuid recomputes from its job run and ref."""
     rows = connection.execute(
         f"""SELECT i.uuid, j.job_run_id, r.ref FROM {P}instances i
         JOIN {P}job_runs j ON j.id = i.job_run_id JOIN {P}refs r ON r.id = i.ref_id"""
     )
-    return [
-        Violation("I6", uuid, f"does not follow from job run {job_run_id} and {ref}")
-        for uuid, job_run_id, ref in rows
-        if derive_partition_uuid(job_run_id, ref) != uuid
-    ]
+    for uuid, job_run_id, ref in rows:
+        if derive_partition_uuid(job_run_id, ref) != uuid:
+            yield uuid, f"does not follow from job run {job_run_id} and {ref}"
+
+
+#: Those of the core.
+INVARIANTS: Final = (
+    *(Invariant(name, partial(_found_by, queries)) for name, queries in QUERIES.items()),
+    Invariant("I6", _wrong_uuids),
+)

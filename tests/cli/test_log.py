@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
-from databuild_dagster.store.check import check
+import pytest
+
+from databuild_dagster import feature
+from databuild_dagster.shapes.checks import Check, Checked, Repaired
+from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.marker import marker_of
+from tests.support.checking import check
 from tests.support.project import Project
 
 
@@ -38,3 +43,32 @@ def test_a_take_over_shows_the_place_first_and_gives_a_new_id_with_yes(known_pro
     assert (done["done"], done["place"], done["recorded_place"]) == (True, before.here, before.place)
     assert after.id != before.id
     assert marker_of(Warehouse(root)) == (after.id, after.here)
+
+
+def test_checks_of_features_are_made_with_deep_and_repaired_first(
+    known_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def find(checked: Checked) -> list[Violation]:
+        calls.append("find")
+        return [Violation("rule 99", "shelf", f"it is missing in {checked.warehouse()}")]
+
+    def repair(checked: Checked) -> Repaired:
+        calls.append("repair")
+        return Repaired("shelf", {"put": 1}, "1 shelf put up.")
+
+    row = feature.Feature(name="shelf", summary="Shelves.", checks=lambda: (Check("shelves", find, repair),))
+    every = (*feature.features(), row)
+    monkeypatch.setattr(feature, "features", lambda: every)
+
+    shallow = known_project.call("log", "check")
+    found = known_project.call("log", "check", "--deep", "--repair-keys", "--json")
+
+    assert shallow.code == 0
+    assert (found.code, found.json["shelf"]) == (1, {"put": 1})
+    warehouse = known_project.home / "warehouse"
+    assert found.json["violations"] == [
+        {"invariant": "rule 99", "entity": "shelf", "detail": f"it is missing in {warehouse}"}
+    ]
+    assert calls == ["repair", "find"]

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.check import check
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 from tests.support import command
+from tests.support.checking import check
 from tests.support.child_environment import child_environment
 from tests.support.free_port import free_port
 from tests.support.processes import kill_processes_of, processes_of, start_server

@@ -12,10 +12,10 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import MissingRow, NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store.check import check
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
+from tests.support.checking import check
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandLauncher
 

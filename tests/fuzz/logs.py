@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.store.check import check
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import migrate, rebuild
 from databuild_dagster.store.store import Store, open_store
 from tests.support import golden
+from tests.support.checking import check
 
 from .values import any_text, mutated, mutated_bytes
 

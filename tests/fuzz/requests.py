@@ -31,7 +31,7 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import ClaimRefs, CreateWants
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.store.check import check
+from tests.support.checking import check
 from tests.support.dagster_files import copy_dagster_files
 
 from .values import TEXTS, any_json, any_text

@@ -30,12 +30,12 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import utf8
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.invariants import violations
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE
+from tests.support.checking import violations
 from tests.support.clock import NOON, Ids
 from tests.support.ports import HandForeign
 

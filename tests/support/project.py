@@ -28,9 +28,9 @@ from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import ClaimRefs
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.store.check import check
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store
+from tests.support.checking import check
 from tests.support.child_environment import child_environment
 from tests.support.command import Done
 from tests.support.dagster_files import copy_dagster_files

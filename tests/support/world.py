@@ -17,12 +17,12 @@ from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, O
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
-from databuild_dagster.store.check import check
 from databuild_dagster.store.format import META
-from databuild_dagster.store.invariants import Violation, violations
+from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.wants import WantView
 from databuild_dagster.store.store import Store, open_store
+from tests.support.checking import check, violations
 
 from .catalog import HERE, SmallCatalog
 from .clock import Clock, Ids

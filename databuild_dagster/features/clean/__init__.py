@@ -1,13 +1,12 @@
 """Data that no reader needs is removed: replaced instances, leftovers, orphans."""
 
-from databuild_dagster.feature import Command, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
     package=__name__,
     summary="`databuild gc` removes data that no reader needs.",
+    checks=Column("orphan_files:CHECKS"),
     commands=(
-        Command(
-            "gc", "commands:gc", "Remove replaced data, or what failed attempts left.", "Maintain", after="Maintain"
-        ),
+        Command("gc", "commands:gc", "Remove replaced data, or what failed attempts left.", "Maintain", "Maintain"),
     ),
 )

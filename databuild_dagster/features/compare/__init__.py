@@ -5,6 +5,7 @@ from databuild_dagster.feature import Column, Command, Feature
 FEATURE = Feature(
     package=__name__,
     summary="Receipts, differences of two instances, samples of rows.",
+    needs=("tables",),
     asset_settings=Column("settings:ASSET_SETTINGS"),
     commands=(
         Command(

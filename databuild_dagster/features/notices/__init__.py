@@ -10,7 +10,7 @@ FEATURE = Feature(
     commands=(
         Command(
             "ledger metrics",
-            "commands:metrics",
+            "commands.metrics:metrics",
             "Show success rates, and builds and seconds saved.",
             "By subject",
             "list",

@@ -8,7 +8,10 @@ FEATURE = Feature(
     settings=Column("settings:SETTINGS"),
     asset_settings=Column("settings:ASSET_SETTINGS"),
     definers=Column("settings:DEFINERS"),
-    duties=Column("duties:DUTIES"),
+    duties=Column("table_publishing:DUTIES"),
+    checks=Column("comparing:CHECKS"),
+    status_parts=Column("table_lags:STATUS_PARTS"),
+    measures=Column("table_lags:MEASURES"),
     commands=(
         Command(
             "publish", "commands:publish", "Bring the table of DATASET up to date by hand.", "Maintain", "Maintain"

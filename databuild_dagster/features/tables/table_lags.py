@@ -1,16 +1,53 @@
 """The lag of published tables, by the cursors of the ticks and the reasons that they have set aside: no catalog is asked."""
 
-from collections.abc import Collection
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
+from databuild_dagster.engine.follower import all_touched
 from databuild_dagster.engine.set_aside import table_name
-from databuild_dagster.features.tables.lag import lag_of
 from databuild_dagster.features.tables.live_files import Touches
 from databuild_dagster.features.tables.publisher import TableCursor, cursor_name
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.touched import TOUCHING
+from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.measures import Gauge, Measure, Sample
+from databuild_dagster.shapes.status_parts import Shown, StatusPart
+from databuild_dagster.store.queries.queries import Queries
+
+if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
+
+#: Events that the search for the oldest one reads at once.
+PAGE: Final = 200
+
+
+class Lag(NamedTuple):
+    """The distance of a table from the end of the log."""
+
+    n_partitions: int
+    #: The time of the oldest event that the table does not have, in seconds since 1970 UTC; None if it has all.
+    since: float | None
+
+
+def lag_of(queries: Queries, touches: Touches, asset: str, after_seq: int, head: int) -> Lag:
+    """The lag of a table that holds up to `after_seq`."""
+    n_partitions = len(touches.of(asset, after_seq, head))
+    return Lag(n_partitions, _first_touch(queries, asset, after_seq, head) if n_partitions else None)
+
+
+def _first_touch(queries: Queries, asset: str, after_seq: int, head: int) -> float | None:
+    for start in range(after_seq, head, PAGE):
+        for event in queries.events_named(TOUCHING, start, min(start + PAGE, head)):
+            if any(asset_of(ref) == asset for ref in all_touched(queries, [event])):
+                return event.at
+    return None
 
 
 class TableLag(NamedTuple):
@@ -55,3 +92,56 @@ def table_lags(instance: DagsterInstance, datasets: Collection[DatasetSpec]) -> 
         seq = None if cursor is None else cursor.seq
         found.append(TableLag(dataset.asset, dataset.table.name, seq, n_behind, behind_seconds, since, why))
     return found
+
+
+def lags_of(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterInstance]) -> list[TableLag]:
+    """The lag of each published table."""
+    if not any(spec.table for spec in datasets):
+        return []
+    from databuild_dagster.features.tables.table_lags import table_lags
+
+    return table_lags(instance(), datasets)
+
+
+def _tables(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterInstance]) -> Shown:
+    lags = lags_of(datasets, instance)
+    return Shown([_lag_as_dict(lag) for lag in lags], list(filter(None, map(_lag_sentence, lags))))
+
+
+def _lag_as_dict(lag: TableLag) -> dict[str, object]:
+    """`partitions_behind` is null for a table that no tick has published."""
+    behind = {"partitions_behind": lag.n_behind, "seconds_behind": round(lag.behind_seconds, 3)}
+    return {**picked(lag, "asset", "table", "seq", "why"), **behind, "since": when(lag.since)}
+
+
+def _lag_sentence(lag: TableLag) -> str | None:
+    """None for a table that is up to date."""
+    why = "" if lag.why is None else f": {lag.why}"
+    since = "" if lag.since is None else f", since {when(lag.since)}"
+    if lag.seq is None:
+        return f"The table of {lag.asset} is not published yet{since}{why}{'' if why else '.'}"
+    if not lag.n_behind:
+        return None
+    partitions = f"{lag.n_behind} partition{'' if lag.n_behind == 1 else 's'}"
+    return f"The table of {lag.asset} is {partitions} behind, at seq {lag.seq}{since}{why}{'' if why else '.'}"
+
+
+STATUS_PARTS = (StatusPart("tables", _tables),)
+
+
+_PARTITIONS = Gauge(
+    "databuild_table_partitions_behind",
+    "Partitions that have changed since the table's last publication; absent before the first.",
+    ("dataset",),
+)
+_SECONDS = Gauge("databuild_table_seconds_behind", "Age of the oldest change that the table has not.", ("dataset",))
+
+
+def _samples(queries: Queries, instance: Callable[[], DagsterInstance]) -> Iterator[Sample]:
+    for lag in lags_of(queries.datasets().values(), instance):
+        if lag.n_behind is not None:
+            yield Sample(_PARTITIONS.name, lag.n_behind, (lag.asset,))
+        yield Sample(_SECONDS.name, lag.behind_seconds, (lag.asset,))
+
+
+MEASURES = (Measure((_PARTITIONS, _SECONDS), _samples),)

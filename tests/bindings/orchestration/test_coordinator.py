@@ -56,7 +56,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import parse_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.check import check
+from tests.support.checking import check
 
 #: Each test has an instance of its own; all of them take half a minute.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]

@@ -43,8 +43,8 @@ def test_metrics_for_prometheus_name_the_extra_that_they_need(
 ) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     # An earlier command of this process may have imported it.
-    monkeypatch.delitem(sys.modules, "databuild_dagster.features.notices.prometheus", raising=False)
-    monkeypatch.delattr("databuild_dagster.features.notices.prometheus", raising=False)
+    monkeypatch.delitem(sys.modules, "databuild_dagster.features.notices.commands.prometheus", raising=False)
+    monkeypatch.delattr("databuild_dagster.features.notices.commands.prometheus", raising=False)
 
     done = known_project.call("ledger", "metrics", *how)
 

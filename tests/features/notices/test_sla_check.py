@@ -9,9 +9,9 @@ import pytest
 from databuild_dagster import BuildContext, build_sla_checks, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.display import sla_check
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.engine.wording import when
+from databuild_dagster.features.notices import sla_check
 from databuild_dagster.features.notices.sla_check import SLA_CHECK
 from databuild_dagster.model.commands import CancelWants, CreateWants
 

@@ -21,10 +21,10 @@ from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
-from databuild_dagster.store.check import check
 from databuild_dagster.warehouse import disk
 from tests.bindings.conftest import Site
 from tests.bindings.module_site import module_site
+from tests.support.checking import check
 from tests.support.dagster_files import fresh_instance
 from tests.support.dead_process import dead_process
 from tests.support.endless import ENDLESS

@@ -36,12 +36,12 @@ from databuild_dagster.model.errors import DatabuildError, InvalidOperation, Inv
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.check import check
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, read_manifest
 from tests.bindings.conftest import Site
 from tests.bindings.module_site import module_site
+from tests.support.checking import check
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -18,9 +18,7 @@ from pyiceberg.utils.config import Config
 
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine.follower import ProcessCursors
-from databuild_dagster.features.tables.errors import (
 from databuild_dagster.features.clean.cleaning import Cleaner
-from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.features.tables.errors import (
     CatalogAway,
     ColumnRefused,

@@ -19,11 +19,11 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.display.materialization import report_live, shown_keys
 from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.lots.arrivals.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
-from databuild_dagster.features.lots.arrivals.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused

@@ -6,35 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
 from databuild_dagster.model.lots import MAX_PARTS
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.building.call import Leftovers, Stops, Tools
-    from databuild_dagster.bindings.building.outputs import Outputs
-    from databuild_dagster.bindings.declare.asset_spec import Caller
 
 #: The types of a part's key. Values of other types have several spellings or orders; convert them to one of these.
 _KEYS: Final = (str, int, bool, date, Decimal)
 
 
-class _Parts:
-    """What both splits do."""
-
-    __slots__ = ()
-
-    def caller(self, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int) -> Caller:
-        """One call of the function for each part. Spark is imported here, by a step, and not where assets are declared."""
-        from databuild_dagster.features.lots.parts.parts_caller import PartsCaller
-
-        assert isinstance(self, ByFile | ByKey)
-        return PartsCaller(self, tools, outputs, stops, leftovers, threads=threads)
-
-
 @dataclass(frozen=True, slots=True)
-class ByFile(_Parts):
+class ByFile:
     """One call for each of `parts` groups of the input's files, of about the same size; fewer if there are fewer files.
 
     `input` is the name of a DataFrame parameter. `at_once` parts run at a time, by default one per thread of the launch.
@@ -46,7 +28,7 @@ class ByFile(_Parts):
 
 
 @dataclass(frozen=True, slots=True)
-class ByKey(_Parts):
+class ByKey:
     """One call for each value of a column of the input, also for null, or for each of `values`.
 
     `input` is the name of a DataFrame parameter. Rows with none of the given `values` are in no part. `at_once` parts run

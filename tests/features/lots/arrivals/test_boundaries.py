@@ -30,9 +30,9 @@ from databuild_dagster.features.lots.arrivals.watcher import Look, Watcher
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.check import check
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType, read_manifest
+from tests.support.checking import check
 from tests.support.dagster_files import fresh_instance
 from tests.support.object_store import S3Server
 

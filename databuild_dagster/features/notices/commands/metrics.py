@@ -77,7 +77,7 @@ def metrics(
     store = the_store()
     if prometheus or serve is not None:
         try:
-            from databuild_dagster.features.notices import prometheus as exporter
+            from databuild_dagster.features.notices.commands import prometheus as exporter
         except ImportError as error:
             raise MetricsLibraryMissing() from error
         if serve is None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from threading import Event
 
 import click
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from databuild_dagster.cli.table_lags import TableLags
+from databuild_dagster.cli.state import the_instance
+from databuild_dagster.feature import rows
 from databuild_dagster.store.job_metrics import JobTotals
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
@@ -23,7 +25,7 @@ class StoreCollector:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lags = TableLags()
+        self._instance = cache(the_instance)
         self._totals = JobTotals(store)
 
     def collect(self) -> Iterator[Metric]:
@@ -55,22 +57,16 @@ class StoreCollector:
         wants = GaugeMetricFamily("databuild_open_wants", "Wants that are open.")
         wants.add_metric([], queries.n_open_wants())
         yield from (job_runs, rate, avoided, saved, refs, wants)
-        yield from self._tables(queries)
+        yield from self._of_features(queries)
 
-    def _tables(self, queries: Queries) -> Iterator[Metric]:
-        partitions = GaugeMetricFamily(
-            "databuild_table_partitions_behind",
-            "Partitions that have changed since the table's last publication; absent before the first.",
-            labels=["dataset"],
-        )
-        seconds = GaugeMetricFamily(
-            "databuild_table_seconds_behind", "Age of the oldest change that the table has not.", labels=["dataset"]
-        )
-        for lag in self._lags.of(queries.datasets().values()):
-            if lag.n_behind is not None:
-                partitions.add_metric([lag.asset], lag.n_behind)
-            seconds.add_metric([lag.asset], lag.behind_seconds)
-        yield from (partitions, seconds)
+    def _of_features(self, queries: Queries) -> Iterator[Metric]:
+        for measure in rows(lambda feature: feature.measures):
+            families = {
+                gauge.name: GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels) for gauge in measure.gauges
+            }
+            for sample in measure.samples(queries, self._instance):
+                families[sample.gauge].add_metric(sample.labels, sample.value)
+            yield from families.values()
 
 
 def text(store: Store) -> str:
