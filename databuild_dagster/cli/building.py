@@ -26,8 +26,7 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.engine.why.built_again import built_again
-from databuild_dagster.engine.why.damaged_inputs import damaged_inputs
-from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
+from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_inputs, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
@@ -35,7 +34,7 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.shapes.fields import error_as_json, picked, when
-from databuild_dagster.store.queries.served import Awaited, Unserved
+from databuild_dagster.store.queries.planning import Awaited, Unserved
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

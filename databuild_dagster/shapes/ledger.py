@@ -11,7 +11,7 @@ from databuild_dagster.store.job_metrics import JobMetrics
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.requesters import Requester
+from databuild_dagster.store.queries.wants import Requester
 
 
 class LedgerEntryShape(TypedDict):

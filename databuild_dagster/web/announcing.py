@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import Thread
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.pages_notes import ANNOUNCE_EVERY_SECONDS, note_pages
+from databuild_dagster.engine.orchestrator_notes import ANNOUNCE_EVERY_SECONDS, note_pages
 from databuild_dagster.model.logs import log_failure, logger
 
 _logger = logger(__name__)

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from databuild_dagster.model.decide.cycles import shortest_cycles
+from databuild_dagster.model.decide.misses import shortest_cycles
 
 NAMES = "abcde"
 graphs = st.dictionaries(st.sampled_from(NAMES), st.frozensets(st.sampled_from(NAMES), max_size=4))

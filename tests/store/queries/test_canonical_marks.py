@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.marks import MarkedGroup
+from databuild_dagster.store.queries.canonical import MarkedGroup
 from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.catalog import dataset
 from tests.support.world import EMPTY, World

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.store.backends import file_systems
-from databuild_dagster.store.backends.file_systems import network_file_system_of
+from databuild_dagster.store.backends import sqlite
+from databuild_dagster.store.backends.sqlite import network_file_system_of
 from databuild_dagster.store.errors import NetworkFileSystem
 from databuild_dagster.store.store import open_store
 
@@ -54,7 +54,7 @@ def test_a_build_state_on_a_network_file_system_is_refused_before_anything_is_wr
     """Rule 3.3"""
     mounts = tmp_path / "mounts"
     mounts.write_text(f"server:/export {tmp_path} nfs rw 0 0\n")
-    monkeypatch.setattr(file_systems, "MOUNTS", mounts)
+    monkeypatch.setattr(sqlite, "MOUNTS", mounts)
 
     with pytest.raises(NetworkFileSystem, match=r"network file system \(nfs\).*PostgreSQL"):
         open_store(f"sqlite:///{tmp_path}/home/databuild.db")

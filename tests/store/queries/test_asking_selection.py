@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import Selection
 from tests.support.catalog import dataset
 from tests.support.world import World
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.decide.catalog_answers import MAX_ROUNDS, CatalogAnswers, Unanswered, answered
+from databuild_dagster.model.decide.context import MAX_ROUNDS, CatalogAnswers, Unanswered, answered
 from databuild_dagster.model.errors import Conflict, UnknownPartition
 from tests.support.catalog import SmallCatalog, dataset
 

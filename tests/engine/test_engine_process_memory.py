@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from databuild_dagster.engine.process_memory import ProcessMemory
+from databuild_dagster.engine.engine import ProcessMemory
 
 
 def test_a_value_is_made_when_it_is_first_asked_for_and_kept():

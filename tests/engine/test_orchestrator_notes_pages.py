@@ -1,7 +1,6 @@
 """Where the pages are, by the note that their web server leaves (decision 0051)."""
 
-from databuild_dagster.engine.orchestrator_notes import KEEP_SECONDS
-from databuild_dagster.engine.pages_notes import LOOK_EVERY_SECONDS, note_pages, pages_root
+from databuild_dagster.engine.orchestrator_notes import KEEP_SECONDS, LOOK_EVERY_SECONDS, note_pages, pages_root
 
 
 def test_the_pages_are_nowhere_until_a_web_server_announces_them(world):

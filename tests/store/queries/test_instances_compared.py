@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.compared import DataFacts, InputCounts, InputPair
+from databuild_dagster.store.queries.instances import DataFacts, InputCounts, InputPair
 from databuild_dagster.store.queries.wants import WantFilter
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import ended_waiters
+from databuild_dagster.engine import tick as tick_module
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
@@ -109,7 +109,7 @@ def test_wants_cost_no_question_and_no_waiter_costs_none(world, here):
 
 
 def test_a_tick_asks_about_a_bounded_number_and_the_next_about_the_others(world, here, monkeypatch):
-    monkeypatch.setattr(ended_waiters, "MAX_DAGSTER_RUNS", 2)
+    monkeypatch.setattr(tick_module, "MAX_DAGSTER_RUNS", 2)
     begin(world, here, "a")
     for number in range(5):
         world.claim("a", dagster_run_id=f"R{number}")

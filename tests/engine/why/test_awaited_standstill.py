@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.why.standstill import launches_not_begun
+from databuild_dagster.engine.why.awaited import launches_not_begun
 from tests.support.catalog import dataset
 
 pytestmark = pytest.mark.usefixtures("database")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import aside_reasons
-from databuild_dagster.engine.aside_reasons import MAX_PAUSE_SECONDS, pause_after, record_files
+from databuild_dagster.engine import set_aside
+from databuild_dagster.engine.set_aside import MAX_PAUSE_SECONDS, pause_after, record_files
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
@@ -272,7 +272,7 @@ def test_late_files_that_cannot_be_recorded_are_in_the_answer_about_a_live_lot(m
 
 
 def test_of_many_files_of_a_folder_the_first_are_recorded(make_world, monkeypatch):
-    monkeypatch.setattr(aside_reasons, "MAX_OF_FOLDER", 3)
+    monkeypatch.setattr(set_aside, "MAX_OF_FOLDER", 3)
     world = make_world(LANDING)
 
     looked(world, DAMAGED, {f"landing/{n}\n.csv": "no time" for n in range(9)})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.store.scratch import SCRATCH_PREFIX, scratch_store
+from databuild_dagster.store.rebuild import SCRATCH_PREFIX, scratch_store
 
 
 @pytest.fixture
