@@ -14,7 +14,7 @@ from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.alike import lines_of
 from databuild_dagster.engine.why.explain import Cause, Explanation, explain_as_of
 from databuild_dagster.engine.why.explain import explain as explanation_of
-from databuild_dagster.shapes.explanations import explanation_shape
+from databuild_dagster.shapes.wants import explanation_shape
 
 #: Lines for people; a program gets all that the answer has.
 MAX_LINES = 30

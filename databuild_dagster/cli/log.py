@@ -22,7 +22,7 @@ from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
-from databuild_dagster.shapes.checks import Checked
+from databuild_dagster.shapes.contributions import Checked
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.queries.queries import Queries

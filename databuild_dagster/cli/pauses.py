@@ -13,7 +13,7 @@ from databuild_dagster.model.commands import PausePartitions, ResumePartitions
 from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.pauses import paused, resumed
+from databuild_dagster.shapes.partitions import paused, resumed
 
 _NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
 

@@ -12,8 +12,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.commands import RetryRefs, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.recorded_wants import retried
 from databuild_dagster.shapes.taints import revert_command, taint_partitions, would_taint
+from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 

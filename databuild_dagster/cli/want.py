@@ -30,8 +30,7 @@ from databuild_dagster.engine.why.want_report import find_wants, want_reports
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelWants, CreateWants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.shapes.recorded_wants import canceled_wants, recorded_wants
-from databuild_dagster.shapes.wants import want_report_shape, want_shape
+from databuild_dagster.shapes.wants import canceled_wants, recorded_wants, want_report_shape, want_shape
 from databuild_dagster.store.queries.ids import IdKind, short_id
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 

@@ -31,14 +31,12 @@ from databuild_dagster.shapes.bounded import (
     bounded_report,
     bounded_want,
 )
-from databuild_dagster.shapes.building import open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
-from databuild_dagster.shapes.events import EventShape, event_shapes
-from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
-from databuild_dagster.shapes.failures import FailuresShape, newest_failures
+from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.lineage import LineageShape, lineage_of
+from databuild_dagster.shapes.graph import LineageShape, lineage_of
+from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import (
@@ -47,6 +45,7 @@ from databuild_dagster.shapes.partitions import (
     paused_refs,
 )
 from databuild_dagster.shapes.plans import PlanShape
+from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter

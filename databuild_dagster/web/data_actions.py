@@ -18,7 +18,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted
-from databuild_dagster.shapes.pauses import PausedShape, ResumedShape, paused, resumed
+from databuild_dagster.shapes.partitions import PausedShape, ResumedShape, paused, resumed
 from databuild_dagster.shapes.taints import (
     RevertedShape,
     TaintedShape,

@@ -18,9 +18,8 @@ from databuild_dagster.engine.why.alike import alike_causes
 from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.explanations import CauseShape
 from databuild_dagster.shapes.marks import MARKS
-from databuild_dagster.shapes.wants import DerivativeWant
+from databuild_dagster.shapes.wants import CauseShape, DerivativeWant
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES

@@ -8,13 +8,13 @@ from typing import Final
 from databuild_dagster.engine.engine import Engine, Preview
 from databuild_dagster.model.commands import DEFAULT_TTL_SECONDS, CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.wording import counted, few_of
-from databuild_dagster.shapes.canceled_job_runs import (
+from databuild_dagster.shapes.job_runs import (
     CanceledJobRunShape,
     cancel_command,
     canceled_job_runs,
     waiting_for,
 )
-from databuild_dagster.shapes.recorded_wants import (
+from databuild_dagster.shapes.wants import (
     CanceledWantShape,
     RecordedWantShape,
     RetriedShape,

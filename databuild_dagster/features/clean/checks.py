@@ -7,7 +7,7 @@ import time
 from databuild_dagster.data.known_warehouses import warehouses_of
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 

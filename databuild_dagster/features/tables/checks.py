@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from databuild_dagster.features.tables.comparing import wrong_table_files
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 
