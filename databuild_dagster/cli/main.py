@@ -50,7 +50,7 @@ def _own(target: str, summary: str) -> Leaf:
 SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
     "Start": {
         "init": _own("init:init", "Create a project in FOLDER, by default the current one."),
-        "dev": _own("dev:dev", "Open Dagster: its web server and its daemon."),
+        "dev": _own("webserver:dev", "Open Dagster: its web server and its daemon."),
         "webserver": _own("webserver:webserver", "Open Dagster's web server alone, with databuild's pages."),
         "status": _own("status:status", "Show all assets by state, open wants and orchestrators."),
     },
@@ -68,7 +68,7 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "plan": _own("plan:plan", "Show what `databuild build REFS` would do, and why."),
     },
     "Find out": {
-        "explain": _own("explain:explain", "Explain why REFS are or are not being built now."),
+        "explain": _own("want:explain", "Explain why REFS are or are not being built now."),
         "partitions": _own("partitions:partitions", "List every partition of ASSET with its state."),
         "show": _own("partitions:show", "Show what readers of REFS see: instances and files."),
         "history": _own("history:history", "List every instance of REFS, newest last."),
@@ -94,8 +94,8 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
                 "rebuild": _own("log:rebuild", "Recompute all tables from the log."),
                 "migrate": _own("log:migrate", "Bring an older version's tables to this version."),
                 "backup": _own("log:backup", "Copy the SQLite database into FILE, also during writes."),
-                "export": _own("transfer:export", "Copy the event log into FILE, also during writes."),
-                "import": _own("transfer:import_", "Bring the events of FILE into an empty build state."),
+                "export": _own("log:export", "Copy the event log into FILE, also during writes."),
+                "import": _own("log:import_", "Bring the events of FILE into an empty build state."),
                 "take-over": _own("log:take_over", "Make this store the owner of its warehouses."),
                 "states": _own("log:states", "Print the state machines as Markdown with diagrams."),
             },

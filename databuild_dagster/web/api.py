@@ -35,7 +35,7 @@ from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar
 from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
 from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.graph import LineageShape, lineage_of
+from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
 from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
@@ -50,9 +50,8 @@ from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import ledger_pages, plans
-from databuild_dagster.web.insight import INSIGHT_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
-from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
+from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
 from databuild_dagster.web.state import State, moment_at
 
 VERSION: Final = "v1"
@@ -119,6 +118,28 @@ class PartitionShape(TypedDict):
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
+
+
+class GraphThenShape(GraphShape):
+    """The graph, and the event and the time that it is about; null for now."""
+
+    as_of: HeadShape | None
+
+
+class WantedRef(TypedDict):
+    """A ref that a want names, with its mark now."""
+
+    ref: Ref
+    want: str
+    mark: str
+
+
+class WantRefsShape(TypedDict):
+    """A page of the refs of a want or request, of `n`."""
+
+    n: int
+    offset: int
+    refs: list[WantedRef]
 
 
 def head(state: State) -> HeadShape:
@@ -279,6 +300,24 @@ def want(state: State, name: str) -> RequestShape:
     return {"n": len(found), "wants": [bounded_report(report) for report in reports]}
 
 
+def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThenShape:
+    """The graph of instances around one, now or when `as_of` was the last event."""
+    queries = state.engine.queries
+    uuid = queries.full_id(IdKind.INSTANCE, instance)
+    then = moment_at(state, as_of)
+    found = graph_around(queries, uuid, levels, then.seq)
+    return {**found, "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)}}
+
+
+def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape:
+    """The refs of a want or request, in the order of the wants."""
+    queries = state.engine.queries
+    n, found = queries.refs_of_wants(queries.full_id(IdKind.WANT, name), limit, offset)
+    marks = marks_of(queries, dict.fromkeys(one.ref for one in found))
+    refs: list[WantedRef] = [{"ref": one.ref, "want": one.want_id, "mark": marks[one.ref]} for one in found]
+    return {"n": n, "offset": offset, "refs": refs}
+
+
 _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RECORDS)
 
 ROUTES: Final = (
@@ -407,7 +446,24 @@ ROUTES: Final = (
         (plans.REFS,),
         plan=plans.QUESTION,
     ),
-    *INSIGHT_ROUTES,
+    ApiRoute(
+        "/graph",
+        "The graph of instances around one.",
+        graph,
+        GraphThenShape,
+        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
+    ),
+    ApiRoute(
+        "/want_refs",
+        "The refs of a want or request, in pages.",
+        want_refs,
+        WantRefsShape,
+        (
+            text("name", "The id of a want or request, or its end.", required=True),
+            number("offset", "The number of refs before the first.", 0, 0, 10_000_000),
+            number("limit", "The number of refs at most.", 50, 1, 500),
+        ),
+    ),
     *ledger_pages.ROUTES,
 )
 
