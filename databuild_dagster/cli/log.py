@@ -27,7 +27,6 @@ from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import rebuild as rebuild_store
-from databuild_dagster.store.transfer import export_log, import_log
 
 #: Events read at once.
 PAGE = 1000
@@ -273,6 +272,8 @@ def export(file: str, as_json: bool) -> None:
 
     FILE must not exist. It gets one line of JSON for each event, the same from SQLite and from PostgreSQL.
     """
+    from databuild_dagster.store.transfer import export_log
+
     n_events = export_log(the_store(check_projections=False), file)
     answer({"file": file, "events": n_events}, f"Wrote {count(n_events, 'event')} to {file}.", as_json=as_json)
 
@@ -286,6 +287,8 @@ def import_(file: str, as_json: bool) -> None:
     FILE is from `databuild log export`. All of it is imported, and the tables computed from it, or nothing. Stop every process
     of the original before the export. The warehouses are the original's until `databuild log take-over --yes`.
     """
+    from databuild_dagster.store.transfer import import_log
+
     n_events = import_log(the_store(), file)
     sentence = (
         f"Imported {count(n_events, 'event')}. `databuild log take-over --yes` makes this build state the owner of its "

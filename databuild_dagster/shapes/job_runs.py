@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Final, NamedTuple, TypedDict, cast
+from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who_asked import who_asked
@@ -13,7 +13,7 @@ from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.fields import shaped
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -37,8 +37,7 @@ class JobRunShape(TypedDict):
 
 def job_run_shape(job_run: JobRunView) -> JobRunShape:
     """A job run in the shape of `job-run list`."""
-    names = ("id", "job", "refs", "state", "dagster_run_id", "started_at", "ended_at", "error", "instances")
-    return cast("JobRunShape", picked(job_run, *names))
+    return shaped(JobRunShape, job_run)
 
 
 #: Requesters that are named.

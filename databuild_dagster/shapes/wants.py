@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, NotRequired, TypedDict, cast
+from typing import NamedTuple, NotRequired, TypedDict
 
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.why.explain import Cause, Explanation
 from databuild_dagster.engine.why.first_failures import first_failures
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import StillKept, WantFilter, WantView
 
@@ -35,7 +35,7 @@ class ExplanationShape(TypedDict):
 
 def cause_shapes(causes: Iterable[Cause]) -> list[CauseShape]:
     """Causes in their order."""
-    return cast("list[CauseShape]", [picked(cause, "ref", "why", "depth") for cause in causes])
+    return [shaped(CauseShape, cause) for cause in causes]
 
 
 def explanation_shape(explanation: Explanation) -> ExplanationShape:
@@ -87,25 +87,17 @@ class WantReportShape(TypedDict):
     derivative_wants: list[DerivativeWant]
 
 
-_FIELDS = (
-    "id", "request_id", "refs", "state", "source", "source_id", "priority", "created_at", "expires_at", "comment",
-    "data_timestamp", "deadline", "sla_missed_at", "fail_fast", "actor",
-)  # fmt: skip
-
-
 def want_shape(want: WantView) -> WantShape:
     """A want in the shape of `want list`."""
-    times = {"data_timestamp": when(want.data_timestamp), "deadline": when(want.deadline)}
-    return cast("WantShape", picked(want, *_FIELDS) | times)
+    return shaped(WantShape, want, data_timestamp=when(want.data_timestamp), deadline=when(want.deadline))
 
 
 def want_report_shape(report: WantReport) -> WantReportShape:
     """The fields that `want show` adds to a want."""
-    derivative_wants = [picked(want, "id", "refs", "state") for want in report.derivative_wants]
     return {
         "waits_for": report.waits_for,
         "causes": cause_shapes(report.causes),
-        "derivative_wants": cast("list[DerivativeWant]", derivative_wants),
+        "derivative_wants": [shaped(DerivativeWant, want) for want in report.derivative_wants],
     }
 
 
@@ -148,11 +140,9 @@ class RetriedShape(TypedDict):
 def recorded_wants(engine: Engine, wants: Sequence[WantView]) -> list[RecordedWantShape]:
     """The wants of one request in the shape of `want create`."""
     failures = first_failures(engine, {ref for want in wants for ref in want.refs})
-    named = [picked(failure, "ref", "why", "n_waiting") for failure in failures.named] if failures else []
+    named = [shaped(FirstFailureShape, failure) for failure in failures.named] if failures else []
     hints = failures.sentences if failures else []
-    return [
-        {**want_shape(want), "failed_first": cast("list[FirstFailureShape]", named), "hints": hints} for want in wants
-    ]
+    return [{**want_shape(want), "failed_first": named, "hints": hints} for want in wants]
 
 
 class CanceledWants(NamedTuple):

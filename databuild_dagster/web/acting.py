@@ -1,7 +1,8 @@
 """Actions over HTTP: the url that does one, and the page that says what it would touch and asks for a confirmation.
 
 The form of the page posts to the url of the API. A browser is sent on to the page that it came from, with the command's id in the
-url: the page shows the events of the command, which the log has. A body is a form or JSON; its size is bounded, and nothing is repeated unseen.
+url: the page shows the events of the command, which the log has. A body is a form or JSON; its size is bounded, and nothing is
+repeated unseen.
 """
 
 from __future__ import annotations
