@@ -75,12 +75,12 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
         "read": _own("read:read", "Print the rows of REFS."),
     },
     "Correct": {
-        "taint": _own("taints:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
-        "untaint": _own("taints:untaint", "Remove a taint from every instance that has it."),
-        "revert": _own("taints:revert", "Make an earlier instance of REF the one readers see."),
-        "retry": _own("taints:retry", "Retry what failed behind REFS."),
-        "pause": _own("pauses:pause", "Keep REFS from being launched; their wants stay open."),
-        "resume": _own("pauses:resume", "End the pause of REFS; what is wanted is built."),
+        "taint": _own("corrections:taint", "Mark the data of REFS as wrong; open wants rebuild it."),
+        "untaint": _own("corrections:untaint", "Remove a taint from every instance that has it."),
+        "revert": _own("corrections:revert", "Make an earlier instance of REF the one readers see."),
+        "retry": _own("corrections:retry", "Retry what failed behind REFS."),
+        "pause": _own("corrections:pause", "Keep REFS from being launched; their wants stay open."),
+        "resume": _own("corrections:resume", "End the pause of REFS; what is wanted is built."),
     },
     "Maintain": {
         "tick": _own("tick:tick", "Run one tick of the orchestrator in this process."),

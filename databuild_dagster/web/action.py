@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
 from databuild_dagster.bindings.registry.selections import select_names, select_refs
-from databuild_dagster.engine.engine import Engine, Preview
+from databuild_dagster.engine.engine import Engine, Outcome, Preview
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.events import Change
@@ -29,6 +29,8 @@ REFS: Final = several(ref("refs", "The partitions: refs, and selections such as 
 TERMINATE: Final = flag("terminate", "Also cancel running job runs.")
 
 Values = Mapping[str, Any]
+#: Does the command.
+Handle = Callable[[], Outcome]
 
 
 class By(NamedTuple):
@@ -82,13 +84,17 @@ class Action:
 
 def commanded(
     command_of: Callable[[State, Values], Command],
-    done: Callable[[Engine, Any, By], Any],
+    answer_of: Callable[[Engine, Any, Handle], Any],
     would: Callable[[State, Any, Preview], list[str]],
 ) -> dict[str, Any]:
-    """The two functions of an action that is one command of the engine."""
+    """The two functions of an action that is one command of the engine.
+
+    `answer_of` calls its last argument, which does the command, so that it can look at the state before and after.
+    """
 
     def act(state: State, values: Values, by: By) -> Any:
-        return done(state.engine, command_of(state, values), by)
+        engine, command = state.engine, command_of(state, values)
+        return answer_of(engine, command, lambda: engine.handle(command, actor=by.actor, command_id=by.command_id))
 
     def rehearse(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
         given = dict(values)

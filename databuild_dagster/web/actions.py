@@ -28,12 +28,7 @@ from databuild_dagster.model.commands import (
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
-from databuild_dagster.shapes.job_runs import (
-    CanceledJobRunShape,
-    cancel_command,
-    canceled_job_runs,
-    waiting_for,
-)
+from databuild_dagster.shapes.job_runs import CanceledJobRunShape, cancel_command, canceled_job_runs, waiting_for
 from databuild_dagster.shapes.partitions import PausedShape, ResumedShape, paused, resumed
 from databuild_dagster.shapes.taints import (
     RevertedShape,
@@ -51,7 +46,7 @@ from databuild_dagster.shapes.wants import (
     retried,
 )
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.web.action import REASON, REFS, TERMINATE, Action, By, Values, commanded, names_of, refs_of
+from databuild_dagster.web.action import REASON, REFS, TERMINATE, Action, Handle, Values, commanded, names_of, refs_of
 from databuild_dagster.web.parameters import duration, flag, moment_to_come, number, ref, several, text
 from databuild_dagster.web.state import State
 
@@ -74,9 +69,8 @@ def _want(state: State, values: Values) -> CreateWants:
     )
 
 
-def _wanted(engine: Engine, command: CreateWants, by: By) -> list[RecordedWantShape]:
-    outcome = engine.handle(command, actor=by.actor, command_id=by.command_id)
-    return recorded_wants(engine, engine.queries.wants_named(outcome.request_id or ""))
+def _wanted(engine: Engine, command: CreateWants, handle: Handle) -> list[RecordedWantShape]:
+    return recorded_wants(engine, engine.queries.wants_named(handle().request_id or ""))
 
 
 def _would_want(state: State, command: CreateWants, preview: Preview) -> list[str]:
@@ -98,11 +92,6 @@ def _cancel(state: State, values: Values) -> CancelWants:
     return CancelWants(ids=ids, reason=values["reason"] or "", terminate=values["terminate"])
 
 
-def _canceled(engine: Engine, command: CancelWants, by: By) -> list[CanceledWantShape]:
-    outcome = engine.handle(command, actor=by.actor, command_id=by.command_id)
-    return canceled_wants(engine.queries, command.ids, outcome).shape()
-
-
 def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[str]:
     n_runs = len(preview.outcome.canceled)
     found = [f"{counted(len(preview.outcome.canceled_want_ids), 'want')} would be canceled."]
@@ -115,10 +104,6 @@ def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[
 
 def _retry(state: State, values: Values) -> RetryRefs:
     return RetryRefs(refs=refs_of(state, values), reason=values["reason"] or "")
-
-
-def _retried(engine: Engine, command: RetryRefs, by: By) -> RetriedShape:
-    return retried(engine.queries, engine.handle(command, actor=by.actor, command_id=by.command_id))
 
 
 def _would_retry(state: State, command: RetryRefs, preview: Preview) -> list[str]:
@@ -134,9 +119,9 @@ def _cancel_job_run(state: State, values: Values) -> CancelJobRuns:
     return cancel_command(state.engine.queries, values["job_runs"], reason=reason, retry=values["keep_wants"])
 
 
-def _job_run_canceled(engine: Engine, command: CancelJobRuns, by: By) -> list[CanceledJobRunShape]:
+def _job_run_canceled(engine: Engine, command: CancelJobRuns, handle: Handle) -> list[CanceledJobRunShape]:
     waiting = waiting_for(engine.queries, command)
-    engine.handle(command, actor=by.actor, command_id=by.command_id)
+    handle()
     return canceled_job_runs(engine, command, waiting)
 
 
@@ -176,7 +161,11 @@ CANCEL: Final = Action(
     "Cancel",
     "Cancel wants, and the queued job runs that only they need.",
     (replace(several(text("wants", "The ids of wants or requests, or their ends.")), required=True), REASON, TERMINATE),
-    **commanded(_cancel, _canceled, _would_cancel),
+    **commanded(
+        _cancel,
+        lambda engine, command, handle: canceled_wants(engine.queries, command.ids, handle()).shape(),
+        _would_cancel,
+    ),
     answer=list[CanceledWantShape],
     subjects=("wants",),
     takes_away=True,
@@ -186,7 +175,7 @@ RETRY: Final = Action(
     "Retry",
     "Retry what failed behind partitions; wants that failed because of it are recorded again.",
     (replace(REFS, required=True), REASON),
-    **commanded(_retry, _retried, _would_retry),
+    **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
     answer=RetriedShape,
     subjects=("refs",),
 )
@@ -213,10 +202,6 @@ def _taint(state: State, values: Values) -> TaintPartitions:
     return TaintPartitions(refs=refs, uuids=uuids, reason=values["reason"] or "", downstream=values["downstream"])
 
 
-def _tainted(engine: Engine, command: TaintPartitions, by: By) -> TaintedShape:
-    return taint_partitions(engine, command, actor=by.actor, command_id=by.command_id)
-
-
 def _would_taint(state: State, command: TaintPartitions, preview: Preview) -> list[str]:
     queries = state.engine.queries
     found = [f"Readers of {counted(len(preview.tainted), 'partition')} would see a taint."]
@@ -234,8 +219,8 @@ def _untaint(state: State, values: Values) -> UntaintPartitions:
     return UntaintPartitions(taint_id=taint_id, reason=values["reason"] or "")
 
 
-def _untainted(engine: Engine, command: UntaintPartitions, by: By) -> UntaintedShape:
-    engine.handle(command, actor=by.actor, command_id=by.command_id)
+def _untainted(engine: Engine, command: UntaintPartitions, handle: Handle) -> UntaintedShape:
+    handle()
     return {"taint_id": command.taint_id}
 
 
@@ -254,8 +239,8 @@ def _revert(state: State, values: Values) -> RevertCanonical:
         raise CannotRevert(ref=ref, uuid=name, why=why) from None
 
 
-def _reverted(engine: Engine, command: RevertCanonical, by: By) -> RevertedShape:
-    engine.handle(command, actor=by.actor, command_id=by.command_id)
+def _reverted(engine: Engine, command: RevertCanonical, handle: Handle) -> RevertedShape:
+    handle()
     return {"ref": command.ref, "uuid": command.uuid}
 
 
@@ -275,11 +260,6 @@ def _pause(state: State, values: Values) -> PausePartitions:
     )
 
 
-def _paused(engine: Engine, command: PausePartitions, by: By) -> PausedShape:
-    outcome = engine.handle(command, actor=by.actor, command_id=by.command_id)
-    return paused(engine.queries, command, outcome)
-
-
 def _would_pause(state: State, command: PausePartitions, preview: Preview) -> list[str]:
     n_runs = len(preview.outcome.canceled)
     found = [f"Nothing would launch {_in_words(command.refs)} until the pause ends; the wants stay open."]
@@ -290,10 +270,6 @@ def _would_pause(state: State, command: PausePartitions, preview: Preview) -> li
 
 def _resume(state: State, values: Values) -> ResumePartitions:
     return ResumePartitions(refs=names_of(state, values), reason=values["reason"] or "")
-
-
-def _resumed(engine: Engine, command: ResumePartitions, by: By) -> ResumedShape:
-    return resumed(engine.handle(command, actor=by.actor, command_id=by.command_id))
 
 
 def _would_resume(state: State, command: ResumePartitions, preview: Preview) -> list[str]:
@@ -316,7 +292,7 @@ TAINT: Final = Action(
         _WRONG,
         flag("downstream", "Also what was built from them, or will be, by recorded inputs."),
     ),
-    **commanded(_taint, _tainted, _would_taint),
+    **commanded(_taint, taint_partitions, _would_taint),
     answer=TaintedShape,
     subjects=("refs", "instances"),
     takes_away=True,
@@ -355,7 +331,7 @@ PAUSE: Final = Action(
         moment_to_come("until", "The end of the pause: a time with its zone, or 90s, 15m, 12h, 7d from now."),
         TERMINATE,
     ),
-    **commanded(_pause, _paused, _would_pause),
+    **commanded(_pause, lambda engine, command, handle: paused(engine.queries, command, handle()), _would_pause),
     answer=PausedShape,
     subjects=("refs",),
 )
@@ -364,7 +340,7 @@ RESUME: Final = Action(
     "Resume",
     "End the pauses of partitions; what is wanted is built.",
     (replace(REFS, required=True), REASON),
-    **commanded(_resume, _resumed, _would_resume),
+    **commanded(_resume, lambda _engine, _command, handle: resumed(handle()), _would_resume),
     answer=ResumedShape,
     subjects=("refs",),
 )

@@ -39,11 +39,7 @@ from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_aroun
 from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
-from databuild_dagster.shapes.partitions import (
-    PauseShape,
-    pause_shape,
-    paused_refs,
-)
+from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
 from databuild_dagster.shapes.plans import PlanShape
 from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
