@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypedDict
 from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.store.queries.queries import Queries
 
 #: Instances on each side.
@@ -73,16 +73,7 @@ def lineage_of(queries: Queries, uuid: str) -> LineageShape:
 
 def neighbour_shapes(instances: Sequence[Neighbour]) -> list[NeighbourShape]:
     """Instances in their order."""
-    return [
-        {
-            "uuid": instance.uuid,
-            "ref": instance.ref,
-            "state": instance.state.value,
-            "canonical": instance.canonical,
-            "live_since": when(instance.live_at),
-        }
-        for instance in instances
-    ]
+    return [shaped(NeighbourShape, instance, live_since=when(instance.live_at)) for instance in instances]
 
 
 #: Instances of one graph.

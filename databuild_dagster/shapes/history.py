@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Final, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.refs import Ref
@@ -56,13 +56,12 @@ class InstanceShape(TypedDict):
     why: str | None
 
 
-class InstanceOfHistory:
+class InstanceOfHistory(NamedTuple):
     """An instance with its askers and the reason of its state."""
 
-    def __init__(self, instance: Instance, askers: Sequence[Asker], why: str | None) -> None:
-        self.instance = instance
-        self.askers = askers
-        self.why = why
+    instance: Instance
+    askers: Sequence[Asker]
+    why: str | None
 
     def shape(self) -> InstanceShape:
         """The instance in the shape of `history`."""

@@ -15,7 +15,6 @@ from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
-from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.bounded import (
@@ -34,7 +33,7 @@ from databuild_dagster.shapes.bounded import (
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
 from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
-from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
 from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
@@ -190,23 +189,12 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
     counts: dict[str, dict[str, int]] = {}
     for asset, instance_state, n in state.kept("ref_counts", engine.queries.ref_counts):
         counts.setdefault(asset, {})[instance_state] = n
-    return {
-        "n": len(specs),
-        "offset": offset,
-        "datasets": [_dataset(spec, counts.get(spec.asset, {}), newest[spec.asset]) for spec in shown],
-    }
-
-
-def _dataset(spec: DatasetSpec, states: dict[str, int], newest: list[CellShape]) -> DatasetShape:
-    return {
-        "dataset": spec.asset,
-        "kind": spec.kind.value,
-        "job": spec.job,
-        "location": spec.location,
-        "inputs": [declared.asset for declared in spec.inputs],
-        "states": states,
-        "newest": newest,
-    }
+    found: list[DatasetShape] = []
+    for spec in shown:
+        asset, inputs = spec.asset, [declared.asset for declared in spec.inputs]
+        states = counts.get(asset, {})
+        found.append(shaped(DatasetShape, spec, dataset=asset, inputs=inputs, states=states, newest=newest[asset]))
+    return {"n": len(specs), "offset": offset, "datasets": found}
 
 
 def calendar(state: State, dataset: str, within: str | None, offset: int) -> CalendarShape:

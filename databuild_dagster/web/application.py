@@ -84,7 +84,7 @@ def make_application(state: State, path_prefix: str = "", settings: Settings = D
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, rendered, page), methods=["GET"]) for page in pages()),
             *(
-                Route(f"/confirm/{action.name}", _confirmation_endpoint(acting, action), methods=["GET"])
+                Route(f"/confirm/{action.name}", partial(acting.confirm, action), methods=["GET"])
                 for action in actions()
             ),
         ],
@@ -163,13 +163,6 @@ def _action_endpoint(acting: Acting, action: Action) -> Endpoint:
     async def answer(request: Request) -> Response:
         found = await acting.call(action, request)
         return found if isinstance(found, Response) else _json(found)
-
-    return answer
-
-
-def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        return await acting.confirm(action, request)
 
     return answer
 
