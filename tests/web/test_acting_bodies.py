@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from databuild_dagster.web import bodies
-from databuild_dagster.web.bodies import read_body
+from databuild_dagster.web import acting
+from databuild_dagster.web.acting import read_body
 from databuild_dagster.web.refusals import BadBody
 
 
@@ -28,7 +28,7 @@ def test_a_caller_that_leaves_within_its_body_is_no_mistake_of_ours() -> None:
 
 
 def test_a_body_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "MAX_SECONDS", 0)
+    monkeypatch.setattr(acting, "MAX_SECONDS", 0)
 
     async def never_ends() -> dict[str, object]:
         await asyncio.Event().wait()

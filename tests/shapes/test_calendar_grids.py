@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.shapes import grids
-from databuild_dagster.shapes.calendar import MAX_CELLS
-from databuild_dagster.shapes.grids import Grid, GridShape
+from databuild_dagster.shapes import calendar
+from databuild_dagster.shapes.calendar import MAX_CELLS, Grid, GridShape
 
 HOURS = [f"2024-{month:02}-{day:02}-{hour:02}" for month in range(1, 13) for day in range(1, 29) for hour in range(24)]
 
@@ -50,7 +49,7 @@ def test_a_part_of_a_grid_has_only_keys_that_begin_so() -> None:
 
 @pytest.mark.parametrize("keys", [[f"name {n:05}" for n in range(2_000)], HOURS[:2_000]], ids=["names", "hours"])
 def test_partitions_that_cannot_be_grouped_come_in_pages(keys: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "MAX_GROUPED", 1_999)
+    monkeypatch.setattr(calendar, "MAX_GROUPED", 1_999)
     grid = Grid("sales", keys)
 
     pages = [grid.shape(lambda key: "live", offset=offset) for offset in (0, MAX_CELLS, 9_000)]

@@ -1,19 +1,28 @@
-"""`databuild taint`, `untaint`, `revert`, `retry`: what is not to be trusted, and what to do about it (rules 7, 6.6)."""
+"""`databuild taint`, `untaint`, `revert`, `retry`, `pause`, `resume`: what not to trust or launch, and what to do (rules 7, 6.6, 6.13)."""
 
 from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import REF, Selection, common, selection, tabular
-from databuild_dagster.cli.output import answer, count, emit, table
+from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
+from databuild_dagster.cli.output import answer, count, emit, shown, table
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.cli.want import warn_of_absences
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.model.commands import RetryRefs, TaintPartitions, UntaintPartitions
+from databuild_dagster.model.commands import (
+    PausePartitions,
+    ResumePartitions,
+    RetryRefs,
+    TaintPartitions,
+    UntaintPartitions,
+)
+from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.recorded_wants import retried
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.partitions import paused, resumed
 from databuild_dagster.shapes.taints import revert_command, taint_partitions, would_taint
+from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 
@@ -43,7 +52,7 @@ def taint(
     if dry_run:
         _preview(engine, command, as_json=as_json)
         return
-    done = taint_partitions(engine, command, actor=this_user())
+    done = taint_partitions(engine, command, lambda: engine.handle(command, actor=this_user()))
     if as_json:
         emit(done)
         return
@@ -130,3 +139,65 @@ def retry(selection: Selection, reason: str, as_json: bool) -> None:
     n_opened, n_wants = count(len(done["opened"]), "ref"), count(len(done["wants"]), "want")
     answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done['request_id']}.", as_json=as_json)
     warn_of_absences(engine, engine.queries.wants_named(outcome.request_id or ""))
+
+
+_NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
+
+
+@click.command()
+@_NAMES
+@click.option("--reason", required=True, help="The reason, shown beside the state.")
+@click.option(
+    "--until",
+    type=FUTURE,
+    metavar="TIME|DURATION",
+    default=None,
+    help="The end of the pause, as 2026-11-21T14:00:00Z, or in 90s, 15m, 12h, 7d.",
+)
+@click.option("--terminate", is_flag=True, help="Cancel the running job runs of REFS too.")
+@common
+def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: bool, as_json: bool) -> None:
+    """Keep REFS from being launched; their wants stay open.
+
+    ASSET alone is every partition, also later ones. REFS are ASSET@KEY, ASSET@FROM..TO or ASSET@*, as they are now.
+    `databuild resume` ends the pause. Queued job runs are canceled; running ones continue.
+    """
+    engine = the_engine()
+    refs = names_to_pause(engine.queries, names)
+    command = PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
+    outcome = engine.handle(command, actor=this_user())
+    done = paused(engine.queries, command, outcome)
+    if as_json:
+        emit(done)
+        return
+    end = f"until {when(until)}" if until is not None else f"until `databuild resume {' '.join(names)}`"
+    click.echo(f"Paused {_in_words(engine, refs)} {end}.")
+    if outcome.canceled:
+        click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
+    if running := done["running"]:
+        ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
+        click.echo(f"{ids}. `databuild job-run cancel {running[0]} --retry` cancels the first.")
+
+
+def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:
+    return shown([_name_in_words(engine, ref) for ref in refs])
+
+
+def _name_in_words(engine: Engine, ref: Ref) -> str:
+    dataset = engine.queries.dataset(ref) if is_whole(ref) else None
+    return ref if dataset is None or dataset.partitions is None else f"all partitions of {ref}"
+
+
+@click.command()
+@_NAMES
+@click.option("--reason", default="", help="What was repaired.")
+@common
+def resume(names: tuple[Ref, ...], reason: str, as_json: bool) -> None:
+    """End the pause of REFS; what is wanted is built.
+
+    ASSET alone ends every pause of the asset and of its partitions.
+    """
+    engine = the_engine()
+    refs = names_to_pause(engine.queries, names)
+    outcome = engine.handle(ResumePartitions(refs=refs, reason=reason), actor=this_user())
+    answer(resumed(outcome), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.web.phrases import brief, duration, sentence, utc, words
+from databuild_dagster.web.rendering import brief, duration, sentence, utc, words
 
 UUID = "5cecaca6-8b07-12ac-2609-45b691f0f547"
 

@@ -9,9 +9,9 @@ import pytest
 
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
+from databuild_dagster.cli.partitions import Listed, Run, runs_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.partition_runs import Listed, Run, runs_of
 
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-08")
 regions = dg.StaticPartitionsDefinition(["eu", "us"])

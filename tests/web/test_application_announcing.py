@@ -9,8 +9,7 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.bindings.display.materialization import page_of
 from databuild_dagster.engine.orchestrator_notes import pages_root
-from databuild_dagster.web.announcing import announce_pages
-from databuild_dagster.web.application import make_application, pages_routes
+from databuild_dagster.web.application import announce_pages, make_application, pages_routes
 from tests.support.pages_world import MARKUP, PagesWorld
 
 #: Until a thread has written one row.
