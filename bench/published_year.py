@@ -23,7 +23,7 @@ from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.tally import Tally
-from databuild_dagster.features.tables import footers, publisher, table_publishing
+from databuild_dagster.features.tables import live_files, publisher, table_publishing
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import parse_ref
 
@@ -54,7 +54,7 @@ def main() -> None:
     follows, read_footers = ThreadSeconds(), ThreadSeconds()
     table_publishing.follow = follows.around(publisher.follow)  # type: ignore[attr-defined]
     # One footer is read by the thread of its publication, whose time has it already.
-    footers._read_footer = read_footers.around(footers._read_footer)
+    live_files._read_footer = read_footers.around(live_files._read_footer)
     databuild_dagster.build_definitions = functools.partial(databuild_dagster.build_definitions, publish=Iceberg())
     instance = the_instance()
     workshop = Workshop.opened(instance, load_deployed(Where((), (), (), None)))

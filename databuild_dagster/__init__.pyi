@@ -6,7 +6,7 @@ from databuild_dagster.bindings.authoring.decorator import databuild_multi_asset
 from databuild_dagster.bindings.authoring.definitions import build_definitions as build_definitions
 from databuild_dagster.bindings.authoring.shared_location import SharedLocation as SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator as DatabuildTranslator
-from databuild_dagster.bindings.claims.not_live import NotBuilt as NotBuilt
+from databuild_dagster.bindings.claims.run_messages import NotBuilt as NotBuilt
 from databuild_dagster.bindings.declare.build_context import BuildContext as BuildContext
 from databuild_dagster.bindings.declare.outcomes import EMPTY as EMPTY
 from databuild_dagster.bindings.declare.outcomes import DepMiss as DepMiss

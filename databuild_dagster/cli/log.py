@@ -83,7 +83,7 @@ def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> Non
 
 
 def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
-    from databuild_dagster.bindings.registry.announced_lots import announced_lots
+    from databuild_dagster.bindings.registry.lot_partitions import announced_lots
 
     for lot in announced_lots(queries, after_seq, follow=follow):
         click.echo(json.dumps({**lot._asdict(), "at": exactly(lot.at)}))
@@ -206,7 +206,7 @@ def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
     warehouse, or one inside another home.
     """
     from databuild_dagster.data import ownership
-    from databuild_dagster.data.known_warehouses import warehouses_of
+    from databuild_dagster.data.ownership import warehouses_of
     from databuild_dagster.warehouse.layout import Warehouse
 
     store, named = the_store(), [Warehouse(root) for root in roots]

@@ -71,7 +71,7 @@ def _found(queries: Queries, ref: Ref, uuid: str, uri: str | None) -> tuple[Ware
     if uri is not None:
         warehouse = Warehouse.of_manifest(uri, asset)
         return warehouse, read_manifest(warehouse, asset, uuid)
-    from databuild_dagster.data.known_warehouses import warehouses_of
+    from databuild_dagster.data.ownership import warehouses_of
 
     *others, last = warehouses_of(queries, the_warehouse())
     for warehouse in others:

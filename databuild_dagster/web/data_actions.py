@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from databuild_dagster.data.read_plan import DataRemoved
-from databuild_dagster.data.repairs import DamagedData
+from databuild_dagster.data.read_plan import DamagedData, DataRemoved
 from databuild_dagster.engine.engine import Engine, Preview
 from databuild_dagster.model.commands import (
     PausePartitions,

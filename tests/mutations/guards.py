@@ -1200,10 +1200,10 @@ GUARDS = (
     Guard(
         "the mark of another engine is read as data",
         "10.9",
-        "spark/folders.py",
+        "spark/keyed.py",
         "if reach.leaves_mark or not found.has_marks]",
         "]",
-        ("tests/spark/test_folders.py::test_marks_of_another_engine_are_not_given_to_one_that_leaves_none",),
+        ("tests/spark/test_keyed_folders.py::test_marks_of_another_engine_are_not_given_to_one_that_leaves_none",),
     ),
     Guard(
         "a removal takes a file away that another instance lists",
@@ -1225,8 +1225,8 @@ GUARDS = (
         "a dead launch loses the files of its attempts that manifests list",
         "6.9",
         "data/lost_run_output.py",
-        "[file.path for file in found if file.path not in listed and not is_mark(file.path)]",
-        "[file.path for file in found if not is_mark(file.path)]",
+        "[file.path for file in found if file.path not in listed and not removing.is_mark(file.path)]",
+        "[file.path for file in found if not removing.is_mark(file.path)]",
         (f"{LOST_RUN_OUTPUT}::test_the_attempts_of_a_dead_launch_are_cleared_but_for_listed_files",),
     ),
     Guard(

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import dagster as dg
 from starlette.testclient import TestClient
 
-from databuild_dagster.bindings.display.page_links import page_of
+from databuild_dagster.bindings.display.materialization import page_of
 from databuild_dagster.engine.pages_notes import pages_root
 from databuild_dagster.web.announcing import announce_pages
 from databuild_dagster.web.application import make_application, pages_routes

@@ -12,21 +12,7 @@ from types import ModuleType
 from typing import Annotated, Any, Literal, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
-from dagster import (
-    AssetChecksDefinition,
-    AssetSpec,
-    Component,
-    ComponentLoadContext,
-    ComponentTypeSpec,
-    Definitions,
-    Model,
-    Resolvable,
-    Scaffolder,
-    ScaffoldRequest,
-    load_definitions_from_modules,
-    scaffold_component,
-    scaffold_with,
-)
+import dagster as dg
 from pydantic import create_model
 
 from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
@@ -71,11 +57,11 @@ def {name}_by_day({name}_raw: pd.DataFrame) -> pd.DataFrame:
 '''
 
 
-class DatabuildScaffolder(Scaffolder[Any]):
+class DatabuildScaffolder(dg.Scaffolder[Any]):
     """`dg scaffold defs databuild_dagster.DatabuildComponent NAME` writes a component with two assets; existing files
     stay untouched."""
 
-    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Raises `InvalidAsset` for a component in Python."""
         if request.scaffold_format == "python":
             raise InvalidAsset(
@@ -86,7 +72,7 @@ class DatabuildScaffolder(Scaffolder[Any]):
         path = _free(folder)
         name = re.sub(r"\W", "_", folder.name) + path.stem.removeprefix("assets")
         path.write_text(_ASSETS.format(name=name if name.isidentifier() else f"_{name}"))
-        scaffold_component(request, {"assets": [path.name]})
+        dg.scaffold_component(request, {"assets": [path.name]})
 
 
 def _free(folder: Path) -> Path:
@@ -97,7 +83,7 @@ def _free(folder: Path) -> Path:
     return path
 
 
-class SparkAttributes(Model, Resolvable):
+class SparkAttributes(dg.Model, dg.Resolvable):
     """Where Spark runs, as `DatabuildSpark` takes it."""
 
     mode: Annotated[str, described(f"How a process gets its session: {', '.join(_MODES)}.")] = _MODES[0]
@@ -108,7 +94,7 @@ class SparkAttributes(Model, Resolvable):
     app_name: Annotated[str, described("The name in Spark's UI.")] = "databuild"
 
 
-class LimitAttributes(Model, Resolvable):
+class LimitAttributes(dg.Model, dg.Resolvable):
     """How much one tick of the orchestrator may start."""
 
     launches: Annotated[int, described("Launches buffered by one tick.")] = _LIMITS.launches
@@ -138,15 +124,15 @@ def _attributes() -> dict[str, Any]:
     return core | of_features
 
 
-class _Attributes(Model):
+class _Attributes(dg.Model):
     """The settings of a code location as attributes of a `defs.yaml`."""
 
 
 _Attributes = create_model("_Attributes", __base__=_Attributes, **_attributes())  # type: ignore[misc]
 
 
-@scaffold_with(DatabuildScaffolder)
-class DatabuildComponent(Component, _Attributes, Resolvable):
+@dg.scaffold_with(DatabuildScaffolder)
+class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
     """Partitions that Spark builds once, when they are wanted."""
 
     assets: Annotated[
@@ -162,9 +148,9 @@ class DatabuildComponent(Component, _Attributes, Resolvable):
     location: Annotated[str | None, described("The name in the store; the project's package unless given.")] = None
 
     @classmethod
-    def get_spec(cls) -> ComponentTypeSpec:
+    def get_spec(cls) -> dg.ComponentTypeSpec:
         """The description of the component that `dg list components` shows."""
-        return ComponentTypeSpec(
+        return dg.ComponentTypeSpec(
             description=cls.__doc__,
             tags=["databuild", "spark"],
             produces=["asset", "asset_check", "sensor", "resource"],
@@ -175,11 +161,11 @@ class DatabuildComponent(Component, _Attributes, Resolvable):
         """For templates: `automation_condition: "{{ databuild.eager() }}"`."""
         return {**super().get_additional_scope(), "databuild": conditions}
 
-    def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The asset's look in Dagster; a subclass may override it. See `DatabuildTranslator`."""
         return spec if self.translation is None else self.translation(spec, None)
 
-    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Raises `InvalidAsset` for files, modules or settings that are missing or do not fit."""
         # Dagster numbers the components of one file; a single one needs no number.
         place = context.component_loc.get_display_key(context.defs_module_path).removesuffix("[0]")
@@ -187,7 +173,7 @@ class DatabuildComponent(Component, _Attributes, Resolvable):
             raise InvalidAsset(f"{place} names no assets; write files beside the defs.yaml, or modules.")
         modules = [_module(context, place, name) for name in self.assets]
         with quiet_beta_warnings():
-            found = load_definitions_from_modules(modules)
+            found = dg.load_definitions_from_modules(modules)
         shared = self._shared(context, place)
         tree = context.component_tree
         # The store records the assets of the whole code location, not of this component alone.
@@ -198,14 +184,14 @@ class DatabuildComponent(Component, _Attributes, Resolvable):
             jobs=found.jobs,
             schedules=found.schedules,
             sensors=found.sensors,
-            asset_checks=cast(Iterable[AssetChecksDefinition] | None, found.asset_checks),
+            asset_checks=cast(Iterable[dg.AssetChecksDefinition] | None, found.asset_checks),
             translator=_ComponentTranslator(self, place),
             automation_name=re.sub(r"\W+", "_", f"{AUTOMATION}_{place}").rstrip("_"),
             # Dagster copies each component's definitions to note their origin, and two orchestrators would not load.
             has_orchestrator=shared.place == place,
         )
 
-    def _shared(self, context: ComponentLoadContext, place: str) -> "_Shared":
+    def _shared(self, context: dg.ComponentLoadContext, place: str) -> "_Shared":
         """The settings of the project's first component, if this one's are the same. Raises `InvalidAsset`."""
         given = {name: getattr(self, name) for name in _SHARED}
         given["location"] = self.location or context.defs_module_name.partition(".")[0]
@@ -270,14 +256,14 @@ class _ComponentTranslator(DatabuildTranslator):
         self._component = component
         self._place = place
 
-    def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         return self._component.get_asset_spec(spec)
 
     def __str__(self) -> str:
         return f"The translation in {self._place}"
 
 
-def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
+def _module(context: dg.ComponentLoadContext, place: str, name: str) -> ModuleType:
     """Raises `InvalidAsset` when there is none; errors of the module itself pass through."""
     if not name.endswith(".py"):
         found = imported(name)
@@ -294,7 +280,7 @@ def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
         if not path.is_relative_to(folder.resolve()):
             raise InvalidAsset(f"{place} names the file {name!r} of another folder; name its module instead.")
         module = context.load_defs_relative_python_module(Path(name))
-    if made := [name for name, value in vars(module).items() if isinstance(value, Definitions)]:
+    if made := [name for name, value in vars(module).items() if isinstance(value, dg.Definitions)]:
         raise InvalidAsset(
             f"{module.__name__}, which {place} names, makes Definitions of its own ({made[0]}); "
             "leave only the assets there, the component makes the Definitions."

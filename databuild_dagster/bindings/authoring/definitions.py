@@ -12,13 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from dagster import (
-    AssetChecksDefinition,
-    AssetsDefinition,
-    AssetSpec,
-    Definitions,
-    SourceAsset,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
@@ -36,17 +30,17 @@ if TYPE_CHECKING:
 
 
 def build_definitions(
-    assets: Iterable[AssetsDefinition | AssetSpec | SourceAsset],
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset],
     *,
     resources: Mapping[str, Any] | None = None,
     jobs: Iterable[Any] | None = None,
     schedules: Iterable[Any] | None = None,
     sensors: Iterable[Any] | None = None,
-    asset_checks: Iterable[AssetChecksDefinition] | None = None,
+    asset_checks: Iterable[dg.AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
     location: str | SharedLocation | None = None,
     **settings: Unpack[GivenSettings],
-) -> Definitions:
+) -> dg.Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
 
     `assets` are ours, boundaries and plain ones alike; `translator` changes how they look here. `spark` may be a plain
@@ -101,11 +95,11 @@ def assembled(
     jobs: Iterable[Any] | None = None,
     schedules: Iterable[Any] | None = None,
     sensors: Iterable[Any] | None = None,
-    asset_checks: Iterable[AssetChecksDefinition] | None = None,
+    asset_checks: Iterable[dg.AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
     automation_name: str = AUTOMATION,
     has_orchestrator: bool = True,
-) -> Definitions:
+) -> dg.Definitions:
     """Definitions of some assets of a location, with the parts that they need. Raises `InvalidAsset`."""
     shown, checks = translated(translator, map(_deployed, assets), asset_checks or ())
     given = list(sensors or ())
@@ -119,12 +113,12 @@ def assembled(
     all_resources = {**parts.resources, **(resources or {})}
 
     def asset_graph() -> AssetGraph:
-        alone = Definitions(assets=shown, asset_checks=checks, resources=all_resources)
+        alone = dg.Definitions(assets=shown, asset_checks=checks, resources=all_resources)
         return alone.resolve_asset_graph()
 
     _warn_of_step_retries(jobs or (), shown, asset_graph)
     automation = automation_sensors(shown, given, asset_graph, name=automation_name)
-    return Definitions(
+    return dg.Definitions(
         assets=shown,
         asset_checks=checks,
         jobs=[*(jobs or ()), *(parts.jobs if has_orchestrator else ())],
@@ -145,7 +139,7 @@ def _warn_of_step_retries(jobs: Iterable[Any], assets: Iterable[Any], asset_grap
     if not repeating:
         return
     graph = asset_graph()
-    ours = {key for asset in assets if isinstance(asset, AssetsDefinition) and body_of(asset) for key in asset.keys}
+    ours = {key for asset in assets if isinstance(asset, dg.AssetsDefinition) and body_of(asset) for key in asset.keys}
     for job in repeating:
         if touched := sorted(asset_text(key) for key in ours & job.selection.resolve(graph)):
             warnings.warn(
@@ -157,10 +151,10 @@ def _warn_of_step_retries(jobs: Iterable[Any], assets: Iterable[Any], asset_grap
 
 def _deployed(asset: Any) -> Any:
     """The asset without the default resources it brings along, which would conflict with the deployment's."""
-    if not isinstance(asset, AssetsDefinition) or body_of(asset) is None:
+    if not isinstance(asset, dg.AssetsDefinition) or body_of(asset) is None:
         return asset
     with quiet_beta_warnings():
-        return AssetsDefinition(**{**asset.get_attributes_dict(), "resource_defs": {}})
+        return dg.AssetsDefinition(**{**asset.get_attributes_dict(), "resource_defs": {}})
 
 
 def _calling_module() -> str:

@@ -42,7 +42,7 @@ def deployment_of(location: str, given: Mapping[str, Any], place: str) -> Deploy
 
     Raises TypeError for an unknown setting, ValueError for one out of its bounds, and what the settings of features raise.
     """
-    names, of_features = {setting.name for setting in CORE_SETTINGS}, settings()
+    names, of_features = [setting.name for setting in CORE_SETTINGS], settings()
     if unknown := [name for name in given if name not in names and name not in of_features]:
         known = ", ".join([*names, *of_features])
         raise TypeError(f"{unknown[0]}= of {place} is no setting; the settings are {known}.")

@@ -10,11 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
-from databuild_dagster.bindings.building.outputs import Outputs
+from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
 from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss
-from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.contents import damage_behind
 from databuild_dagster.data.inputs import Inputs

@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
+from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
-from databuild_dagster.bindings.adapter.run_tags import (
-    LAUNCH_TAG,
-    OPERATION_TAG,
-    PROCESS_TAG,
-    WORKER_TAG,
-)
-from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
+from databuild_dagster.bindings.declare.parameters import why_out_of_bounds
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 from databuild_dagster.model.wording import number_in_words
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
+    from databuild_dagster.bindings.reading.spark_resource import LazyPySparkResource, PySparkResource
     from databuild_dagster.features.settings import LocationOptions
 
 #: Seconds between two ticks. Dagster's daemon does not evaluate a sensor more often.
@@ -160,8 +155,8 @@ def _tag_process(context: InitResourceContext) -> None:
     """Tag the Dagster run of a launch, or of an executor of operations, with this process before its step may wait in a
     queue: if the process is killed there, the next tick sees that it is dead."""
     run, instance = context.run, context.instance
-    if run is None or instance is None or run.tags.get(PROCESS_TAG) is not None:
+    if run is None or instance is None or run.tags.get(run_tags.PROCESS_TAG) is not None:
         return
-    if run.tags.get(LAUNCH_TAG) is None and OPERATION_TAG not in run.tags:
+    if run.tags.get(run_tags.LAUNCH_TAG) is None and run_tags.OPERATION_TAG not in run.tags:
         return
-    instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})
+    instance.add_run_tags(run.run_id, {run_tags.WORKER_TAG: this_process()})

@@ -55,33 +55,25 @@ class Setting(Generic[T]):
         return self.default()
 
 
-def _no_metadata(*_: object) -> Mapping[str, Any]:
-    return {}
-
-
-def _is_ready(*_: object) -> None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class AssetSetting:
     """An option of `@databuild_asset` and of `databuild_boundary`, and by output of `@databuild_multi_asset`."""
 
     name: str
     #: The metadata of an asset with this value, where Dagster keeps it through every copy of the asset. Raises `InvalidAsset`.
-    metadata: Callable[[str, Any], Mapping[str, Any]] = _no_metadata
+    metadata: Callable[[str, Any], Mapping[str, Any]] = lambda *_: {}
     #: The names of this metadata: a translator cannot change them.
     keys: tuple[str, ...] = ()
     #: How the option divides the calls of an asset's function. The last argument: whether the asset is batched.
     split: Callable[[str, Any, Sequence[Parameter], bool], Split | None] | None = None
     #: Fields of the dataset's registration that are in the metadata.
-    registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = _no_metadata
+    registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
     #: Metadata of each materialization of a dataset; the second argument is the warehouse of the home.
-    shown: Callable[[DatasetSpec, str], Mapping[str, Any]] = _no_metadata
+    shown: Callable[[DatasetSpec, str], Mapping[str, Any]] = lambda *_: {}
     #: Refuses a build that cannot work here, before a want is recorded. Arguments as for `shown`.
-    check_ready: Callable[[DatasetSpec, str], None] = _is_ready
+    check_ready: Callable[[DatasetSpec, str], None] = lambda *_: None
     #: Refuses one value for the outputs of a multi-asset: its name, the number of outputs, the value. Raises `InvalidAsset`.
-    check_several: Callable[[str, int, Any], None] = _is_ready
+    check_several: Callable[[str, int, Any], None] = lambda *_: None
 
 
 def described(description: str) -> Any:

@@ -13,8 +13,7 @@ from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_T
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers, request_of
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
-from databuild_dagster.bindings.orchestration.finish_run import log_to_run
-from databuild_dagster.bindings.orchestration.held_runs import answer, end, release, see_off, state_of
+from databuild_dagster.bindings.orchestration.held_runs import answer, end, log_to_run, release, see_off, state_of
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer

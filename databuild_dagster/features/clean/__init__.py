@@ -5,7 +5,7 @@ from databuild_dagster.feature import Column, Command, Feature
 FEATURE = Feature(
     package=__name__,
     summary="`databuild gc` removes data that no reader needs.",
-    checks=Column("checks:CHECKS"),
+    checks=Column("orphan_files:CHECKS"),
     commands=(
         Command("gc", "commands:gc", "Remove replaced data, or what failed attempts left.", "Maintain", "Maintain"),
     ),

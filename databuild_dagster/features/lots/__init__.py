@@ -8,7 +8,7 @@ FEATURE = Feature(
     asset_settings=Column("settings:ASSET_SETTINGS"),
     definers=Column("settings:DEFINERS"),
     duties=Column("duties:DUTIES"),
-    checks=Column("checks:CHECKS"),
+    checks=Column("duties:CHECKS"),
     commands=(
         Command(
             "adopt",
@@ -49,5 +49,5 @@ FEATURE = Feature(
     ),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
-    keeps=Column("copy_keeper:KEEPS"),
+    keeps=Column("duties:KEEPS"),
 )

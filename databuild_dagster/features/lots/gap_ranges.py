@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypedDict
 
-from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots_of
-from databuild_dagster.bindings.registry.lot_moments import moment_of
+from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import when

@@ -1,4 +1,4 @@
-"""The members of the context that a function uses, by the table of `context_members` that the `BuildContext` itself has.
+"""The members of the context that a function uses, by the table `INSTEAD` of `build_context` that the `BuildContext` itself has.
 
 The project's functions that get the context are read too. They may get Dagster's context as well, from assets that stay plain.
 """
@@ -7,8 +7,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from databuild_dagster.bindings.declare.build_context import BuildContext
-from databuild_dagster.bindings.declare.context_members import INSTEAD
+from databuild_dagster.bindings.declare.build_context import INSTEAD, BuildContext
 from databuild_dagster.features.migrate.findings import Action, Finding
 from databuild_dagster.features.migrate.modules import Function, Module, Project
 from databuild_dagster.features.migrate.values import arguments_of

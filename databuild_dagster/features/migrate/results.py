@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from databuild_dagster.bindings.declare.wrapped_results import REFUSED_PARTS
+from databuild_dagster.bindings.building.outputs import REFUSED_PARTS
 from databuild_dagster.features.migrate.annotations import Known, annotated
 from databuild_dagster.features.migrate.dagster_code import Decorated
 from databuild_dagster.features.migrate.findings import Action, Finding

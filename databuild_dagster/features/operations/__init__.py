@@ -6,8 +6,8 @@ FEATURE = Feature(
     package=__name__,
     summary="Operations run over all partitions of a dataset.",
     settings=Column("operation_types:SETTINGS"),
-    definers=Column("definers:DEFINERS"),
-    side_ticks=Column("side_ticks:SIDE_TICKS"),
+    definers=Column("executor_runs:DEFINERS"),
+    side_ticks=Column("executor_runs:SIDE_TICKS"),
     invariants=Column("invariants:INVARIANTS"),
     commands=(
         Command(

@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
-from databuild_dagster.features.operations.canceled_operations import (
-    CanceledOperationShape,
-    StartedOperationShape,
-    canceled_operation,
-)
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationResources
 from databuild_dagster.features.operations.operation_types import OPERATIONS
 from databuild_dagster.features.operations.operations import operation_resources
+from databuild_dagster.features.operations.shapes import (
+    CanceledOperationShape,
+    StartedOperationShape,
+    canceled_operation,
+)
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import counted

@@ -43,8 +43,10 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OUTCOME_LOST,
     OUTCOME_TAG,
 )
+from databuild_dagster.bindings.authoring.definers import Definer
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.side_ticks import SideReport, SideTick
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
@@ -64,7 +66,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
-from databuild_dagster.model.operations.states import JobState
+from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.redaction import errors_without_secrets
 
 #: The name of the job in Dagster, and of its pool.
@@ -381,3 +383,25 @@ def _summary(done: Coordination) -> str:
     if done.waiting:
         return f"Nothing to launch; {sum(done.waiting.values())} jobs wait for an executor."
     return "No operation waits for an executor."
+
+
+DEFINERS: Final = (
+    Definer(
+        jobs=lambda deployment: [operation_job()],
+        sensors=lambda deployment: [operations_sensor(deployment, interval_seconds=deployment.interval_seconds)],
+    ),
+)
+
+
+def _tick(instance: DagsterInstance, deployment: Deployment) -> SideReport:
+    """Its requests for executors are left to the sensor: a command starts no Dagster runs of the daemon."""
+    done, _ = operations_tick(instance, deployment)()
+    return SideReport(
+        ended={str(id): outcome.value for id, outcome in done.completed.items()},
+        failed=frozenset(str(id) for id, outcome in done.completed.items() if outcome is OperationState.FAILED),
+        stuck={str(id): why for id, why in (done.problems | done.backing_off).items()},
+        waiting={str(id): n for id, n in done.waiting.items() if n},
+    )
+
+
+SIDE_TICKS = (SideTick("operations", _tick),)

@@ -175,3 +175,21 @@ def error_of(detail: Any) -> str:
 def ref_of(id: OperationId, partition: str) -> Ref:
     """The ref of a partition of an operation."""
     return Ref(str(id.ref(partition)))
+
+
+class CanceledOperationShape(OperationShape):
+    """An operation; `canceled` is false if it had ended before."""
+
+    canceled: bool
+
+
+class StartedOperationShape(TypedDict):
+    """An operation that was started."""
+
+    operation: str
+    state: str
+
+
+def canceled_operation(view: OperationView, *, canceled: bool) -> CanceledOperationShape:
+    """An operation in the shape of `operation cancel`."""
+    return {**operation_shape(view), "canceled": canceled}

@@ -11,6 +11,9 @@ from databuild_dagster.features.tables.opening import open_table, place_of
 from databuild_dagster.features.tables.port import OpenTable
 from databuild_dagster.features.tables.publisher import is_of_this_log
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
 
@@ -53,3 +56,21 @@ def wrong_table_files(
             yield WrongTableFile(
                 path, f"it is in partition {present[path]} there, and the log has it in {wanted[path]}"
             )
+
+
+def _wrong_tables(checked: Checked) -> list[Violation]:
+    found = []
+    for dataset in Queries(checked.store).datasets().values():
+        if not dataset.table:
+            continue
+        asset = dataset.asset
+        try:
+            for wrong in wrong_table_files(checked.store, dataset, checked.warehouse()):
+                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish {asset} --repair` puts it right"
+                found.append(Violation("rule 10.10", wrong.path, why))
+        except DatabuildError as error:
+            found.append(Violation("rule 10.10", asset, f"its table cannot be compared: {error.message}"))
+    return found
+
+
+CHECKS = (Check("published tables", _wrong_tables),)

@@ -32,7 +32,7 @@ from databuild_dagster.features.tables.errors import (
     PublishConflict,
     TableNotOurs,
 )
-from databuild_dagster.features.tables.footers import columns_of, read_footers
+from databuild_dagster.features.tables.live_files import columns_of, read_footers
 from databuild_dagster.features.tables.port import Contents, Listed, Mark, Partition, Place, Snapshot, TableFile
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError

@@ -57,10 +57,9 @@ from databuild_dagster.features.tables.errors import (
     TagTaken,
     UnknownCatalog,
 )
-from databuild_dagster.features.tables.footers import columns_of, read_footers
 from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
-from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID
-from databuild_dagster.features.tables.iceberg_values import stored, typed
+from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
+from databuild_dagster.features.tables.live_files import columns_of, read_footers
 from databuild_dagster.features.tables.port import (
     METADATA_FOLDER,
     Contents,

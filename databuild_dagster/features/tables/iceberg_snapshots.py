@@ -2,16 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
 
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
+from pyiceberg.types import DateType, PrimitiveType, TimestamptzType
 
-from databuild_dagster.features.tables.port import Listed, Mark
+from databuild_dagster.features.tables.iceberg_manifests import Values
+from databuild_dagster.features.tables.port import Listed, Mark, Partition
 from databuild_dagster.model.logs import log_failure, logger
+
+_EPOCH_DAY: Final = date(1970, 1, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def stored(partition: Partition) -> Values:
+    """The values of a partition as the metadata has them."""
+    return tuple(map(_stored_value, partition))
+
+
+def _stored_value(value: date | datetime | str) -> Any:
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    return (value - _EPOCH_DAY).days if isinstance(value, date) else value
+
+
+def typed(values: Values, types: Sequence[PrimitiveType]) -> Partition:
+    """The partition of values in the metadata; `types` are those of the partition columns."""
+    return tuple(_typed_value(value, kind) for value, kind in zip(values, types, strict=True))
+
+
+def _typed_value(value: Any, kind: PrimitiveType) -> date | datetime | str:
+    if isinstance(kind, DateType):
+        return _EPOCH_DAY + timedelta(days=value)
+    if isinstance(kind, TimestamptzType):
+        return _EPOCH + timedelta(microseconds=value)
+    return str(value)
+
 
 #: Keys of a snapshot's summary, and of the properties of a table.
 STORE_ID: Final = "databuild.store-id"

@@ -2,22 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Final
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+from zoneinfo import ZoneInfo
 
 from databuild_dagster.data.read_plan import manifests_in
 from databuild_dagster.engine.follower import MAX_EVENTS, all_touched
 from databuild_dagster.features.tables.errors import FormatNotOfTables, KeyWithoutValue
-from databuild_dagster.features.tables.partitions import values_of
 from databuild_dagster.features.tables.port import Contents, Partition, Place, Source, TableFile
-from databuild_dagster.model.datasets import DatasetSpec, TableSpec
+from databuild_dagster.model.datasets import DatasetSpec, PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet
+from databuild_dagster.warehouse.files import plain_type
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.manifest import Manifest, file_paths
+from databuild_dagster.warehouse.storage import storage_at
+from databuild_dagster.warehouse.threads import in_threads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+def read_footers(files: Sequence[TableFile]) -> list[pq.FileMetaData]:
+    """The footer of each file, in order. Raises `ListedFileLost`, `NotParquet`, `StorageTrouble`, `DiskTrouble`."""
+    return in_threads(lambda file: _read_footer(file.path), files)
+
+
+def _read_footer(path: str) -> pq.FileMetaData:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with storage_at(path).open_binary(path) as file:
+            return pq.read_metadata(file)
+    except FileNotFoundError as error:
+        raise ListedFileLost(path=path, why="it is not there") from error
+    except pa.ArrowException as error:
+        raise NotParquet(path=path, why=str(error).strip().splitlines()[0].rstrip(".")) from error
+
+
+def columns_of(footer: pq.FileMetaData) -> pa.Schema:
+    """The columns of a file, all of which may have nulls, without metadata."""
+    import pyarrow as pa
+
+    schema = footer.schema.to_arrow_schema()
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+
+
+#: Between the dimensions of a multi-partition key.
+BETWEEN_DIMENSIONS = "|"
+#: Keys of hours that a change of the clocks repeats end with their offset.
+_OFFSET = "%z"
+_MAX_ZONES = 64
+
+
+def values_of(asset: str, columns: Sequence[PartitionColumn], key: str | None) -> Partition:
+    """The values of a key, one per column. Raises `KeyWithoutValue`."""
+    if not columns:
+        return ()
+    assert key is not None, f"{asset} has partitions"
+    parts = [key] if len(columns) == 1 else key.split(BETWEEN_DIMENSIONS, len(columns) - 1)
+    return tuple(_value(asset, column, part) for column, part in zip(columns, parts, strict=True))
+
+
+def _value(asset: str, column: PartitionColumn, part: str) -> date | datetime | str:
+    if column.type is PartitionType.STRING:
+        return part
+    at = _time(column.format, part)
+    if at is None:
+        raise KeyWithoutValue(asset=asset, key=part, type=column.type.value, format=column.format)
+    if column.type is PartitionType.DATE:
+        return at.date()
+    return (at if at.tzinfo is not None else at.replace(tzinfo=_zone(column.timezone))).astimezone(UTC)
+
+
+def _time(format: str, part: str) -> datetime | None:
+    for candidate in (format, format + _OFFSET):
+        try:
+            return datetime.strptime(part, candidate)
+        except ValueError:
+            continue
+    return None
+
+
+@lru_cache(maxsize=_MAX_ZONES)
+def _zone(name: str) -> ZoneInfo:
+    return ZoneInfo(name)
+
 
 #: Refs asked for at once.
 PORTION: Final = 5_000

@@ -14,7 +14,7 @@ import pytest
 
 import databuild_dagster
 from databuild_dagster import EMPTY, BuildContext, PartitionRef, databuild_asset, read, table
-from databuild_dagster.bindings.reading.open_store import NothingBuilt
+from databuild_dagster.bindings.reading.lookups import NothingBuilt
 from databuild_dagster.data.home import BadHome
 from databuild_dagster.data.read_plan import (
     BeforeAnything,

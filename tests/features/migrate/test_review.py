@@ -9,9 +9,8 @@ import pytest
 
 from databuild_dagster import InvalidAsset, databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
-from databuild_dagster.bindings.declare.build_context import BuildContext
-from databuild_dagster.bindings.declare.context_members import INSTEAD
-from databuild_dagster.bindings.declare.wrapped_results import REFUSED_PARTS
+from databuild_dagster.bindings.building.outputs import REFUSED_PARTS
+from databuild_dagster.bindings.declare.build_context import INSTEAD, BuildContext
 from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
 from databuild_dagster.features.migrate.review import review_project
 

@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster import Delta, Iceberg, InvalidAsset
-from databuild_dagster.features.tables.partitions import values_of
+from databuild_dagster.features.tables.live_files import values_of
 from databuild_dagster.features.tables.publish import (
     check_publish,
     publish_metadata,

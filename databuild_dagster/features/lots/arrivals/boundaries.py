@@ -16,8 +16,7 @@ import msgspec
 from dagster import AssetKey, AssetSpec, MetadataValue, PartitionsDefinition, TimeWindowPartitionsDefinition
 
 from databuild_dagster.bindings.adapter.keys import BOUNDARY, IO_MANAGER
-from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
-from databuild_dagster.bindings.declare.parameters import InvalidAsset
+from databuild_dagster.bindings.declare.parameters import InvalidAsset, why_out_of_bounds
 from databuild_dagster.bindings.declare.settings import metadata_of, taken_out
 from databuild_dagster.features.lots.arrivals.landing import BadLandingPattern, LandingPattern
 from databuild_dagster.model.wording import number_in_words

@@ -17,7 +17,7 @@ import msgspec
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.display.materialization import report_live, shown_keys
-from databuild_dagster.bindings.reading.instance_writer import NO_COLUMNS
+from databuild_dagster.bindings.reading.frames import NO_COLUMNS
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.arrival_ids import arrival_id, is_the_same_arrival
 from databuild_dagster.data.read_plan import neighbour
@@ -33,6 +33,7 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
+from databuild_dagster.warehouse.files import OutsideFile, describe_each
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -45,7 +46,6 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifests,
 )
-from databuild_dagster.warehouse.outside import OutsideFile, describe_each
 
 if TYPE_CHECKING:
     import pyarrow as pa

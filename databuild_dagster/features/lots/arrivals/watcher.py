@@ -16,7 +16,7 @@ from dagster import DagsterInstance, TimeWindowPartitionsDefinition
 
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_from
-from databuild_dagster.bindings.registry.windows import Interval, Windows
+from databuild_dagster.bindings.registry.window_keys import Interval, Windows
 from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.aside_reasons import record_files
 from databuild_dagster.engine.engine import Engine

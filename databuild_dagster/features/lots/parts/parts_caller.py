@@ -6,12 +6,11 @@ from contextlib import contextmanager
 from threading import BoundedSemaphore
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
-from databuild_dagster.bindings.building.outputs import Outputs
+from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
-from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.features.lots.parts.lot_in_parts import LotInParts, Part
 from databuild_dagster.features.lots.parts.lot_parts import PartSplit

@@ -11,7 +11,6 @@ from databuild_dagster.cli.output import Column, count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.operations.canceled_operations import canceled_operation
 from databuild_dagster.features.operations.commands.operation_progress import (
     Following,
     as_answer,
@@ -24,7 +23,7 @@ from databuild_dagster.features.operations.commands.operation_progress import (
 )
 from databuild_dagster.features.operations.commands.operation_run import PARALLEL, TIMEOUT, check_local, run_here
 from databuild_dagster.features.operations.manager import DistributedOperationManager
-from databuild_dagster.features.operations.shapes import operation_shape, trouble_shape
+from databuild_dagster.features.operations.shapes import canceled_operation, operation_shape, trouble_shape
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of

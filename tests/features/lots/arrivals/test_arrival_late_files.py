@@ -10,8 +10,8 @@ from databuild_dagster.features.lots.arrivals.arrival import grow
 from databuild_dagster.features.lots.arrivals.recording import Outside
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.files import describe_each
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
-from databuild_dagster.warehouse.outside import describe_each
 
 REF = "files@2024-01-01"
 

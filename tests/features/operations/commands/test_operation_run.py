@@ -402,7 +402,7 @@ def test_ticks_until_idle_report_no_operation_that_was_canceled(
 
     done = project.call("tick", "--until-idle", "--json")
 
-    assert (troubles[0], troubles[-1]) == ([id], [])
+    assert (troubles[0], troubles[-1]) == ([started], [])
     assert (done.json["jobs_without_executor"], done.json["stuck_operations"]) == ({}, {})
 
 

@@ -4,7 +4,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from databuild_dagster.bindings.reading.spark_use import SparkUse
+from databuild_dagster.bindings.reading.frames import SparkUse
 
 
 class Sessions:

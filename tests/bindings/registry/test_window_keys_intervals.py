@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_text
-from databuild_dagster.bindings.registry.windows import CHUNK, Windows
+from databuild_dagster.bindings.registry.window_keys import CHUNK, Windows
 from databuild_dagster.model.datasets import DatasetSpec
 
 DEFINITIONS = {

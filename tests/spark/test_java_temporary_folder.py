@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.spark.errors import NoTemporaryFolder
+from databuild_dagster.spark.java import jvm_options
 from databuild_dagster.spark.session import check_startable
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.temporary_folder import jvm_options
 from tests.spark.test_java import a_java
 
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, NotBuilt, databuild_asset, databuild_multi_asset, read
-from databuild_dagster.bindings.building import asset_value
+from databuild_dagster.bindings.building import step
 
 pytestmark = pytest.mark.long
 
@@ -126,7 +126,7 @@ def test_without_an_annotation_the_value_is_of_pandas(instance: dg.DagsterInstan
 
 
 def test_much_data_is_no_value(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asset_value, "MAX_PARTITIONS", 1)
+    monkeypatch.setattr(step, "MAX_PARTITIONS", 1)
 
     result = dg.materialize([orders], instance=instance, tags=BOTH)
 

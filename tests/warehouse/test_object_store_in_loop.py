@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from fsspec.asyn import AsyncFileSystem
 
-from databuild_dagster.warehouse import in_loop as module
-from databuild_dagster.warehouse.in_loop import OPEN_REQUESTS, has_loop, in_loop
+from databuild_dagster.warehouse import object_store as module
+from databuild_dagster.warehouse.object_store import OPEN_REQUESTS, has_loop, in_loop
 from tests.support.cluster import wait_until
 
 

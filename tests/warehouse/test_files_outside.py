@@ -11,7 +11,15 @@ import pytest
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, UnreadableFile
-from databuild_dagster.warehouse.files import describe_files, publish_files, read_table, table_schema
+from databuild_dagster.warehouse.files import (
+    describe_each,
+    describe_files,
+    find_files,
+    publish_files,
+    read_table,
+    table_schema,
+    whole_pattern,
+)
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -25,7 +33,6 @@ from databuild_dagster.warehouse.manifest import (
     with_whole_uris,
     write_manifest,
 )
-from databuild_dagster.warehouse.outside import describe_each, find_files, whole_pattern
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 from pyspark.errors import PySparkException
 
-from databuild_dagster.spark import sail
+from databuild_dagster.spark import installed
 from databuild_dagster.spark.errors import FixedSetting, SailMissing
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.reach import in_place
@@ -42,7 +42,7 @@ def test_a_home_has_one_server_of_sail_and_needs_no_java(settings, session) -> N
 
     assert session.range(3).count() == again.range(3).count() == 3
     (server,) = server_statuses(settings.home)
-    assert (server.version, server.in_use, server.ui_url) == (f"Sail {sail.sail_version()}", True, None)
+    assert (server.version, server.in_use, server.ui_url) == (f"Sail {installed.sail_version()}", True, None)
     again.stop()
 
 
@@ -94,7 +94,7 @@ def test_sail_that_is_not_installed_is_named_before_anything_starts(settings, mo
     def absent(name: str) -> str:
         raise PackageNotFoundError(name)
 
-    monkeypatch.setattr(sail, "version", absent)
+    monkeypatch.setattr(installed, "version", absent)
 
     with pytest.raises(
         SailMissing, match=r"^Sail is not installed for .*\. pip install 'databuild-dagster-core\[sail\]', or"

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from databuild_dagster.features.tables.errors import KeyWithoutValue
-from databuild_dagster.features.tables.partitions import values_of
+from databuild_dagster.features.tables.live_files import values_of
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType
 
 DAY = PartitionColumn("day", PartitionType.DATE, "%Y-%m-%d")

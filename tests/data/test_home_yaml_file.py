@@ -2,7 +2,7 @@
 
 import pytest
 
-from databuild_dagster.data.yaml_file import BadYaml, read_yaml
+from databuild_dagster.data.home import BadYaml, read_yaml
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
-from databuild_dagster.bindings.display.page_links import PAGE, page_of
+from databuild_dagster.bindings.display.materialization import PAGE, page_of
 from databuild_dagster.engine.pages_notes import note_pages
 
 pytestmark = pytest.mark.long

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 from msgspec.structs import replace
 
-from databuild_dagster.bindings.registry.announced_lots import announced_lots
+from databuild_dagster.bindings.registry.lot_partitions import announced_lots
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.model import commands as c
 from tests.support.catalog import HERE, dataset

@@ -2,7 +2,7 @@
 
 import pytest
 
-from databuild_dagster.data.repairs import DamagedData, damage_named
+from databuild_dagster.data.read_plan import DamagedData, damage_named
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.warehouse.errors import NewerManifest, UnreadableFile
 from tests.support.catalog import dataset

@@ -8,11 +8,17 @@ import pandas as pd
 import pytest
 
 from databuild_dagster.model.refs import parse_ref
-from databuild_dagster.spark.attempt import described_attempt, write_attempt
 from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_arrow, read_instances, united
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.staging import publish, read_staged, stage_batch, stage_instance
+from databuild_dagster.spark.staging import (
+    described_attempt,
+    publish,
+    read_staged,
+    stage_batch,
+    stage_instance,
+    write_attempt,
+)
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse

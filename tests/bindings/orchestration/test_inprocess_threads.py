@@ -7,7 +7,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.adapter.runs_in_threads import allow_runs_in_threads
+from databuild_dagster.bindings.orchestration.inprocess import allow_runs_in_threads
 
 WITH_A_HANDLER = """
 telemetry: {{enabled: false}}
@@ -32,7 +32,7 @@ from functools import partial
 
 import dagster as dg
 
-from databuild_dagster.bindings.adapter.runs_in_threads import allow_runs_in_threads
+from databuild_dagster.bindings.orchestration.inprocess import allow_runs_in_threads
 from databuild_dagster.warehouse.threads import in_own_thread
 
 
