@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import (
     EMPTY,
     BuildContext,
-    ByFile,
-    ByKey,
     DatabuildSpark,
     InvalidAsset,
     databuild_asset,
