@@ -298,6 +298,7 @@ def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
 
 @pytest.mark.feature("lots")
 def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
+    from databuild_dagster import ByFile
 
     seen: list[list[int]] = []
 
@@ -317,6 +318,7 @@ def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
 @pytest.mark.feature("lots")
 def test_parts_by_key_are_of_the_matching_rows_and_differ_by_filter(site: Site) -> None:
     """What an earlier attempt kept was made of other rows."""
+    from databuild_dagster import ByKey
 
     fail = {"k1"}
 
