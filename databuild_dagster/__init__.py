@@ -11,13 +11,22 @@ from typing import Any
 
 @cache
 def _modules() -> dict[str, str]:
-    """Public name to the module that defines it."""
+    """Public name to the module that defines it, without the names of features whose folders were removed.
+
+    Dagster gets every name that `dir` lists while it looks for components.
+    """
     import ast
     from pathlib import Path
 
-    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-    lines = [line for line in stub.body if isinstance(line, ast.ImportFrom)]
-    return {alias.name: str(line.module) for line in lines for alias in line.names}
+    stub = Path(__file__).with_suffix(".pyi")
+    features = stub.with_name("features")
+    lines = [line for line in ast.parse(stub.read_text(encoding="utf-8")).body if isinstance(line, ast.ImportFrom)]
+    found = {alias.name: str(line.module).split(".") for line in lines for alias in line.names}
+    return {
+        name: ".".join(module)
+        for name, module in found.items()
+        if module[1] != features.name or (features / module[2]).is_dir()
+    }
 
 
 def __getattr__(name: str) -> Any:

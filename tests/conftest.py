@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test
 
+from databuild_dagster.feature import built_in
 from databuild_dagster.spark.java import JVM_OPTIONS
 from tests.support import reporting
 from tests.support.examples import choose_examples
@@ -99,12 +100,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_out_removed_features(config, items)
     if not _runs_extended(config):
         left_out = [item for item in items if item.get_closest_marker("extended")]
         config.hook.pytest_deselected(items=left_out)
         reporting.note_left_out(left_out)
         items[:] = [item for item in items if not item.get_closest_marker("extended")]
     items[:] = _in_order(items)
+
+
+def _leave_out_removed_features(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The core is tested without a feature, too: in a tree without its folder, the tests that use it are left out."""
+    known = {feature.name for feature in built_in()}
+    left_out = [item for item in items if any(mark.args[0] not in known for mark in item.iter_markers("feature"))]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

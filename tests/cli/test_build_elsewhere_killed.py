@@ -80,6 +80,7 @@ def attempts(s3: S3Server, bucket: str, prefix: str = "warehouse") -> set[str]:
         pytest.param("/numbers/data/instance=", True, id="after the manifest"),
     ],
 )
+@pytest.mark.feature("clean")
 def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
     project: Project, running_sail: Elsewhere, s3: S3Server, bucket: str, path: str, is_stored: bool
 ) -> None:

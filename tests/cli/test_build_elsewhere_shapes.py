@@ -15,7 +15,7 @@ from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
 from ..support.object_store import S3Server, own_bucket
 from ..support.spark_elsewhere import sail_by
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.feature("lots")]
 
 DEFINITIONS = """
 from pathlib import Path

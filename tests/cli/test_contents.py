@@ -38,6 +38,7 @@ def file_of(project: Project, ref: str) -> Path:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.feature("clean")
 def test_a_damaged_file_is_named_with_a_command_that_repairs_it(project: Project, damage: str) -> None:
     project.build(*DAYS)
     DAMAGES[damage](file_of(project, NEWEST))

@@ -12,8 +12,7 @@ import pytest
 
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup, inserted
 from databuild_dagster.cli.main import cli, run, with_features
-from databuild_dagster.feature import Command, InvalidFeature
-from databuild_dagster.features.operations.commands.operation_run import TYPES
+from databuild_dagster.feature import Command, InvalidFeature, built_in
 
 MOST_CHARACTERS = 60
 TERMINAL_WIDTH = 80
@@ -59,10 +58,12 @@ def rows_below(
             yield from rows_below((*path, name), dict(row.rows))
 
 
-ROWS = [
-    *(found for rows in with_features().values() for found in rows_below((), dict(rows))),
-    *(found for rows in TYPES.values() for found in rows_below(("operation", "run"), rows)),
-]
+ROWS = [found for rows in with_features().values() for found in rows_below((), dict(rows))]
+HAS_OPERATIONS = "operations" in [feature.name for feature in built_in()]
+if HAS_OPERATIONS:
+    from databuild_dagster.features.operations.commands.operation_run import TYPES
+
+    ROWS += [found for rows in TYPES.values() for found in rows_below(("operation", "run"), rows)]
 IDS = [" ".join(path) for path, _ in ROWS]
 
 
@@ -100,7 +101,10 @@ def test_a_help_line_is_the_first_sentence_of_the_command(path: tuple[str, ...],
     assert text.split("\n\n")[0] == row.summary
 
 
-@pytest.mark.parametrize("path", [(), *(path for path, row in ROWS if isinstance(row, Branch)), ("operation", "run")])
+@pytest.mark.parametrize(
+    "path",
+    [(), *(path for path, row in ROWS if isinstance(row, Branch)), *([("operation", "run")] if HAS_OPERATIONS else [])],
+)
 def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[str, ...]) -> None:
     """findings/first-use.md 25"""
     group = command_at(path)
@@ -118,14 +122,14 @@ def test_no_help_line_of_a_group_is_cut_off_or_folded_at_80_columns(path: tuple[
     ("typed", "meant"),
     [
         ("histroy", "`databuild history`"),
-        ("lots", "`databuild lot list`"),
+        pytest.param("lots", "`databuild lot list`", marks=pytest.mark.feature("lots")),
         ("job-runs", "`databuild job-run list`"),
         ("delegations", "`databuild ledger list`"),
-        ("clean", "`databuild gc --leftovers`"),
-        ("gaps", "`databuild lot gaps`"),
+        pytest.param("clean", "`databuild gc --leftovers`", marks=pytest.mark.feature("clean")),
+        pytest.param("gaps", "`databuild lot gaps`", marks=pytest.mark.feature("lots")),
         ("check", "`databuild log check`"),
-        ("operation lst", "`databuild operation list`"),
-        ("arc show", "`databuild arc list`"),
+        pytest.param("operation lst", "`databuild operation list`", marks=pytest.mark.feature("operations")),
+        pytest.param("arc show", "`databuild arc list`", marks=pytest.mark.feature("lots")),
     ],
 )
 def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> None:
@@ -140,7 +144,11 @@ def test_a_mistyped_command_proposes_the_near_one(typed: str, meant: str) -> Non
     [
         ("--wide status", "status --wide"),
         ("want --limit 5 list", "want list --limit"),
-        ("--samples 3 operation run validate orders", "operation run validate --samples"),
+        pytest.param(
+            "--samples 3 operation run validate orders",
+            "operation run validate --samples",
+            marks=pytest.mark.feature("operations"),
+        ),
     ],
 )
 def test_an_option_before_its_command_is_refused_with_the_right_place(typed: str, right: str) -> None:
@@ -170,6 +178,7 @@ def test_a_name_like_no_command_is_refused_in_json_too() -> None:
     }
 
 
+@pytest.mark.feature("clean")
 def test_leftovers_and_the_options_of_replaced_data_exclude_each_other() -> None:
     both = databuild("gc", "--leftovers", "--keep", "2")
     orphans = databuild("gc", "--orphans")

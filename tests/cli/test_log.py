@@ -58,7 +58,9 @@ def test_checks_of_features_are_made_with_deep_and_repaired_first(
         calls.append("repair")
         return Repaired("shelf", {"put": 1}, "1 shelf put up.")
 
-    row = feature.Feature(name="shelf", summary="Shelves.", checks=lambda: (Check("shelves", find, repair),))
+    row = feature.Feature(
+        package="shelf", summary="Shelves.", checks=feature.Column(given=(Check("shelves", find, repair),))
+    )
     every = (*feature.features(), row)
     monkeypatch.setattr(feature, "features", lambda: every)
 

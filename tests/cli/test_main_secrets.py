@@ -24,6 +24,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster.bindings.authoring.location import load_code_locations, the_code_location
+from databuild_dagster.bindings.declare.settings import settings
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.process import INTERRUPTED
 from databuild_dagster.store.errors import StoreUnusable
@@ -49,7 +50,8 @@ import dagster as dg
 import pandas as pd
 from pyspark.sql import DataFrame
 
-from databuild_dagster import BuildContext, CommandAlert, DatabuildSpark, WebhookAlert, build_definitions, databuild_asset
+import databuild_dagster
+from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
 
 S = json.loads((Path(__file__).parent / "secrets.json").read_text())
 
@@ -117,15 +119,17 @@ defs = build_definitions(
         spark_config={"spark.sql.catalog.x.password": S["setting"]},
     ),
     resources={"api": Api()},
-    alerts=[
-        WebhookAlert(
+    ALERTS
+)
+"""
+#: A setting of a feature.
+ALERTS = """alerts=[
+        databuild_dagster.WebhookAlert(
             f"http://127.0.0.1:PORT/services/{S['hook']}",
             {"Authorization": f"Bearer {S['header']}", "X-Team": S["plainheader"]},
         ),
-        CommandAlert(["false", "-H", f"Authorization: Bearer {S['argument']}"]),
-    ],
-)
-"""
+        databuild_dagster.CommandAlert(["false", "-H", f"Authorization: Bearer {S['argument']}"]),
+    ],"""
 
 
 class Chat:
@@ -170,7 +174,8 @@ class Secretive:
         self.deploy()
 
     def deploy(self, mode: str = "mode='remote',", warehouse: str = "") -> None:
-        text = DEFINITIONS.replace("MODE", mode).replace("WAREHOUSE", warehouse)
+        alerts = ALERTS if "alerts" in settings() else ""
+        text = DEFINITIONS.replace("MODE", mode).replace("WAREHOUSE", warehouse).replace("ALERTS", alerts)
         self.project.define(text.replace("PORT", str(self.chat.server.server_port)))
 
     def call(self, *arguments: str, **environment: str) -> int:
@@ -251,6 +256,7 @@ def test_no_form_of_a_database_url_shows_its_password(secretive: Secretive, url:
     assert secretive.said().count("Error: ") >= 4
 
 
+@pytest.mark.feature("notices")
 def test_no_command_tick_or_failing_build_shows_a_secret(secretive: Secretive) -> None:
     call = secretive.call
     assert call("build", "fine") == 0
@@ -322,6 +328,7 @@ def test_a_run_whose_spark_settings_are_refused_records_no_token(secretive: Secr
     assert secretive.leaks() == []
 
 
+@pytest.mark.feature("compare")
 def test_run_config_and_tags_are_recorded_in_our_log_without_secrets(secretive: Secretive) -> None:
     """Dagster itself stores what a person types into its Launchpad."""
     config = {"ops": {"configured": {"config": {"password": SECRETS["config"]}}}}

@@ -12,7 +12,6 @@ from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.lost_run_output import LATE_SECONDS, WarehouseRemains, adopt, adoptable
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.model.commands import (
     BufferLaunch,
     CancelJobRuns,
@@ -146,9 +145,12 @@ def test_the_next_job_run_adopts_what_a_lost_one_had_finished(
     assert site.materialized("numbers") == DAYS
 
 
+@pytest.mark.feature("clean")
 def test_the_clean_up_of_what_was_adopted_removes_nothing_of_it(
     site: Any, lost: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from databuild_dagster.features.clean.cleaning import Cleaner
+
     later(site, monkeypatch)
     warehouse = Warehouse(warehouse_of(site.instance))
     cleaner = Cleaner(site.engine, warehouse.root)
@@ -317,6 +319,7 @@ def test_what_a_live_process_is_writing_is_left_alone(site: Any) -> None:
 # Attempts of a Spark elsewhere
 
 
+@pytest.mark.feature("clean")
 def test_a_manifest_of_an_attempt_is_adopted_though_its_process_is_dead(attempts: Attempts) -> None:
     """Killed between the manifest and the event: its files are no leftovers meanwhile."""
     attempts.world.start("days@1", "days@2")
@@ -362,6 +365,7 @@ def taken_over(attempts: Attempts) -> Any:
     return lost, attempts.world.job_run("days@1")
 
 
+@pytest.mark.feature("clean")
 def test_an_adopted_attempt_outlives_the_instance_that_it_came_from(attempts: Attempts, taken_over: Any) -> None:
     lost, job_run = taken_over
     adopted = adopt(attempts.warehouse, lost, job_run, 2)

@@ -58,6 +58,7 @@ def test_the_first_build_marks_a_warehouse_with_the_id_and_the_place_of_its_stor
     assert owns(original)
 
 
+@pytest.mark.feature("clean")
 def test_a_copied_home_leaves_a_warehouse_outside_it_alone(
     homes: Homes, original: Home, tmp_path: Path, outside: str
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_copied_home_may_not_build_into_the_original_s_warehouse(
     claim(original)
 
 
+@pytest.mark.feature("clean")
 def test_a_copy_that_takes_over_owns_the_warehouse_and_the_original_does_not(
     homes: Homes, original: Home, tmp_path: Path, outside: str
 ) -> None:
@@ -119,6 +121,7 @@ def test_a_moved_home_owns_its_warehouses(homes: Homes, original: Home, tmp_path
     assert owns(homes.opened(tmp_path / "moved", outside, first_id=100_000))
 
 
+@pytest.mark.feature("clean")
 def test_a_store_may_not_use_the_warehouse_of_another_log(
     homes: Homes, original: Home, tmp_path: Path, outside: str
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_store_may_not_use_the_warehouse_of_another_log(
     assert both_files(original, live)
 
 
+@pytest.mark.feature("clean")
 def test_what_a_restored_log_does_not_know_is_no_leftover_before_it_takes_over(homes: Homes, tmp_path: Path) -> None:
     """Rule 3.11: also where the restored file has the inode of the original."""
     home = homes.opened(tmp_path / "home")
@@ -160,6 +164,7 @@ def test_what_a_restored_log_does_not_know_is_no_leftover_before_it_takes_over(h
     assert restored.cleaner.carry_out(after).leftovers == []
 
 
+@pytest.mark.feature("clean")
 def test_a_copy_made_during_a_build_removes_nothing_of_the_build(
     homes: Homes, original: Home, tmp_path: Path, outside: str
 ) -> None:
@@ -178,6 +183,7 @@ def test_a_copy_made_during_a_build_removes_nothing_of_the_build(
     original.world.fail("a")
 
 
+@pytest.mark.feature("clean")
 def test_the_store_of_an_older_version_builds_and_removes_only_after_it_takes_over(
     homes: Homes, tmp_path: Path, outside: str
 ) -> None:

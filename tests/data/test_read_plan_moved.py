@@ -10,7 +10,6 @@ import pytest
 from databuild_dagster.data.contents import Comparison
 from databuild_dagster.data.ownership import Ownership, warehouses_of
 from databuild_dagster.data.read_plan import Moment, check_data_of, manifests_in, readable_ref
-from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.rebuild import rebuild
@@ -85,6 +84,7 @@ def test_a_revert_goes_back_to_an_instance_of_the_earlier_warehouse(home: Home, 
     assert root_of(home, "a") == earlier.root
 
 
+@pytest.mark.feature("clean")
 def test_gc_removes_what_is_superseded_in_either_warehouse(home: Home, bucket_root: str) -> None:
     first = home.live("a")
     earlier = move(home, bucket_root)
@@ -101,7 +101,10 @@ def test_gc_removes_what_is_superseded_in_either_warehouse(home: Home, bucket_ro
     assert missing_files(home.warehouse, read_manifest(home.warehouse, "a", third)) == ()
 
 
+@pytest.mark.feature("clean")
 def test_leftovers_of_the_earlier_warehouse_are_found(home: Home, bucket_root: str) -> None:
+    from databuild_dagster.features.clean.orphan_files import unlisted_storage
+
     home.live("b")
     failed = home.failed("a")
     earlier = move(home, bucket_root)
@@ -115,6 +118,7 @@ def test_leftovers_of_the_earlier_warehouse_are_found(home: Home, bucket_root: s
     assert [found for warehouse in roots for found in unlisted_storage(home.world.queries, warehouse, now)] == []
 
 
+@pytest.mark.feature("clean")
 def test_a_copied_home_reads_both_and_removes_in_its_own_alone(
     homes: Homes, home: Home, bucket_root: str, tmp_path: Path
 ) -> None:

@@ -7,8 +7,6 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from databuild_dagster.features.operations.spark.compacting import compact_instance
-from databuild_dagster.features.operations.spark.indexing import file_figures
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.errors import AttemptIncomplete, StrayPartitionKeys
 from databuild_dagster.spark.frames import read_arrow, read_instances, united
@@ -218,7 +216,10 @@ def test_what_is_taken_away_leaves_the_files_of_other_instances(sail, s3, bucket
     assert data == file_paths(warehouse, second)
 
 
+@pytest.mark.feature("operations")
 def test_an_instance_is_compacted_where_it_is(sail, warehouse, write, tmp_path):
+    from databuild_dagster.features.operations.spark.compacting import compact_instance
+
     manifest = write(sail.range(10).repartition(2))
 
     compacted = compact_instance(
@@ -230,7 +231,10 @@ def test_an_instance_is_compacted_where_it_is(sail, warehouse, write, tmp_path):
     assert len(manifest.files) > 1
 
 
+@pytest.mark.feature("operations")
 def test_each_file_is_indexed_where_it_is(sail, warehouse, write):
+    from databuild_dagster.features.operations.spark.indexing import file_figures
+
     manifest = write(sail.range(10).repartition(2))
 
     figures = file_figures(sail, warehouse, [manifest], {"id": "long"})[manifest.instance_uuid]

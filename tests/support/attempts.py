@@ -6,11 +6,11 @@ import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.features.clean.cleaning import Cleaner, Done
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid, partition_key_of
 from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, attempt_of
@@ -25,6 +25,9 @@ from databuild_dagster.warehouse.manifest import (
 
 from .catalog import dataset
 from .world import World
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.clean.cleaning import Cleaner, Done
 
 DAYS = ("1", "2", "3")
 
@@ -89,6 +92,8 @@ class Attempts:
 
     @property
     def cleaner(self) -> Cleaner:
+        from databuild_dagster.features.clean.cleaning import Cleaner
+
         return Cleaner(self.world.engine, self.warehouse.root)
 
     @property

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from databuild_dagster.features.clean.cleaning import Cleaner, Plan
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
@@ -31,6 +31,9 @@ from databuild_dagster.warehouse.manifest import (
 from .catalog import dataset
 from .world import World
 
+if TYPE_CHECKING:
+    from databuild_dagster.features.clean.cleaning import Cleaner, Plan
+
 ASSETS = ("a", "b")
 
 
@@ -43,6 +46,8 @@ class Home:
 
     @property
     def cleaner(self) -> Cleaner:
+        from databuild_dagster.features.clean.cleaning import Cleaner
+
         return Cleaner(self.world.engine, self.warehouse.root)
 
     def store(self, ref: str, state: ManifestState = ManifestState.COMPLETE, *, manifest: bool = True) -> str:

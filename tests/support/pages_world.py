@@ -25,7 +25,7 @@ from databuild_dagster.web.pages import page_paths
 from databuild_dagster.web.settings import DEFAULTS, Settings
 from databuild_dagster.web.state import State
 from tests.support.catalog import HERE
-from tests.support.published import written_fact
+from tests.support.parquet_rows import written_fact
 from tests.support.world import EMPTY, World
 
 #: Texts that are markup, or end an attribute or a script.
@@ -71,7 +71,7 @@ def whole() -> pd.DataFrame:
     return pd.DataFrame()
 
 
-@databuild_asset(sample=True)
+@databuild_asset(**({"sample": True} if "/sample" in page_paths() else {}))
 def shown() -> pd.DataFrame:
     return pd.DataFrame()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +11,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from databuild_dagster.data.home import sqlite_url
-from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.features.tables.opening import open_table, place_of
 from databuild_dagster.features.tables.port import Table
 from databuild_dagster.features.tables.publisher import Published, publish
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec, PartitionColumn, PartitionType, TableFormat, TableSpec
-from databuild_dagster.model.events import Arrival, ManifestFact
-from databuild_dagster.model.refs import asset_of, derive_partition_uuid
-from databuild_dagster.spark.schemas import columns_of
-from databuild_dagster.warehouse.files import describe_files, publish_files
+from databuild_dagster.model.events import Arrival
+from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import (
-    FileEntry,
-    Manifest,
-    ManifestState,
-    TableSchema,
-    UriType,
-    manifest_fact,
-    write_manifest,
-)
+from databuild_dagster.warehouse.manifest import FileEntry, UriType, manifest_fact, write_manifest
 from tests.support.catalog import dataset
+from tests.support.parquet_rows import Rows, as_table, make_manifest, written_fact
 from tests.support.world import World
 
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04")
 DAY = PartitionColumn("day", PartitionType.DATE, "%Y-%m-%d")
 ICEBERG = TableSpec(format=TableFormat.ICEBERG, name="shop.sales", columns=(DAY,))
 DELTA = TableSpec(format=TableFormat.DELTA, columns=(DAY,))
-
-Rows = dict[str, list[Any]] | pa.Table
 
 
 class PublishedWorld(World):
@@ -88,10 +74,10 @@ class PublishedWorld(World):
         """An instance of a file that is elsewhere."""
         ref = self.ref(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(_table(rows), path)
+        pq.write_table(as_table(rows), path)
         job_run = self.ids()
         entry = FileEntry(str(path), path.stat().st_size, pq.read_metadata(path).num_rows, "sha256:00")
-        manifest = _manifest(ref, job_run, (entry,), pq.read_schema(path), UriType.IDENTIFIER)
+        manifest = make_manifest(ref, job_run, (entry,), pq.read_schema(path), UriType.IDENTIFIER)
         uri = write_manifest(self.warehouse, manifest)
         arrival = Arrival(job_run_id=job_run, ref=ref, origin=str(path), manifest=manifest_fact(manifest, uri))
         self.handle(c.ArriveLots(arrivals=(arrival,)))
@@ -102,56 +88,15 @@ class PublishedWorld(World):
 
     def gc(self, **options: Any) -> list[str]:
         """Remove superseded instances; returns their uuids."""
+        # Inside, because the feature may be left out.
+        from databuild_dagster.features.clean.cleaning import Cleaner
+
         tables = PublishedFiles(self.store, self.warehouse.root)
         cleaner = Cleaner(self.engine, self.warehouse.root, [tables])
         plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0, **options)
         done = cleaner.carry_out(plan)
         assert done.failed == []
         return [going.uuid for going in done.going]
-
-
-def written_fact(warehouse: Warehouse, ref: str, job_run: str, *parts: Rows) -> ManifestFact:
-    """The data of an instance with a file for each part; without any it is empty."""
-    entries, schema = _stored(warehouse, ref, job_run, parts) if parts else ((), TableSchema(()))
-    manifest = _manifest(ref, job_run, entries, schema)
-    return manifest_fact(manifest, write_manifest(warehouse, manifest))
-
-
-def _stored(
-    warehouse: Warehouse, ref: str, job_run: str, parts: Sequence[Rows]
-) -> tuple[tuple[FileEntry, ...], TableSchema]:
-    staging = warehouse.new_staging_dir(job_run)
-    os.makedirs(staging)
-    for number, rows in enumerate(parts):
-        pq.write_table(_table(rows), f"{staging}/part-{number}.parquet")
-    entries, schema = describe_files(staging, columns_of=columns_of)
-    folder = warehouse.instance_dir(asset_of(ref), derive_partition_uuid(job_run, ref))
-    return publish_files(staging, folder, entries), schema
-
-
-def _manifest(
-    ref: str,
-    job_run: str,
-    files: tuple[FileEntry, ...],
-    schema: TableSchema | pa.Schema,
-    uri_type: UriType = UriType.PATH,
-) -> Manifest:
-    return Manifest(
-        dataset=asset_of(ref),
-        ref=ref,
-        instance_uuid=derive_partition_uuid(job_run, ref),
-        job_run=job_run,
-        attempt=1,
-        state=ManifestState.COMPLETE if files else ManifestState.EMPTY,
-        uri_type=uri_type,
-        files=files,
-        created_at=datetime(2024, 1, 5, tzinfo=UTC),
-        schema=schema if isinstance(schema, TableSchema) else columns_of(schema),
-    )
-
-
-def _table(rows: Rows) -> pa.Table:
-    return rows if isinstance(rows, pa.Table) else pa.table(rows)
 
 
 def sorted_rows(table: pa.Table) -> list[tuple[str, ...]]:

@@ -10,7 +10,6 @@ from starlette.testclient import TestClient
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance
 from databuild_dagster.data.ownership import RootOfAnother
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.tables.errors import TableElsewhere
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.errors import RemoteUnreachable
 from databuild_dagster.store.errors import NewerStore, NoDatabase, StoreBusy, StoreSilent, StoreUnusable
@@ -154,7 +153,6 @@ def test_no_url_is_redirected_to_the_host_that_a_request_names(client: TestClien
         (ManifestDamaged(path=PLACE, why=PLACE), "the data in the warehouse cannot (ManifestDamaged)"),
         (DiskTrouble(path=PLACE, done="read", why="EIO"), "the data in the warehouse cannot (Disk"),
         (RootOfAnother(root=PLACE, why="it is new"), "the data in the warehouse cannot (RootOf"),
-        (TableElsewhere(table="t", asset="a", folder=PLACE), "the published table cannot (Table"),
         (RemoteUnreachable(url=PLACE, host="h", port=1, why="no"), "Spark cannot (RemoteUnreachable)"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",

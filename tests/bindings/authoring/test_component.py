@@ -17,7 +17,7 @@ import dagster as dg
 import pytest
 import yaml
 
-from databuild_dagster import CommandAlert, DatabuildComponent, WebhookAlert
+from databuild_dagster import DatabuildComponent
 from databuild_dagster.bindings.adapter.dagster_private import ComponentTree
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
@@ -31,8 +31,6 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.features.operations.operation_types import OPERATIONS
-from databuild_dagster.features.tables.publish import table_of
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
@@ -156,7 +154,10 @@ def test_the_contents_of_the_files_are_defined_with_an_orchestrator(project: Pro
     assert deployment(repository).location == project.package
 
 
+@pytest.mark.feature("notices")
 def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from databuild_dagster import CommandAlert, WebhookAlert
+
     monkeypatch.setenv("FLIGHTS_WAREHOUSE", "/data/flights")
     monkeypatch.setenv("CHAT_TOKEN", "secret")
     project.component(
@@ -200,7 +201,10 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
     assert repository.get_sensor_def(ORCHESTRATOR).minimum_interval_seconds == 20
 
 
+@pytest.mark.feature("tables")
 def test_the_default_table_of_a_component_holds_for_its_assets(project: Project) -> None:
+    from databuild_dagster.features.tables.publish import table_of
+
     project.component(
         "flights", "  publish: {format: iceberg, namespace: lake, partition_column: day, tainted: keep}\n"
     )
@@ -212,8 +216,11 @@ def test_the_default_table_of_a_component_holds_for_its_assets(project: Project)
     assert (table.name, table.columns[0].name, table.keep_tainted) == ("lake.flights", "day", True)
 
 
+@pytest.mark.feature("operations")
 def test_operations_are_named_where_they_are(project: Project) -> None:
     """Rules 13"""
+    from databuild_dagster.features.operations.operation_types import OPERATIONS
+
     (project.source / "quality.py").write_text(
         "from databuild_dagster import DistributedOperation\n\n\n"
         "class RowCount(DistributedOperation):\n    type_name = 'row_count'\n\n\n"
@@ -350,31 +357,53 @@ WRONG = [
     ("  limits: {due_refs: 9999999999}\n", "limits.due_refs is 9999999999; it must be at most 2,147,483,647."),
     ("  delegation_timeout_seconds: -1\n", "delegation_timeout_seconds is -1.0; it must be at least 0."),
     ("  delegation_timeout_seconds: .nan\n", "delegation_timeout_seconds is nan; it must be at least 0."),
-    ("  alerts: [{}]\n", "flights gives an alert that is not one webhook, with or without headers, or one command; "),
-    ("  alerts: [{webhook: 'https://x', command: [y]}]\n", "flights gives an alert that is not one webhook"),
-    ("  alerts: [{command: []}]\n", "flights gives an alert that is not one webhook"),
-    ("  operations: [no.such.Rows]\n", "flights names the operation 'no.such.Rows', which cannot be imported; "),
-    ("  operations: [json.Rows]\n", "flights names the operation 'json.Rows', which cannot be imported; "),
-    ("  operations: [Rows]\n", "flights names the operation 'Rows', which cannot be imported; "),
-    (
-        "  operations: [json.JSONDecoder]\n",
-        "flights names the operation 'json.JSONDecoder', which is no DistributedOperation.",
-    ),
-    ("  publish: {format: hudi}\n", "flights publishes as 'hudi'; the formats are iceberg, delta."),
-    (
-        "  publish: {format: delta, namespace: x}\n",
-        "flights gives namespace to Delta, whose table is the folder of its ",
-    ),
-    (
-        "  publish: {format: iceberg, tainted: maybe}\n",
-        "tainted of Iceberg(…) is 'maybe'; it is one of 'keep', 'remove'.",
-    ),
     ("  translation: {key: one}\n", "'flights' and 'flights_counted' are both translated to 'one'; "),
     ("  translation: {deps: [x]}\n", "The translation in flights changes the deps of 'flights"),
 ]
+#: Settings of features.
+WRONG_OF_FEATURES = {
+    "notices": [
+        (
+            "  alerts: [{}]\n",
+            "flights gives an alert that is not one webhook, with or without headers, or one command; ",
+        ),
+        ("  alerts: [{webhook: 'https://x', command: [y]}]\n", "flights gives an alert that is not one webhook"),
+        ("  alerts: [{command: []}]\n", "flights gives an alert that is not one webhook"),
+    ],
+    "operations": [
+        ("  operations: [no.such.Rows]\n", "flights names the operation 'no.such.Rows', which cannot be imported; "),
+        ("  operations: [json.Rows]\n", "flights names the operation 'json.Rows', which cannot be imported; "),
+        ("  operations: [Rows]\n", "flights names the operation 'Rows', which cannot be imported; "),
+        (
+            "  operations: [json.JSONDecoder]\n",
+            "flights names the operation 'json.JSONDecoder', which is no DistributedOperation.",
+        ),
+    ],
+    "tables": [
+        ("  publish: {format: hudi}\n", "flights publishes as 'hudi'; the formats are iceberg, delta."),
+        (
+            "  publish: {format: delta, namespace: x}\n",
+            "flights gives namespace to Delta, whose table is the folder of its ",
+        ),
+        (
+            "  publish: {format: iceberg, tainted: maybe}\n",
+            "tainted of Iceberg(…) is 'maybe'; it is one of 'keep', 'remove'.",
+        ),
+    ],
+}
 
 
-@pytest.mark.parametrize(("attributes", "sentence"), WRONG)
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        *WRONG,
+        *(
+            pytest.param(*wrong, marks=pytest.mark.feature(name))
+            for name, found in WRONG_OF_FEATURES.items()
+            for wrong in found
+        ),
+    ],
+)
 def test_an_impossible_setting_is_refused_in_a_sentence(project: Project, attributes: str, sentence: str) -> None:
     project.component("flights", attributes)
 
@@ -506,6 +535,8 @@ def test_dg_lists_scaffolds_and_checks_the_component(project: Project) -> None:
     assert "'thread' was unexpected" in refused.stdout + refused.stderr
 
 
+@pytest.mark.feature("notices")
+@pytest.mark.feature("tables")
 def test_the_component_on_the_page_about_projects_loads(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

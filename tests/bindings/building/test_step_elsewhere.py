@@ -21,8 +21,6 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.building import builds, outputs
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from databuild_dagster.features.operations.job import CannotExecute
-from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import reach
 from tests.bindings.conftest import Site, deployed
@@ -99,7 +97,11 @@ def test_an_asset_without_spark_is_built_beside_a_spark_that_sees_nothing(blind:
     assert blind.state(f"by_pandas@{DAYS[0]}") is InstanceState.LIVE
 
 
+@pytest.mark.feature("operations")
 def test_a_job_of_an_operation_cannot_be_executed(blind: Site) -> None:
+    from databuild_dagster.features.operations.job import CannotExecute
+    from databuild_dagster.features.operations.operations import operation_resources
+
     resources = operation_resources(blind.instance, blind.deployment)
 
     with pytest.raises(CannotExecute, match="cannot be shared with this process by the Spark of"):

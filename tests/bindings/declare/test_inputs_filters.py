@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import (
     EMPTY,
     BuildContext,
-    ByFile,
-    ByKey,
     DatabuildSpark,
     InvalidAsset,
     databuild_asset,
@@ -24,9 +22,6 @@ from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
 from databuild_dagster.engine.why.preview import annotate
-from databuild_dagster.features.operations.coordinator import Coordinator
-from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
-from databuild_dagster.features.operations.provided.build_index import BuildIndexArg
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
@@ -37,7 +32,7 @@ from tests.support.dagster_files import fresh_instance
 from ..conftest import Site, deployed
 from ..module_site import module_site
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.feature("operations")]
 
 LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
 days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
@@ -65,6 +60,10 @@ def some(numbers: DataFrame) -> DataFrame:
 
 
 def build_index(site: Site, asset: str = "numbers") -> None:
+    from databuild_dagster.features.operations.coordinator import Coordinator
+    from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
+    from databuild_dagster.features.operations.provided.build_index import BuildIndexArg
+
     resources = operation_resources(site.instance, site.deployment, spark=site.deployment.spark)
     manager = manager_of(resources, site.deployment, actor="user")
     id = manager.start("build_index", asset, BuildIndexArg())
@@ -297,7 +296,10 @@ def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
 # Parts
 
 
+@pytest.mark.feature("lots")
 def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
+    from databuild_dagster import ByFile
+
     seen: list[list[int]] = []
 
     @databuild_asset(partitions_def=days, parts=ByFile("numbers", parts=4), ins=only("n < 15"))
@@ -313,8 +315,11 @@ def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
     assert files_read(site, "parted", "mon") == {"numbers": "2 of 4"}
 
 
+@pytest.mark.feature("lots")
 def test_parts_by_key_are_of_the_matching_rows_and_differ_by_filter(site: Site) -> None:
     """What an earlier attempt kept was made of other rows."""
+    from databuild_dagster import ByKey
+
     fail = {"k1"}
 
     def parted_where(where: str) -> Any:

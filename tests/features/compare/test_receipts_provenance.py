@@ -17,8 +17,7 @@ from databuild_dagster.cli.main import cli
 from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.events import BufferedRun, JobRunStarted, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState
-
-from ..conftest import Site
+from tests.bindings.conftest import Site
 
 Deploy = Callable[..., Site]
 
