@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci package mutations check format docs site bench clean
+.PHONY: help setup story pictures demo lots-demo ui test test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci package mutations check format docs site bench clean
 
 help: ## what can I do here
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,6 +58,18 @@ test-long: $(CLASSES) ## the tests that `make test` leaves out: marked `extended
 
 test-browser: $(CLASSES) ## the tests that look at Dagster's pages (needs chromium)
 	@status=0; $(PYTEST) -m browser $(ARGS) tests/e2e || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+test-feature: $(CLASSES) ## the tests of one feature, the contracts and a real build: make test-feature lots (ARGS="-k late")
+	@status=0; $(BIN)/python -m tools.features test $(or $(filter-out test-feature,$(MAKECMDGOALS)),NAME) $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
+
+# The name of the feature is no target of its own.
+ifneq ($(filter test-feature,$(MAKECMDGOALS)),)
+.PHONY: $(filter-out test-feature,$(MAKECMDGOALS))
+$(filter-out test-feature,$(MAKECMDGOALS)): ; @:
+endif
+
+features-long: $(CLASSES) ## the tests of the core and a real build without each feature in turn (FEATURE=lots for one)
+	@status=0; $(BIN)/python -m tools.features long $(FEATURE) $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 test-simulation: $(READY) ## a thousand storms, and the model beside the engine; `make simulate` takes more
 	$(PYTEST) $(ARGS) tests/simulation

@@ -27,15 +27,15 @@ import pandas as pd
 
 from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
-from databuild_dagster.bindings.arrivals.arrival_sensors import look_once
-from databuild_dagster.bindings.arrivals.watcher import Look, Watcher
 from databuild_dagster.bindings.building.deployment import deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.declare.boundaries import boundary_of
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.registering import register
+from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once
+from databuild_dagster.features.lots.arrivals.boundaries import boundary_of
+from databuild_dagster.features.lots.arrivals.watcher import Look, Watcher
 from databuild_dagster.warehouse.layout import Warehouse
 
 START = datetime(2013, 1, 1, tzinfo=UTC)

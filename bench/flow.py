@@ -10,8 +10,8 @@ from typing import Any
 
 from bench.engine.filling import built
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.executor import Executor
-from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.features.operations.executor import Executor
+from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import InstanceState

@@ -38,14 +38,14 @@ from bench.parts import parts
 from databuild_dagster.bindings.registry.cadences import lots_of
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.gaps import GapReport, gap_report
+from databuild_dagster.features.lots.copies.copies import lot_folder, manifest_copy, put_copies
+from databuild_dagster.features.lots.gap_shapes import gaps_of_dataset
+from databuild_dagster.features.lots.gaps import GapReport, gap_report
 from databuild_dagster.model.commands import FailJobRuns, MissDeps, RegisterDatasets, RunFailure, RunMiss
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.lots import UNITS, lot_at
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
-from databuild_dagster.shapes.gaps import gaps_of_dataset
 from databuild_dagster.store.store import open_store
-from databuild_dagster.warehouse.copies import lot_folder, manifest_copy, put_copies
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,

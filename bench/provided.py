@@ -23,17 +23,16 @@ from typing import Any, NamedTuple
 from bench.pipeline import ROOT, databuild
 from databuild_dagster import table
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.building.operation_types import known_operations
-from databuild_dagster.bindings.building.operations import (
+from databuild_dagster.bindings.reading.spark_resource import close_sessions
+from databuild_dagster.bindings.registry.instance import open_instance
+from databuild_dagster.features.operations.coordinator import Coordinator
+from databuild_dagster.features.operations.operations import (
     executor_of,
     jobs_at_once,
     manager_of,
     operation_resources,
     run_jobs,
 )
-from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from databuild_dagster.bindings.registry.instance import open_instance
-from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.warehouse.file_index import narrowed
 from databuild_dagster.warehouse.filters import parsed_filter
@@ -83,7 +82,7 @@ def year_of_flights() -> Iterator[Year]:
         try:
             databuild(home, "build", *(f"flights@{day}" for day in DAYS))
             with open_instance(home) as instance:
-                deployment = Deployment(operations=known_operations(()))
+                deployment = Deployment()
                 resources = operation_resources(instance, deployment)
                 manager = manager_of(resources, deployment, actor="bench")
                 live = resources.engine.queries.live_instances("flights")

@@ -34,11 +34,11 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table as PyIcebergTable
 
 from bench import pipeline
+from databuild_dagster.features.tables.iceberg import IcebergTable
+from databuild_dagster.features.tables.opening import open_table
+from databuild_dagster.features.tables.port import Contents, Mark, Partition, Place, TableFile
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableFormat, TableSpec
 from databuild_dagster.spark.server import stop_server
-from databuild_dagster.tables.iceberg import IcebergTable
-from databuild_dagster.tables.opening import open_table
-from databuild_dagster.tables.port import Contents, Mark, Partition, Place, TableFile
 from databuild_dagster.warehouse.layout import Warehouse
 
 COLUMN = PartitionColumn("day", PartitionType.DATE, "%Y-%m-%d")

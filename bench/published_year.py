@@ -17,16 +17,15 @@ from typing import Any
 import databuild_dagster
 from bench.timed_build import Silent
 from databuild_dagster import Iceberg
-from databuild_dagster.features.tables import table_publishing
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.cli.building import Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
 from databuild_dagster.cli.options import Where
 from databuild_dagster.cli.state import the_instance
 from databuild_dagster.cli.tally import Tally
+from databuild_dagster.features.tables import live_files, publisher, table_publishing
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import parse_ref
-from databuild_dagster.tables import footers, publisher
 
 
 class ThreadSeconds:
@@ -55,7 +54,7 @@ def main() -> None:
     follows, read_footers = ThreadSeconds(), ThreadSeconds()
     table_publishing.follow = follows.around(publisher.follow)  # type: ignore[attr-defined]
     # One footer is read by the thread of its publication, whose time has it already.
-    footers._read_footer = read_footers.around(footers._read_footer)
+    live_files._read_footer = read_footers.around(live_files._read_footer)
     databuild_dagster.build_definitions = functools.partial(databuild_dagster.build_definitions, publish=Iceberg())
     instance = the_instance()
     workshop = Workshop.opened(instance, load_deployed(Where((), (), (), None)))
@@ -67,7 +66,7 @@ def main() -> None:
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     assert not built.not_live, built.not_live[:3]
     close_sessions()
-    from databuild_dagster.bindings.display.table_lags import table_lags
+    from databuild_dagster.features.tables.table_lags import table_lags
 
     lags = table_lags(instance, queries.datasets().values())
     assert {lag.n_behind for lag in lags} == {0}, lags

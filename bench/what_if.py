@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.engine.filling import fill, name_of, opened, sizes
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.what_if.answers import WhatIf
-from databuild_dagster.engine.what_if.questions import if_tainted
+from databuild_dagster.features.what_if.answers import WhatIf
+from databuild_dagster.features.what_if.questions import if_tainted
 from databuild_dagster.model.refs import Ref
 
 

@@ -1,7 +1,7 @@
 """A feature is one folder and one row: its row says what the folder adds to the tables of the core and of the faces.
 
-The core asks `rows` for the entries of a column, and imports no feature. A column is a function, so that a row costs
-nothing until its column is asked for: `databuild --help` loads every row, and neither Dagster nor Spark.
+The core asks `rows` for the entries of a column, and imports no feature. A column names the tuple that has its entries, so that
+a row costs nothing until its column is asked for: `databuild --help` loads every row, and neither Dagster nor Spark.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Never, TypeVar, cast
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from databuild_dagster.web.action import Action
     from databuild_dagster.web.routes import ApiRoute, Page
 
-T = TypeVar("T")
-Column = Callable[[], tuple[T, ...]]
+T = TypeVar("T", covariant=True)
 
 #: The entry point group in which an installed package lists features: `name = "package.module:FEATURE"`.
 ENTRY_POINTS: Final = "databuild_dagster.features"
@@ -47,7 +46,7 @@ class Command(NamedTuple):
     """A command of the command line: `name` is `gc`, or `lot list` in the group `lot`."""
 
     name: str
-    #: Module and function: "databuild_dagster.features.clean.commands:gc".
+    #: Module and function in the feature's package: "commands:gc".
     target: str
     #: The first sentence of its help, at most 60 characters.
     summary: str
@@ -59,9 +58,24 @@ class Command(NamedTuple):
     group: str = ""
 
 
-def nothing() -> tuple[()]:
-    """An empty column."""
-    return ()
+@dataclass(frozen=True)
+class Column(Generic[T]):
+    """The entries of one column: a tuple in a module of the feature, which is imported when the column is asked for."""
+
+    #: Module and attribute in the feature's package, such as "settings:DEFINERS".
+    place: str = ""
+    #: The entries themselves, for a column without a place.
+    given: tuple[T, ...] = ()
+
+    def entries(self, package: str) -> tuple[T, ...]:
+        """The tuple, of the feature in this package."""
+        if not self.place:
+            return self.given
+        module, _, attribute = self.place.partition(":")
+        return cast(tuple[T, ...], getattr(import_module(f"{package}.{module}"), attribute))
+
+
+_NONE: Final = Column[Never]()
 
 
 # Methods that nothing calls would make up a third of the time in which this module is imported.
@@ -69,41 +83,50 @@ def nothing() -> tuple[()]:
 class Feature:
     """The row of a feature. Each column has the name of the table that it adds to."""
 
-    name: str
+    #: The feature's package, `__name__` in its `__init__.py`; the last part is its name.
+    package: str
     #: One sentence for the page of the architecture: what a user loses without the feature.
     summary: str
     #: The features that this one imports; without one of them this feature is left out.
     needs: tuple[str, ...] = ()
     #: Settings of a code location: keywords of `build_definitions`, attributes of a `defs.yaml`.
-    settings: Column[Setting[object]] = nothing
+    settings: Column[Setting[object]] = _NONE
     #: Options of the decorators of assets.
-    asset_settings: Column[AssetSetting] = nothing
+    asset_settings: Column[AssetSetting] = _NONE
     #: Jobs, sensors and assets that a code location gets besides the author's.
-    definers: Column[Definer] = nothing
+    definers: Column[Definer] = _NONE
     #: Tasks of each tick of the orchestrator.
-    duties: Column[Duty] = nothing
+    duties: Column[Duty] = _NONE
     #: Ticks of a sensor of its own.
-    side_ticks: Column[SideTick] = nothing
+    side_ticks: Column[SideTick] = _NONE
     #: Queries of `log check` over the tables.
-    invariants: Column[Invariant] = nothing
+    invariants: Column[Invariant] = _NONE
     #: Checks of `log check --deep` over files.
-    checks: Column[Check] = nothing
+    checks: Column[Check] = _NONE
     #: Parts of `databuild status`.
-    status_parts: Column[StatusPart] = nothing
+    status_parts: Column[StatusPart] = _NONE
     #: Figures of `ledger metrics --prometheus`.
-    measures: Column[Measure] = nothing
+    measures: Column[Measure] = _NONE
     #: Commands of the command line; plain data, because `--help` shows them.
     commands: tuple[Command, ...] = ()
     #: Urls of the API, pages, and actions.
-    routes: Column[ApiRoute] = nothing
-    pages: Column[Page] = nothing
-    actions: Column[Action] = nothing
+    routes: Column[ApiRoute] = _NONE
+    pages: Column[Page] = _NONE
+    actions: Column[Action] = _NONE
     #: Reasons why `gc` keeps the data of an instance.
-    keeps: Column[OpenKeeper] = nothing
+    keeps: Column[OpenKeeper] = _NONE
     #: Instances of refs without a build: adopted, borrowed, returned.
-    provides: Column[Provider] = nothing
+    provides: Column[Provider] = _NONE
     #: The judgement of launches: a witness says that a launch lives, or that it is lost.
-    lives: Column[Witness] = nothing
+    lives: Column[Witness] = _NONE
+
+    @property
+    def name(self) -> str:
+        return self.package.rpartition(".")[2]
+
+    def located_commands(self) -> list[Command]:
+        """The commands, each with its full target."""
+        return [command._replace(target=f"{self.package}.{command.target}") for command in self.commands]
 
 
 class InvalidFeature(Exception):
@@ -143,7 +166,7 @@ def features() -> tuple[Feature, ...]:
 
 def rows(column: Callable[[Feature], Column[T]]) -> tuple[T, ...]:
     """The entries of one column of all features: `rows(lambda feature: feature.duties)`."""
-    return tuple(row for feature in features() for row in column(feature)())
+    return tuple(row for feature in features() for row in column(feature).entries(feature.package))
 
 
 def _may_be_listed() -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test
 
-from databuild_dagster.spark.temporary_folder import JVM_OPTIONS
+from databuild_dagster.spark.java import JVM_OPTIONS
 from tests.support import reporting
 from tests.support.examples import choose_examples
 from tests.support.guard import dismiss, guard

@@ -1,13 +1,18 @@
-"""`docs/architecture.md` leads to files and names that exist, and says of floors and rooms what the contracts say."""
+"""`docs/architecture.md` leads to files and names that exist. It has the floors and rooms of the contracts, and the features and
+columns of the code.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 from configparser import ConfigParser
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
+
+from databuild_dagster.feature import Feature, built_in
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "databuild_dagster"
@@ -68,13 +73,34 @@ def test_a_function_that_a_step_names_is_in_a_file_beside_it(step: tuple[str, st
     assert set(functions) <= defined
 
 
+def rows_below(heading: str) -> list[str]:
+    """The names in the first column of the table below a heading."""
+    section = re.split(r"^#+ ", PAGE.partition(f"# {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    return re.findall(r"^\| \[?`(\w+)`", section, re.MULTILINE)
+
+
 def test_floors_and_rooms_are_those_of_the_contracts() -> None:
     contracts = ConfigParser()
     contracts.read(ROOT / ".importlinter")
-    floors = set(re.findall(r"\w+", contracts["importlinter:contract:floors"]["layers"]))
+    in_order = re.findall(r"\w+", contracts["importlinter:contract:floors"]["layers"])
     rooms = contracts["importlinter:contract:rooms"]["layers"].split()
-    table = PAGE.partition("### The rooms")
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
 
-    assert {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()} <= floors
-    assert set(re.findall(r"^\| \[`(\w+)`\]", table[0], re.MULTILINE)) <= floors
-    assert re.findall(r"^\| \[`(\w+)`\]", table[2], re.MULTILINE) == rooms
+    assert packages <= {*in_order}
+    assert rows_below("Floors") == [floor for floor in in_order if floor in packages]
+    assert rows_below("The rooms of the bindings") == rooms
+
+
+def test_the_table_of_features_has_each_feature_and_its_needs() -> None:
+    needs = dict(re.findall(r"^\| \[`(\w+)`\]\(\S+\) \| [^|]* \| ([^|]*?) ?\| \[", PAGE, re.MULTILINE))
+
+    assert rows_below("Features") == [feature.name for feature in built_in()]
+    assert {feature.name: [*feature.needs] for feature in built_in()} == {
+        feature.name: re.findall(r"\w+", needs[feature.name]) for feature in built_in()
+    }
+
+
+def test_the_table_of_columns_has_each_column_of_a_row() -> None:
+    texts = {"package", "summary", "needs"}
+
+    assert rows_below("The row") == [field.name for field in fields(Feature) if field.name not in texts]

@@ -20,7 +20,7 @@ import dagster as dg
 import pytest
 
 from databuild_dagster import BuildContext, InvalidAsset, databuild_asset, databuild_multi_asset
-from databuild_dagster.bindings.declare.context_members import INSTEAD
+from databuild_dagster.bindings.declare.build_context import INSTEAD
 from databuild_dagster.cli.main import cli
 from databuild_dagster.spark.server import stop_server
 from tests.support.child_environment import child_environment

@@ -284,12 +284,12 @@ class Judgment:
 
     def _dagster_runs_left(self) -> list[str]:
         """Of what is ours to end: launches, and what is held. Who pressed a button in vain is asked elsewhere."""
-        from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, machine_tag
+        from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG
 
         return [
             f"Dagster run {run.run_id} is {run.status.value} for ever"
             for run in self._dagster_runs_unfinished()
-            if machine_tag(run.tags, LAUNCH_TAG) is not None or run.tags.get("databuild/hold") == "true"
+            if run.tags.get(LAUNCH_TAG) is not None or run.tags.get("databuild/hold") == "true"
         ]
 
     def _dagster_runs_unfinished(self) -> list[Any]:

@@ -237,20 +237,18 @@ class Built:
     hints: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """Rules 15. A build launches nothing for others, and keeps the earlier names for it (rule 8.9)."""
+        """Rules 15."""
         timed_out = {} if self.timed_out is None else {"error": error_as_json(self.timed_out)}
         return {
             "request_id": self.request_id,
             "refs": {"live": self.live, "failed": len(self.not_live)},
             "job_runs": picked(self, "succeeded", "dep_missed", "failed", "canceled"),
             "launches": self.launches,
-            "for_others": [],
             "reused": self.reused,
             "seconds": round(self.seconds, 3),
             "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
             "failed_first": [picked(failure, "ref", "why", "n_waiting") for failure in self.failed_first],
             "hints": self.hints,
-            "asked_by": {},
             "assets": [{**done.counts, "asset": done.asset, "seconds": round(done.seconds, 3)} for done in self.assets],
             "interrupted": self.interrupted,
             "left_to_orchestrator": self.left_to_orchestrator,

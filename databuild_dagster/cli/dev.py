@@ -10,8 +10,8 @@ import click
 
 from databuild_dagster.cli.state import dagster_home
 from databuild_dagster.data.home import project_root
+from databuild_dagster.spark.java import temporary_folder
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
-from databuild_dagster.spark.temporary_folder import temporary_folder
 from databuild_dagster.web.settings import settings_of_environment
 
 #: The port of Dagster's pages, unless it is taken.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: Commands that a mistyped one may have meant.
 MAX_NEAR = 3
 #: Words for a command that are not like its name.
-SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list", "operate": "operation run"}
+SYNONYMS = {"clean": "gc --leftovers", "delegations": "ledger list"}
 #: Words for an option that are not like its name.
 OPTION_SYNONYMS = {"--deadline": "--sla", "--expires": "--ttl", "--force": "--rebuild"}
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import emit, table
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.data.read_plan import Moment, store_at
 from databuild_dagster.model.fold.demands import DERIVATIVE

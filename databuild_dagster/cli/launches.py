@@ -28,7 +28,7 @@ class Launches:
 
     def __post_init__(self) -> None:
         if self.at_once > 1:
-            from databuild_dagster.bindings.adapter.runs_in_threads import allow_runs_in_threads
+            from databuild_dagster.bindings.orchestration.inprocess import allow_runs_in_threads
 
             allow_runs_in_threads(self.instance)
 

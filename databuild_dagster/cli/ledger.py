@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import REF, Count, tabular
 from databuild_dagster.cli.output import Column, headline, listing
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.ledger import entries_of_request, entry_shape

@@ -14,7 +14,6 @@ from databuild_dagster.cli.options import Count, common
 from databuild_dagster.cli.output import answer, count, emit
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_instance, the_queries, the_store, the_warehouse
-from databuild_dagster.data.former_homes import note_former_homes
 from databuild_dagster.engine.migrating import migrate as migrate_store
 from databuild_dagster.engine.publishing import FOLLOW_SECONDS
 from databuild_dagster.engine.wording import exactly
@@ -84,7 +83,7 @@ def events(after_seq: int, follow: bool, kind: str | None, as_json: bool) -> Non
 
 
 def _print_available(queries: Queries, after_seq: int, *, follow: bool) -> None:
-    from databuild_dagster.bindings.registry.announced_lots import announced_lots
+    from databuild_dagster.bindings.registry.lot_partitions import announced_lots
 
     for lot in announced_lots(queries, after_seq, follow=follow):
         click.echo(json.dumps({**lot._asdict(), "at": exactly(lot.at)}))
@@ -111,7 +110,6 @@ def migrate(force: bool, as_json: bool) -> None:
     refused while another process has sent a heartbeat within 30 s.
     """
     store = the_store(check_projections=False)
-    note_former_homes(store)
     done = migrate_store(store, time.time(), force=force)
     sentence = "Nothing to do: this version wrote it."
     if done.n_events is not None:
@@ -208,7 +206,7 @@ def take_over(roots: tuple[str, ...], yes: bool, as_json: bool) -> None:
     warehouse, or one inside another home.
     """
     from databuild_dagster.data import ownership
-    from databuild_dagster.data.known_warehouses import warehouses_of
+    from databuild_dagster.data.ownership import warehouses_of
     from databuild_dagster.warehouse.layout import Warehouse
 
     store, named = the_store(), [Warehouse(root) for root in roots]

@@ -148,7 +148,7 @@ def with_built_in() -> Sections:
     """The commands of the core and of the features of this package."""
     from databuild_dagster.feature import built_in
 
-    return inserted(SECTIONS, [command for feature in built_in() for command in feature.commands])
+    return inserted(SECTIONS, [command for feature in built_in() for command in feature.located_commands()])
 
 
 @cache
@@ -156,7 +156,7 @@ def with_features() -> Sections:
     """All commands, also those of other packages. Raises `InvalidFeature`."""
     from databuild_dagster.feature import features
 
-    return inserted(SECTIONS, [command for feature in features() for command in feature.commands])
+    return inserted(SECTIONS, [command for feature in features() for command in feature.located_commands()])
 
 
 @click.group(

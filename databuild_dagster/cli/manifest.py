@@ -6,9 +6,9 @@ import json
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import emit
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_queries, the_warehouse
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref
@@ -71,7 +71,7 @@ def _found(queries: Queries, ref: Ref, uuid: str, uri: str | None) -> tuple[Ware
     if uri is not None:
         warehouse = Warehouse.of_manifest(uri, asset)
         return warehouse, read_manifest(warehouse, asset, uuid)
-    from databuild_dagster.data.known_warehouses import warehouses_of
+    from databuild_dagster.data.ownership import warehouses_of
 
     *others, last = warehouses_of(queries, the_warehouse())
     for warehouse in others:

@@ -6,6 +6,7 @@ import click
 
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
 from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import (
     REF,
     Selection,
@@ -19,15 +20,12 @@ from databuild_dagster.cli.options import (
     tabular,
 )
 from databuild_dagster.cli.output import Column, count, emit, listing
-from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
+from databuild_dagster.cli.state import dagster_home, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.wording import pause_in_words, to_resume
-from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import UnknownPartition
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.selections import RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.contents import NO_FILES
 from databuild_dagster.shapes.fields import pause_as_dict, picked
@@ -182,23 +180,6 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
     for name, value in lines.items():
         if value is not None:
             click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
-
-
-def canonical_of(queries: Queries, ref: Ref) -> Canonical:
-    """Raises `UnknownAsset` and `UnknownPartition`, so that a typing mistake is not taken for a missing partition."""
-    asset = asset_of(ref)
-    dataset = queries.known_dataset(asset)
-    canonical = queries.canonical([ref])[ref]
-    # What has an instance has a key that was right.
-    if canonical.state is None and (why := why_not(dataset, partition_key_of(ref))):
-        raise UnknownPartition(ref=ref, why=why, asset=asset)
-    return canonical
-
-
-def why_not(dataset: DatasetSpec, partition_key: str | None) -> str | None:
-    """One sentence why the key is not a partition, None if it is."""
-    why = the_catalog().why_not(dataset, partition_key)
-    return f"{why} This command takes one partition." if why and RANGE in (partition_key or "") else why
 
 
 def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:

@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
+from databuild_dagster.cli.known_refs import why_not
 from databuild_dagster.cli.options import Count, Selection, as_of, moment, one_by_one, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
-from databuild_dagster.cli.partitions import why_not
 from databuild_dagster.cli.state import the_queries
-from databuild_dagster.data.read_plan import Readable, readable_ref
-from databuild_dagster.data.repairs import damage_named
+from databuild_dagster.data.read_plan import Readable, damage_named, readable_ref
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.cells import plain
 from databuild_dagster.warehouse.file_index import narrowed

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from databuild_dagster.data.repairs import repair_of
+from databuild_dagster.data.read_plan import repair_of
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of
@@ -22,13 +22,9 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.disk import explained
-from databuild_dagster.warehouse.errors import DAMAGE
-from databuild_dagster.warehouse.formats import READABLE, format_named
+from databuild_dagster.warehouse import disk, errors, formats, object_store, storage
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
-from databuild_dagster.warehouse.object_store import store_checksum
-from databuild_dagster.warehouse.storage import STORE_CHECKSUMS, storage_at
 from databuild_dagster.warehouse.threads import DISK_THREADS, DaemonThreads, n_cores
 
 #: The name, in the home, of the file with the instances that an unfinished comparison has compared.
@@ -88,7 +84,7 @@ class Journal:
     def __init__(self, path: str, clock: Callable[[], float] = time.time, *, from_start: bool = False) -> None:
         """Raises `DiskTrouble`."""
         self.path, self._clock = path, clock
-        with explained(path, "written"):
+        with disk.explained(path, "written"):
             if from_start:
                 self.remove()
             now = clock()
@@ -100,7 +96,7 @@ class Journal:
 
     def append(self, manifest: str, counts: Counts) -> None:
         """Record an instance. A killed process loses no line that was appended. Raises `DiskTrouble`."""
-        with explained(self.path, "written"):
+        with disk.explained(self.path, "written"):
             self._file.write(msgspec.json.encode(_Compared(manifest, self._clock(), counts)) + b"\n")
             self._file.flush()
 
@@ -261,23 +257,23 @@ def _compared(piece: _Piece) -> _Piece:
 
 def _footer(path: str, manifest: Manifest) -> str:
     """The fingerprint of files that other programs wrote: the footer, but not the values (`warehouse.outside`)."""
-    with storage_at(path).open_binary(path) as file:
-        return format_named(manifest.format).describe(file, path).fingerprint
+    with storage.storage_at(path).open_binary(path) as file:
+        return formats.format_named(manifest.format).describe(file, path).fingerprint
 
 
 def _of_store(path: str, _: Manifest) -> str:
     """The checksum that the store gives today, for files that Spark wrote there itself."""
-    for listed in storage_at(path).list_files(path, deep=False):
-        return store_checksum(listed)
+    for listed in storage.storage_at(path).list_files(path, deep=False):
+        return object_store.store_checksum(listed)
     raise FileNotFoundError(path)
 
 
 _FOOTER = "footer-sha256"
 #: Kind of checksum to how it is computed.
 _SCHEMES = {
-    "sha256": lambda path, _: storage_at(path).checksum(path),
+    "sha256": lambda path, _: storage.storage_at(path).checksum(path),
     _FOOTER: _footer,
-    **dict.fromkeys(STORE_CHECKSUMS, _of_store),
+    **dict.fromkeys(storage.STORE_CHECKSUMS, _of_store),
 }
 
 
@@ -285,7 +281,7 @@ def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:
     ref = live.canonical.ref
     repair, is_damage = repair_of(live.spec, ref), True
     if isinstance(why, DatabuildError):
-        is_damage = isinstance(why, DAMAGE)
+        is_damage = isinstance(why, errors.DAMAGE)
         if not is_damage:
             repair = why.advice
         why = f"cannot be read: {one_line(why.facts.get('why') or why.message).rstrip('.')}"
@@ -306,7 +302,7 @@ def damage_behind(queries: Queries, read: Mapping[Ref, str], error: str) -> Dama
     of the files that the error names, because other inputs may be large.
     """
     named = {ref: uuid for ref, uuid in read.items() if uuid in error}
-    if not named and any(data_format.suffix in error for data_format in READABLE.values()):
+    if not named and any(data_format.suffix in error for data_format in formats.READABLE.values()):
         named = dict(islice(read.items(), MAX_INPUTS))
     faults = [fault for fault in _faults_of(queries, named, error) if fault.is_damage] if named else []
     refs = tuple(dict.fromkeys(fault.ref for fault in faults))

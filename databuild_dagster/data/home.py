@@ -4,15 +4,34 @@
 store must not wait for Dagster's import.
 """
 
+from __future__ import annotations
+
 import os
 from contextlib import suppress
 from pathlib import Path
 from pwd import getpwuid
+from typing import Any
 from urllib.parse import unquote
 
-from databuild_dagster.data.yaml_file import BadYaml, read_yaml
+import yaml
+
 from databuild_dagster.model.wording import is_utf8, one_line
 from databuild_dagster.store.errors import StoreInMemory
+
+
+class BadYaml(ValueError):
+    """The file is no YAML; the message says why."""
+
+
+def read_yaml(path: Path) -> Any:
+    """The value of a file. Raises `BadYaml`, and OSError for a file that cannot be read."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise
+    except Exception as error:  # For impossible dates and odd tags, PyYAML raises almost anything.
+        raise BadYaml("it is nested too deeply" if isinstance(error, RecursionError) else one_line(error)) from error
+
 
 #: Names the home, for Dagster and for databuild.
 HOME_VARIABLE = "DAGSTER_HOME"

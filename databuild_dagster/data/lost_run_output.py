@@ -19,15 +19,9 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.warehouse import removing
 from databuild_dagster.warehouse.disk import remove_tree
-from databuild_dagster.warehouse.errors import (
-    DiskTrouble,
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageTrouble,
-)
+from databuild_dagster.warehouse.errors import UNREADABLE_MANIFEST, DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -40,8 +34,6 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.parts import remove_attempts
-from databuild_dagster.warehouse.removing import discard, files_in_attempts, is_mark, remove_from_attempts
 
 #: A process of another host cannot be observed. It learns by its next heartbeat that its job run has ended.
 LATE_SECONDS = 3600.0
@@ -66,7 +58,7 @@ def attempts_before(queries: Queries, ref: Ref, uuid: str) -> list[str]:
 
 def remove_attempts_before(queries: Queries, warehouse: Warehouse, ref: Ref, uuid: str) -> None:
     """Remove the files of failed attempts at a lot in parts (rule 10.4). Raises `DiskTrouble`, `StorageTrouble`."""
-    remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
+    removing.remove_attempts(warehouse, asset_of(ref), attempts_before(queries, ref, uuid))
 
 
 def instances_of(queries: Queries, refs: Iterable[Ref]) -> list[str]:
@@ -94,7 +86,7 @@ def adoptable(
     try:
         manifest = read_manifest(warehouse, asset_of(ref), lost.uuid)
         is_whole = manifest.state in _FINISHED and not manifest.children and not missing_files(warehouse, manifest)
-    except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile):
+    except UNREADABLE_MANIFEST:
         return None
     if not is_whole or manifest.uri_type is not UriType.PATH or not inputs.items() <= manifest.inputs.items():
         return None
@@ -174,7 +166,7 @@ class WarehouseRemains:
                     if run.state in _LEFT:
                         for ref in run.refs:
                             asset, uuid = asset_of(ref), derive_partition_uuid(run.id, ref)
-                            discard(self._warehouse, asset, uuid, instances_of(queries, [ref]))
+                            removing.discard(self._warehouse, asset, uuid, instances_of(queries, [ref]))
                     elif run.state is JobRunState.SUCCEEDED and run.id in folders:
                         # The process may have died before it removed the earlier attempts.
                         for ref in run.refs:
@@ -197,10 +189,10 @@ class WarehouseRemains:
             if not found:
                 continue
             refs = [ref for run in runs for ref in run.refs if asset_of(ref) == asset]
-            listed = files_in_attempts(self._warehouse, asset, instances_of(self._engine.queries, refs))
+            listed = removing.files_in_attempts(self._warehouse, asset, instances_of(self._engine.queries, refs))
             if listed is not None:
-                remove_from_attempts(
-                    [file.path for file in found if file.path not in listed and not is_mark(file.path)]
+                removing.remove_from_attempts(
+                    [file.path for file in found if file.path not in listed and not removing.is_mark(file.path)]
                 )
 
     def _is_own(self) -> bool:
@@ -223,7 +215,7 @@ class WarehouseRemains:
                 return None
             if missing_files(self._warehouse, manifest):
                 return None
-        except (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile, DiskTrouble, StorageTrouble):
+        except (*UNREADABLE_MANIFEST, DiskTrouble, StorageTrouble):
             # Not finished: the launch is lost, and its folder stays for the clean-up.
             return None
         return OutputFact(

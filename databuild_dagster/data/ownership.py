@@ -12,12 +12,14 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import NamedTuple
 
+import msgspec
+
 from databuild_dagster.data.home import DATABASE_NAME
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.store.format import PLACE, STORE_ID
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Identity, Store, new_store_id
-from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.marker import Marker, make_marker, marker_of, replace_marker
+from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse
 from databuild_dagster.warehouse.storage import protocol_of
 
 
@@ -159,3 +161,61 @@ def other_home(warehouse: Warehouse, path: str | None) -> str | None:
         if store != path and os.path.exists(store):
             return str(folder)
     return None
+
+
+# The marker of a root
+
+
+#: In the root itself, where no asset has a folder: encoded names do not begin with a dot.
+MARKER_NAME = ".databuild.json"
+
+
+class Marker(NamedTuple):
+    """The store that owns a root: its id and its place (rule 3.11)."""
+
+    store_id: str
+    place: str
+
+
+#: The marker of a file that cannot be read.
+UNREADABLE = Marker("", "unreadable")
+
+
+def marker_of(warehouse: Warehouse) -> Marker | None:
+    """The marker of a root; None if it has none. Raises `DiskTrouble`, `StorageTrouble`."""
+    try:
+        contents = warehouse.storage.read_bytes(_path(warehouse))
+    except FileNotFoundError:
+        return None
+    try:
+        return Marker(**msgspec.json.decode(contents, type=dict[str, str]))
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        return UNREADABLE
+
+
+def make_marker(warehouse: Warehouse, marker: Marker) -> bool:
+    """Mark a root that has no marker; False if it has one. Raises `DiskTrouble`, `StorageTrouble`."""
+    return warehouse.storage.create_only(_path(warehouse), _contents(marker))
+
+
+def replace_marker(warehouse: Warehouse, marker: Marker) -> None:
+    """Mark a root whether it has a marker or not. Raises `DiskTrouble`, `StorageTrouble`."""
+    warehouse.storage.replace(_path(warehouse), _contents(marker))
+
+
+def _path(warehouse: Warehouse) -> str:
+    return f"{warehouse.root}/{MARKER_NAME}"
+
+
+def _contents(marker: Marker) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(marker._asdict()), indent=1) + b"\n"
+
+
+def warehouses_of(queries: Queries, default: str) -> list[Warehouse]:
+    """The warehouses of recorded instances, and the default one."""
+    roots = {Warehouse(default).root: Warehouse(default)}
+    for asset, folder in queries.dataset_folders():
+        warehouse = Warehouse.of_manifest(f"{folder}/data/instance=…/{MANIFEST_NAME}", asset)
+        if warehouse.dataset_dir(asset) == folder:
+            roots.setdefault(warehouse.root, warehouse)
+    return list(roots.values())

@@ -4,15 +4,15 @@ The canonical instance counts: for a past time the one of then, in its state of 
 warehouse, neither Dagster nor Spark.
 """
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from databuild_dagster.data.repairs import damage_named, repair_of
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
-from databuild_dagster.model.errors import NotFound, Refused, UnknownPartition, near_names
+from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownPartition, near_names
 from databuild_dagster.model.refs import PartitionRef, Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
@@ -20,7 +20,7 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
-from databuild_dagster.warehouse.errors import EscapingFile, ManifestDamaged, ManifestMissing
+from databuild_dagster.warehouse.errors import DAMAGE, EscapingFile, ManifestDamaged, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -427,3 +427,44 @@ def _aware(as_of: object) -> datetime:
     if at.utcoffset() is None:
         raise InvalidAsOf(value=as_of, why="it does not say in which time zone")
     return at
+
+
+# Repairs
+
+
+class DamagedData(DatabuildError):
+    """{ref} is damaged in instance {uuid}: {why}."""
+
+    hint = "{repair}"
+
+
+@contextmanager
+def damage_named(spec: DatasetSpec | None, refs: Mapping[str, Ref]) -> Iterator[None]:
+    """Raises `DamagedData` for a damaged manifest or file of these instances, whose refs are given by uuid (rule 6.16)."""
+    try:
+        yield
+    except DAMAGE as error:
+        # Files of other programs have no uuid in their paths.
+        found = [uuid for uuid in refs if uuid in str(error.facts.get("path"))] or list(refs)
+        if len(found) != 1:
+            raise
+        ref, why = refs[found[0]], error.message.rstrip(".")
+        raise DamagedData(ref=ref, uuid=found[0], why=why, repair=repair_of(spec, ref)) from error
+
+
+def repair_of(spec: DatasetSpec | None, ref: Ref) -> str:
+    """A sentence with the command that repairs a ref whose data is lost or damaged.
+
+    `spec` is the ref's dataset, None if no code location registers it any longer.
+    """
+    if spec is None:
+        return (
+            f"Nothing builds it any longer; `databuild taint {shlex.quote(ref)} --reason damaged` keeps readers away."
+        )
+    if spec.kind is DatasetKind.BOUNDARY:
+        asset, key = shlex.quote(asset_of(ref)), shlex.quote(partition_key_of(ref) or "")
+        return (
+            f"Put the file back, or send it again: `databuild lot look {asset}` records new files of the landing folder, "
+            f"and `databuild lot arrive --replace {asset} {key} URI…` files elsewhere."
+        )
+    return f"`databuild build --rebuild {shlex.quote(ref)}` builds it again."

@@ -1,7 +1,7 @@
 """Names of users and processes in the log. A process on the same machine can see at once that a named process has ended.
 
 A process's name holds the machine's boot, its process namespace, the process id and its start; process ids are reused.
-On another machine, or without /proc, the lease decides.
+On another machine, or where the system does not name the boot, the lease decides.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import getpass
 import os
 import socket
 from functools import lru_cache
-from pathlib import Path
+
+from databuild_dagster.store.processes import PROCESSES
 
 #: The beginning of a user's name; the rest is missing where the system has no name.
 USER = "user"
@@ -34,7 +35,7 @@ def this_process() -> str:
 @lru_cache(maxsize=1)
 def _name_of_own(pid: int) -> str:
     """Cached, because every claim needs it."""
-    return "/".join((*_machine(), str(pid), start_of(pid) or "-"))
+    return "/".join((*_machine(), str(pid), PROCESSES.start_of(pid) or "-"))
 
 
 def in_words(holder: str) -> str:
@@ -48,7 +49,7 @@ def surely_gone(holder: str) -> bool:
     parts = holder.split("/")
     if len(parts) != 5 or tuple(parts[:3]) != _machine() or "-" in parts[1:3] or not parts[3].isdigit():
         return False
-    start = start_of(int(parts[3]))
+    start = PROCESSES.start_of(int(parts[3]))
     return start is None or (parts[4] != "-" and start != parts[4])
 
 
@@ -59,19 +60,5 @@ def this_machine() -> tuple[str, str]:
 
 @lru_cache
 def _machine() -> tuple[str, str, str]:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    except OSError:
-        return socket.gethostname(), "-", "-"
+    boot, namespace = PROCESSES.boot() or ("-", "-")
     return socket.gethostname(), boot, namespace
-
-
-def start_of(pid: int) -> str | None:
-    """The start of a process in clock ticks since boot; None if it has ended, or only waits to be reaped."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    state, start = fields[0], fields[19]
-    return None if state in ("Z", "X") else start

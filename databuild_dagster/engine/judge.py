@@ -7,7 +7,8 @@ heartbeat looks old.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.ports import DagsterRunState
@@ -27,11 +28,30 @@ Marks = tuple[float, ...]
 PLAIN_HOLDER = "dagster run "
 
 
+class Evidence(NamedTuple):
+    """A witness's answer about a launch."""
+
+    lives: bool
+    #: Why it is lost, for one that does not live.
+    why: str = ""
+
+
+#: Says of a launch at this time that it lives or is lost, None where it does not know. The judge asks each before it looks itself.
+Witness = Callable[[LaunchView, float], Evidence | None]
+
+
 class Judge:
     """Remembers how long it has looked without a break. One per process, called by every tick."""
 
-    def __init__(self, *, lease_seconds: float = LEASE_SECONDS, gone: Callable[[str], bool] = surely_gone) -> None:
+    def __init__(
+        self,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        gone: Callable[[str], bool] = surely_gone,
+        witnesses: Sequence[Witness] = (),
+    ) -> None:
         self.lease_seconds = lease_seconds
+        self._witnesses = witnesses
         self._gone = gone
         self._since: float | None = None
         self._last: float | None = None
@@ -64,6 +84,9 @@ class Judge:
         self, launch: LaunchView, heartbeat: float | None, dagster_run: DagsterRunState | None, now: float
     ) -> str | None:
         """Why a launch is lost, None while it may still live."""
+        for witness in self._witnesses:
+            if (evidence := witness(launch, now)) is not None:
+                return None if evidence.lives else evidence.why
         if dagster_run is not None and dagster_run.status.ended:
             error = f": {dagster_run.error}" if dagster_run.error else ""
             return f"its Dagster run {dagster_run.dagster_run_id} ended ({dagster_run.status.value}) without reporting{error}"

@@ -1,4 +1,4 @@
-"""Heartbeat threads of launches and executors, which also watch for job runs and jobs that are ended from outside."""
+"""Heartbeat threads, which also watch for work that is ended from outside; the heartbeat of a launch is here."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -7,7 +7,6 @@ from typing import Self
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
-from databuild_dagster.engine.operations.executor import Executor
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
@@ -17,7 +16,7 @@ WATCH_SECONDS = 2.0
 _log = logger(__name__)
 
 
-class _Beating:
+class Beating:
     """A context manager with a thread that beats and watches. An error, such as a full disk, does not end the thread; the
     lease decides."""
 
@@ -53,14 +52,7 @@ class _Beating:
                 log_failure(_log, f"the heartbeat of {self._name} failed once", error)
 
 
-class ExecutorHeartbeat(_Beating):
-    """The heartbeat around the work of an executor of operations; it stops jobs whose lease or operation is gone."""
-
-    def __init__(self, executor: Executor) -> None:
-        super().__init__(f"executor {executor.id}", executor.beat, executor.watch)
-
-
-class Heartbeat(_Beating):
+class Heartbeat(Beating):
     """The heartbeat around the work of one launch. `on_ended` gets each job run that is ended from outside."""
 
     def __init__(

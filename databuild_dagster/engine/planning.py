@@ -43,6 +43,8 @@ class Plan:
 
     #: Foreign refs with a recorded change; the due refs must be read again.
     observed: list[Ref] = field(default_factory=list)
+    #: Refs that are live without a build; the due refs must be read again.
+    provided: list[Ref] = field(default_factory=list)
     missed: list[c.BufferMissed] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
     #: Whether more refs than the limit may be due.
@@ -54,7 +56,7 @@ class Plan:
 
         A launch makes no ref due, but its refs are due no longer, so others come within the limit.
         """
-        return bool(self.observed or self.missed or (self.launches and self.is_cut_off))
+        return bool(self.observed or self.provided or self.missed or (self.launches and self.is_cut_off))
 
 
 class RoomLeft(NamedTuple):
@@ -218,6 +220,11 @@ def plan_due(
         _observe(this, [ref for ref in inputs_of_due if asset_of(ref) in foreign], plan, aside)
     due, states = found.with_states(engine, aside)
     if plan.observed:
+        return plan
+    for provide in this.providers:
+        with aside.guard("instances without a build", kind=Subject.QUESTION):
+            plan.provided += provide(engine, [ref.ref for ref in due])
+    if plan.provided:
         return plan
     missing = missing_inputs(due, inputs, states)
     aside.planned.update(missing)

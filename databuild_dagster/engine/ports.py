@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.model.datasets import Catalog, DatasetKind
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.job_runs import JobRunView
+
+if TYPE_CHECKING:
+    from databuild_dagster.engine.engine import Engine
 
 __all__ = [
     "Catalog",
@@ -20,6 +23,7 @@ __all__ = [
     "LaunchOrder",
     "Launcher",
     "Observation",
+    "Provider",
     "Remains",
 ]
 
@@ -110,4 +114,15 @@ class Foreign(Protocol):
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """One observation for every ref."""
+        ...
+
+
+class Provider(Protocol):
+    """Gives refs an instance without a build: an adopted, a borrowed or a returned one."""
+
+    def __call__(self, engine: Engine, refs: Sequence[Ref], /) -> Sequence[Ref]:
+        """Record an instance for each of these refs that has one elsewhere; returns the refs that are live by that.
+
+        Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
+        """
         ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.ports import Foreign, Launcher, Remains
+from databuild_dagster.engine.ports import Foreign, Launcher, Provider, Remains
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.log import Head
@@ -51,3 +51,5 @@ class Pass:
     head: Head | None = None
     #: The tick launches only these refs and what they need (rule 8.9); None: all due refs of the location.
     serving: Collection[Ref] | None = None
+    #: Asked for refs that would be built, before their inputs are missed.
+    providers: Sequence[Provider] = ()

@@ -313,6 +313,12 @@ class PlanTooLarge(Refused):
     hint = "Ask for fewer partitions at once."
 
 
+class ReachesTooFar(Refused):
+    """A change of {named} reaches more than {most:,} partitions, and a simulation holds no more."""
+
+    hint = "Name fewer partitions."
+
+
 class CyclicInputs(Refused):
     """The declared inputs form a cycle: {cycle}."""
 

@@ -25,6 +25,8 @@ T = TypeVar("T")
 MAX_PLANNED_REFS = 250_000
 #: Inputs of all its refs together: a few refs that read all partitions of each other would exceed the memory.
 MAX_PLANNED_INPUTS = 5_000_000
+#: Refs of one simulation, and of one plan on a page. If all of them are built again, a simulation takes seconds.
+MAX_REACHED = 10_000
 
 
 @dataclass(frozen=True, slots=True)

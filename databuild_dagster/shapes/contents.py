@@ -100,3 +100,9 @@ def _unknown(uuid: str, note: str) -> ContentsShape:
     return {
         "uuid": uuid, "format": None, "rows": None, "bytes": None, "n_files": 0, "files": [], "columns": [], "note": note,
     }  # fmt: skip
+
+
+def allows_sample(queries: Queries, asset: str) -> bool:
+    """The author of an asset lets its rows be shown."""
+    dataset = queries.dataset(asset)
+    return dataset is not None and dataset.sample is True

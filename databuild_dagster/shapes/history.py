@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, Final, TypedDict, cast
 
 from databuild_dagster.engine.who_asked import who_asked
@@ -113,3 +114,13 @@ def _reasons(queries: Queries, instances: Sequence[Instance]) -> dict[str, str |
             words += [f"{verb} for inputs: {inputs}"] if inputs else [ended] if ended else []
         reasons[instance.uuid] = "; ".join(words) or None
     return reasons
+
+
+def one_before(history: Iterable[tuple[str, bool]], uuid: str) -> str | None:
+    """The instance to compare one with, of a history of uuids, oldest first, each with whether it was ever live.
+
+    It is the newest earlier one that was live, because a failed build has nothing to compare; without one, the newest earlier one.
+    """
+    earlier = list(takewhile(lambda found: found[0] != uuid, history))
+    were_live = [found for found, was_live in earlier if was_live]
+    return next(iter(were_live[-1:] or [found for found, _ in earlier[-1:]]), None)

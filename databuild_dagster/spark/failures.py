@@ -10,52 +10,18 @@ from typing import NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.spark.errors import (
-    AttemptIncomplete,
-    JavaMissing,
-    NoSparkHere,
-    NoTemporaryFolder,
-    PySparkDiffers,
-    PySparkMissing,
-    PySparkTooOld,
-    PySparkTwice,
-    SailMissing,
-    ServerFailed,
-    ServerOfAnotherUser,
-    SparkRefuses,
-    SparkUnreachable,
-    StrangeFolder,
-    TooManyServers,
-    WarehouseOutOfReach,
-)
+from databuild_dagster.spark import errors
 from databuild_dagster.spark.pyspark_names import condition_of, has_jvm, query_contexts
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, FolderChanged, StorageTrouble
-from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
+from databuild_dagster.warehouse.object_store_errors import StoreFault, fault_of
 
 MAX_SENTENCE_LENGTH = 400
 
 #: Failures of the machine: once it is fixed, no ref needs a taint.
-_OF_THE_MACHINE = (
-    JavaMissing,
-    NoSparkHere,
-    NoTemporaryFolder,
-    PySparkDiffers,
-    PySparkMissing,
-    PySparkTooOld,
-    PySparkTwice,
-    SailMissing,
-    ServerFailed,
-    ServerOfAnotherUser,
-    SparkRefuses,
-    SparkUnreachable,
-    StrangeFolder,
-    TooManyServers,
-    WarehouseOutOfReach,
-    DiskTrouble,
-    StorageTrouble,
-    StoreUnusable,
-)
+_OF_THE_MACHINE = (errors.NoSession, DiskTrouble, StorageTrouble, StoreUnusable)
+#: Not so where the author's own settings open no session.
+_OF_THE_SETTINGS = (errors.BadSetting, errors.BadSparkUrl, errors.FixedSetting, errors.SessionModesMixed)
 #: Conditions and phrases of a lost session.
 _LOST = (
     "UNAVAILABLE",
@@ -189,7 +155,7 @@ def store_trouble(exception: BaseException) -> StoreTrouble | None:
 def is_transient(exception: BaseException) -> bool:
     """Whether a retry may succeed: the server or an executor was lost, the job was interrupted, or the machine lacks
     something."""
-    if is_of_the_machine(exception) or isinstance(exception, AttemptIncomplete | FolderChanged):
+    if is_of_the_machine(exception) or isinstance(exception, errors.AttemptIncomplete | FolderChanged):
         return True
     if store_trouble(exception) is not None:
         return True
@@ -203,7 +169,7 @@ def is_transient(exception: BaseException) -> bool:
 
 def is_of_the_machine(exception: BaseException) -> bool:
     """Whether the machine or a store lacks something, so that every build there fails alike."""
-    if isinstance(exception, _OF_THE_MACHINE):
+    if isinstance(exception, _OF_THE_MACHINE) and not isinstance(exception, _OF_THE_SETTINGS):
         return True
     trouble = store_trouble(exception)
     # A bucket that is not there may be one that a function names.
@@ -215,12 +181,12 @@ def is_lost(exception: BaseException) -> bool:
     return _from_spark(exception) and _is_lost(_all_text(exception))
 
 
-def refusal(spark: str, error: Exception) -> SparkRefuses:
+def refusal(spark: str, error: Exception) -> errors.SparkRefuses:
     """The error of a Spark that answers and does not work; its own may be of any class."""
     import pyspark
 
     why = "the connection to it is lost at once" if is_lost(error) else explain_failure(error).rstrip(".")
-    return SparkRefuses(spark=spark, why=why, version=pyspark.__version__)
+    return errors.SparkRefuses(spark=spark, why=why, version=pyspark.__version__)
 
 
 def explain_failure(exception: BaseException) -> str:

@@ -17,14 +17,9 @@ from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.session import engine_name
-from databuild_dagster.warehouse.errors import ListedFileLost
-from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_rows, parsed_filter
-from databuild_dagster.warehouse.formats import format_named
+from databuild_dagster.warehouse import errors, files, filters, formats, object_store_errors, storage
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_paths, missing_files_of
-from databuild_dagster.warehouse.object_store_errors import bucket_of
-from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,12 +48,12 @@ def read_instances(
     return load_files(spark, schema, by_format(manifests, paths_of))
 
 
-def filter_in(spark: SparkSession, where: str) -> Filter:
+def filter_in(spark: SparkSession, where: str) -> filters.Filter:
     """A condition as a session reads it. Raises `BadFilter`."""
-    return parsed_filter(where, spark.conf.get("spark.sql.session.timeZone") or "UTC", spark_decides=True)
+    return filters.parsed_filter(where, spark.conf.get("spark.sql.session.timeZone") or "UTC", spark_decides=True)
 
 
-def filtered(frame: DataFrame, where: Filter) -> DataFrame:
+def filtered(frame: DataFrame, where: filters.Filter) -> DataFrame:
     """The rows of a frame that a filter lets through. Raises `BadFilter` for what Spark does not understand."""
     from pyspark.errors import PySparkException
 
@@ -67,7 +62,7 @@ def filtered(frame: DataFrame, where: Filter) -> DataFrame:
         # Analyzed now: the user of the frame would get the error in another place.
         found.schema  # noqa: B018
     except PySparkException as error:
-        raise BadFilter(where=where.where, why=explain_failure(error).rstrip(".")) from error
+        raise filters.BadFilter(where=where.where, why=explain_failure(error).rstrip(".")) from error
     return found
 
 
@@ -80,7 +75,7 @@ def load_files(
     """
     frames = []
     for name, found in paths.items():
-        reader = spark.read.format(name).options(**format_named(name).spark_options).schema(schema)
+        reader = spark.read.format(name).options(**formats.format_named(name).spark_options).schema(schema)
         if base_path is not None:
             reader = reader.option("basePath", base_path)
         elif not any("://" in path for path in found):
@@ -88,7 +83,7 @@ def load_files(
             reader = reader.option("recursiveFileLookup", "true")
         by_bucket: dict[str, list[str]] = {}
         for path in found:
-            by_bucket.setdefault(bucket_of(path), []).append(without_wildcards(path))
+            by_bucket.setdefault(object_store_errors.bucket_of(path), []).append(without_wildcards(path))
         frames += [reader.load(some) for some in by_bucket.values()]
     frame: DataFrame = united(frames) if frames else spark.createDataFrame([], schema)
     return frame
@@ -121,7 +116,7 @@ def load_keyed(
     for of_key in found.values():
         for name, paths in of_key.items():
             for path in paths:
-                together.setdefault((name, bucket_of(path)), {})[path] = None
+                together.setdefault((name, object_store_errors.bucket_of(path)), {})[path] = None
     rows = united(
         [
             load_files(spark, schema, {name: list(paths)}).withColumn(_FILE, F.col("_metadata.file_path"))
@@ -165,7 +160,7 @@ def spark_paths(
     Raises `ListedFileLost`, `StorageTrouble`, `FilesOutOfReach`.
     """
     paths_of = {manifest.instance_uuid: file_paths(warehouse, manifest) for manifest in manifests}
-    protocols = {uuid: protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
+    protocols = {uuid: storage.protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
     setting = None if _S3.isdisjoint(protocols.values()) else spark.conf.get(S3A_SETTING, None)
     direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
     if (reach := in_place(spark, warehouse)) is not None:
@@ -222,7 +217,7 @@ def _check_seen(
 def _place_of(path: str) -> str:
     """What a session sees or does not see as a whole: a bucket, or on a disk the folder of a dataset or of adopted files."""
     folder, inside, _ = path.partition("/instance=")
-    return bucket_of(path) or (folder if inside else path.rpartition("/")[0])
+    return object_store_errors.bucket_of(path) or (folder if inside else path.rpartition("/")[0])
 
 
 def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:
@@ -230,7 +225,7 @@ def _check_there(warehouse: Warehouse, manifests: Sequence[Manifest]) -> None:
     for manifest, lost in zip(manifests, missing_files_of(warehouse, manifests), strict=True):
         if lost:
             paths = dict(zip((file.uri for file in manifest.files), file_paths(warehouse, manifest), strict=True))
-            raise ListedFileLost(path=paths[lost[0]], why="it is not there, or has another size")
+            raise errors.ListedFileLost(path=paths[lost[0]], why="it is not there, or has another size")
 
 
 def reads_s3a(protocol: str | None, s3a_setting: str | None) -> bool:
@@ -243,12 +238,12 @@ def s3a_uri(url: str) -> str:
     return f"s3a://{url.partition('://')[2]}"
 
 
-def read_arrow(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: Filter | None = None) -> pa.Table:
+def read_arrow(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: filters.Filter | None = None) -> pa.Table:
     """The rows as an Arrow table, without a Spark session. Raises `BadFilter`, too."""
     arrow_schema = arrow_schema_of(united_schema(manifests))
-    table = read_table(warehouse, manifests)
+    table = files.read_table(warehouse, manifests)
     if where is not None:
-        table = matching_rows(with_all_columns(table, arrow_schema), where)
+        table = filters.matching_rows(with_all_columns(table, arrow_schema), where)
     return table if table.num_rows else arrow_schema.empty_table()
 
 

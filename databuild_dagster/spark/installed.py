@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from databuild_dagster.spark.errors import NoSparkHere, PySparkMissing, PySparkTooOld, PySparkTwice
+from databuild_dagster.spark.errors import NoSparkHere, PySparkMissing, PySparkTooOld, PySparkTwice, SailMissing
 
 #: The distributions that bring the module `pyspark`. Two of them overwrite each other's files.
 DISTRIBUTIONS: Final = ("pyspark", "pyspark-client", "databricks-connect")
@@ -139,3 +139,26 @@ def _jars() -> tuple[str, ...]:
     home = os.environ.get("SPARK_HOME") or (os.path.dirname(spec.origin) if spec and spec.origin else "")
     folder = Path(home) / "jars"
     return tuple(sorted(path.name for path in folder.glob("*.jar"))) if home else ()
+
+
+# Sail, a server of Spark Connect that is one program without Java (https://github.com/lakehq/sail). It asks its clients for no
+# token, and listens on this machine alone, where any user may use it.
+
+
+#: The distribution with the program.
+_PACKAGE = "pysail"
+#: Not the program of `pysail` itself, which serves nothing beside a newer PySpark.
+_SERVER = "databuild_dagster.spark.sail_server"
+
+
+def sail_version() -> str:
+    """The version of the installed Sail. Raises `SailMissing`."""
+    try:
+        return version(_PACKAGE)
+    except PackageNotFoundError as error:
+        raise SailMissing(python=sys.executable) from error
+
+
+def sail_command(host: str, port: int) -> list[str]:
+    """The command that serves at a port, in the interpreter of this process, which also runs the functions of users."""
+    return [sys.executable, "-m", _SERVER, "spark", "server", "--ip", host, "--port", str(port)]

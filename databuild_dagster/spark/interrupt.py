@@ -17,10 +17,7 @@ from datetime import UTC, datetime
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from databuild_dagster.spark.endpoints import check_reachable
-from databuild_dagster.spark.pyspark_names import address_of, new_client
-from databuild_dagster.spark.server import HOST, record_at
-from databuild_dagster.spark.session import is_client, spark_ui_url
+from databuild_dagster.spark import endpoints, pyspark_names, server, session
 from databuild_dagster.spark.settings import CONNECT_PORT, RemoteSpark, SparkMode, SparkSettings, parse_url
 
 if TYPE_CHECKING:
@@ -45,14 +42,14 @@ def interrupt_begun(spark: SparkSession, tag: str) -> bool:
 
     Call it repeatedly, as long as an operation may begin. Raises what PySpark raises when its server or its JVM is gone.
     """
-    url = spark_ui_url(spark)
+    url = session.spark_ui_url(spark)
     if url is None:
         return False
     now = datetime.now(UTC)
     running = [job for job in running_jobs(url) if job.has_tag(tag)]
     if not running or (now - max(job.since for job in running)).total_seconds() < SETTLED_SECONDS:
         return True
-    if is_client(spark):
+    if session.is_client(spark):
         tags = {job_tag for job in running for job_tag in job.tags if _OPERATION in job_tag}
         for operation in {job_tag.rpartition(_OPERATION)[2] for job_tag in tags}:
             spark.interruptOperation(operation)
@@ -105,9 +102,9 @@ def session_address(spark: SparkSession) -> str | None:
 
     None for a session in a JVM of this process, which ends with it.
     """
-    if not is_client(spark):
+    if not session.is_client(spark):
         return None
-    endpoint, user, session_id = address_of(cast("ConnectSession", spark).client)
+    endpoint, user, session_id = pyspark_names.address_of(cast("ConnectSession", spark).client)
     return f"sc://{endpoint}/;user_id={user or ''};session_id={session_id}"
 
 
@@ -119,9 +116,9 @@ def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
     """
     place = parse_url(address)
     (host, port) = place.endpoints[0]
-    check_reachable(host, port)
+    endpoints.check_reachable(host, port)
     user = dict(place.parameters).get("user_id") or None
-    client = new_client(_with_access(place, settings), user)
+    client = pyspark_names.new_client(_with_access(place, settings), user)
     try:
         return tuple(client.interrupt_all() or ())
     finally:
@@ -131,7 +128,7 @@ def interrupt_orphans(settings: SparkSettings, address: str) -> tuple[str, ...]:
 def _with_access(place: RemoteSpark, settings: SparkSettings) -> str:
     (host, port) = place.endpoints[0]
     session_id = dict(place.parameters)["session_id"]
-    if host == HOST and (record := record_at(settings.home, port)) is not None:
+    if host == server.HOST and (record := server.record_at(settings.home, port)) is not None:
         return f"{record.url};session_id={session_id}"
     remote = settings.remote if SparkMode(settings.mode) is SparkMode.REMOTE else None
     theirs = remote.parameters if remote is not None and remote.endpoints == place.endpoints else ()

@@ -13,28 +13,30 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from databuild_dagster.model.refs import PARTITION_KEY
-from databuild_dagster.spark.errors import BadPartColumn, KeyColumnTaken
-from databuild_dagster.spark.folders import load_folders, readable_folders
-from databuild_dagster.spark.frames import by_format, load_files, load_keyed, spark_paths, united, with_all_columns
+from databuild_dagster.spark import errors, pyspark_names, schemas, staging
+from databuild_dagster.spark.frames import (
+    by_format,
+    load_files,
+    load_keyed,
+    spark_paths,
+    united,
+    with_all_columns,
+    with_keys_of,
+)
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, to_arrow, with_text
-from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import Reach, in_place
-from databuild_dagster.spark.schemas import quoted, united_schema
-from databuild_dagster.spark.staging import folder_of
-from databuild_dagster.warehouse import disk
+from databuild_dagster.warehouse import disk, files, filters, formats
 from databuild_dagster.warehouse.errors import ListedFileLost
-from databuild_dagster.warehouse.files import read_table
-from databuild_dagster.warehouse.filters import Filter, matching_rows
-from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest
-from databuild_dagster.warehouse.whole_folders import WholeFolders
+from databuild_dagster.warehouse.whole_folders import WholeFolders, whole_folders
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
 
 Keyed = Mapping[str, Sequence[Manifest]]
 
@@ -59,7 +61,7 @@ def read_keyed(
     from pyspark.sql.types import StringType, StructField, StructType
 
     manifests = list({manifest.instance_uuid: manifest for found in keyed.values() for manifest in found}.values())
-    columns = columns or united_schema(manifests)
+    columns = columns or schemas.united_schema(manifests)
     refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
     paths_of = spark_paths(spark, warehouse, manifests, columns)
@@ -70,9 +72,9 @@ def read_keyed(
         return _read_in_place(spark, warehouse, reach, keyed, paths_of, columns, column, on_folders)
     links: dict[str, list[str]] = {}
     for key, found in keyed.items():
-        of_key = os.path.join(folder, folder_of(key, column))
+        of_key = os.path.join(folder, staging.folder_of(key, column))
         for name, paths in by_format(found, paths_of).items():
-            links.setdefault(name, []).extend(_links(paths, of_key, format_named(name).suffix))
+            links.setdefault(name, []).extend(_links(paths, of_key, formats.format_named(name).suffix))
     # By file: in a folder, Spark silently skips a link to a file that is gone.
     return load_files(spark, schema, links, base_path=folder)
 
@@ -110,16 +112,16 @@ def _read_in_place(
 
 
 def read_keyed_arrow(
-    warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY, where: Filter | None = None
+    warehouse: Warehouse, keyed: Keyed, *, column: str = PARTITION_KEY, where: filters.Filter | None = None
 ) -> pa.Table:
     """The same rows as an Arrow table, without a Spark session. Raises the same, and `BadFilter`."""
     import pyarrow as pa
 
     manifests = [manifest for found in keyed.values() for manifest in found]
-    schema = united_schema(manifests)
+    schema = schemas.united_schema(manifests)
     refuse_taken(column, manifests)
-    arrow_schema = arrow_schema_of(schema)
-    tables = {key: read_table(warehouse, found) for key, found in keyed.items() if found}
+    arrow_schema = pyspark_names.arrow_schema_of(schema)
+    tables = {key: files.read_table(warehouse, found) for key, found in keyed.items() if found}
     if where is not None:
         # Of no rows, too: a bad filter is refused whether there are rows or not.
         _matching(arrow_schema.empty_table(), arrow_schema, column, "", where)
@@ -131,13 +133,13 @@ def read_keyed_arrow(
     return pa.concat_tables(found_rows or [nothing], promote_options="permissive")
 
 
-def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: Filter) -> pa.Table:
+def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: filters.Filter) -> pa.Table:
     """The matching rows; the filter may name the key, and columns that only other keys' rows have."""
     import pyarrow as pa
 
     whole = with_all_columns(table, schema)
     keyed = whole.append_column(column, pa.array([key] * whole.num_rows, pa.string()))
-    return matching_rows(keyed, where).select([name for name in schema.names if name in table.column_names])
+    return filters.matching_rows(keyed, where).select([name for name in schema.names if name in table.column_names])
 
 
 def with_key(frame: Any, key: str) -> Any:
@@ -153,7 +155,7 @@ def refuse_taken(column: str, manifests: Sequence[Manifest]) -> None:
     """Raises `KeyColumnTaken`; for Spark, `A` and `a` are one column."""
     for schema in {manifest.schema for manifest in manifests}:
         if any(own.name.lower() == column.lower() for own in schema.columns):
-            raise KeyColumnTaken(asset=manifests[0].dataset, column=column)
+            raise errors.KeyColumnTaken(asset=manifests[0].dataset, column=column)
 
 
 def _links(paths: Sequence[str], folder: str, suffix: str) -> list[str]:
@@ -177,13 +179,13 @@ def values_of(frame: Any, column: str, asset: str, most: int) -> list[Any]:
     columns = column_names(frame)
     if columns.count(column) != 1:
         why = f"it has {columns.count(column)} columns of that name" if column in columns else "it has no such column"
-        raise BadPartColumn(asset=asset, column=column, why=why)
+        raise errors.BadPartColumn(asset=asset, column=column, why=why)
     if _is_spark(frame):
-        return [row[0] for row in frame.select(quoted(column)).distinct().limit(most + 1).collect()]
+        return [row[0] for row in frame.select(schemas.quoted(column)).distinct().limit(most + 1).collect()]
     try:
         found = _series(frame, column).drop_duplicates().tolist()
     except TypeError as error:  # Lists, for example, which pandas cannot compare.
-        raise BadPartColumn(asset=asset, column=column, why="its values cannot be compared") from error
+        raise errors.BadPartColumn(asset=asset, column=column, why="its values cannot be compared") from error
     # pandas has several nulls; all but None differ from themselves.
     return list(dict.fromkeys(None if _is_null(value) else value for value in found))[: most + 1]
 
@@ -195,7 +197,7 @@ def rows_of(frame: Any, column: str, value: Any) -> Any:
     import pyspark.sql.functions as F
 
     # A plain comparison, which Parquet's own statistics can answer.
-    found = F.col(quoted(column))
+    found = F.col(schemas.quoted(column))
     return frame.filter(found.isNull() if value is None else found == F.lit(value))
 
 
@@ -227,3 +229,46 @@ def _is_null(value: Any) -> bool:
 
 def _is_spark(frame: Any) -> bool:
     return hasattr(frame, "unionByName")
+
+
+# Attempts read by their folders: one listing where a list of files costs an engine several requests for each file. Only
+# where someone looks at the folders again before the result counts (decision 0040).
+
+
+_FOLDER = "__databuild_folder"
+
+
+def readable_folders(reach: Reach, warehouse: Warehouse, manifests: Sequence[Manifest]) -> list[WholeFolders]:
+    """The attempts of these instances that a session can read by their folders. Raises `StorageTrouble`."""
+    if not reach.reads_keys:
+        return []
+    # An engine that leaves no mark may take that of another one for data.
+    return [found for found in whole_folders(warehouse, manifests) if reach.leaves_mark or not found.has_marks]
+
+
+def load_folders(
+    spark: SparkSession,
+    schema: StructType,
+    url: str,
+    folders: WholeFolders,
+    keys_of: Mapping[str, Sequence[str]],
+    column: str,
+) -> DataFrame:
+    """The rows of the folders of one attempt, at `url`; `keys_of` has the keys that each instance serves.
+
+    The key is in the last column. `schema` has the columns of the files.
+    """
+    import pyspark.sql.functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    read = StructType([*schema, StructField(PARTITION_KEY, StringType())])
+    rows = load_files(spark, read, {folders.format: [url]}, base_path=url)
+    if not folders.are_all:
+        rows = rows.where(F.col(PARTITION_KEY).isin(list(folders.instances)))
+    pairs = [(of_folder, key) for of_folder, uuid in folders.instances.items() for key in keys_of[uuid]]
+    if all(of_folder == key for of_folder, key in pairs):
+        rows = rows.withColumnRenamed(PARTITION_KEY, column)
+    else:
+        renamed = rows.withColumnRenamed(PARTITION_KEY, _FOLDER)
+        rows = with_keys_of(renamed, _FOLDER, pairs, column, "Spark reads another partition key than was written")
+    return rows.select(*(schemas.quoted(field.name) for field in schema), schemas.quoted(column))

@@ -19,6 +19,7 @@ import fcntl
 import os
 import secrets
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -28,14 +29,18 @@ from pathlib import Path
 
 import msgspec
 
-from databuild_dagster.engine.holders import start_of
 from databuild_dagster.spark.endpoints import accepts, check_answers, check_reachable, free_ports
-from databuild_dagster.spark.errors import ServerFailed, SparkUnreachable, TooManyServers
-from databuild_dagster.spark.folder_owner import check_owner, check_server, check_usable
-from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.sail import sail_command, sail_version
+from databuild_dagster.spark.errors import (
+    ServerFailed,
+    ServerOfAnotherUser,
+    SparkUnreachable,
+    StrangeFolder,
+    TooManyServers,
+)
+from databuild_dagster.spark.installed import sail_command, sail_version
+from databuild_dagster.spark.java import JVM_OPTIONS, find_java, jvm_options
 from databuild_dagster.spark.settings import LOOPBACK, SparkSettings, worker_python
-from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options
+from databuild_dagster.store.processes import PROCESSES
 
 #: Not 127.0.0.1: PySpark's client sends a token without TLS only to a host of this name.
 HOST = "localhost"
@@ -50,8 +55,6 @@ LOCK_SECONDS = READY_SECONDS + 30.0
 STOP_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 
-#: In the logs of Spark and of Sail.
-_PORT_TAKEN = ("BindException", "Address already in use")
 _CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -218,7 +221,7 @@ def _noted(
     process: subprocess.Popen[bytes], settings: SparkSettings, folder: Path, port: int, ui_port: int, token: str
 ) -> ServerRecord | None:
     """The published record of a starting server; None if it has ended already."""
-    began = _began(process.pid)
+    began = PROCESSES.start_of(process.pid)
     if began is None:
         return None
     record = ServerRecord(
@@ -455,16 +458,7 @@ def _is_running(record: ServerRecord) -> bool:
     for process in _started_here:
         if process.pid == record.pid:
             process.poll()
-    return _began(record.pid) == record.began
-
-
-def _began(pid: int) -> str | None:
-    """The start of a process; None if there is none, or it only waits to be reaped."""
-    if os.path.exists("/proc/self/stat"):
-        return start_of(pid)
-    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    state, _, began = answer.stdout.strip().partition(" ")
-    return None if not began or state.startswith("Z") else began.strip()
+    return PROCESSES.start_of(record.pid) == record.began
 
 
 def _make_private(folder: Path) -> None:
@@ -494,3 +488,32 @@ def _ui_url(settings: SparkSettings, ui_port: int) -> str | None:
     if config["spark.ui.enabled"] != "true":
         return None
     return f"http://{LOOPBACK}:{config.get('spark.ui.port', ui_port)}"
+
+
+# Owners: another user's folder or server could neither be trusted nor write for this one.
+
+
+def check_owner(folder: Path) -> None:
+    """Raise `StrangeFolder` for a folder of the temp folder that another user prepared, with a server of theirs in it."""
+    with suppress(FileNotFoundError):
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode):
+            raise StrangeFolder(folder=folder, why="it is a link or a file")
+        if found.st_uid != os.getuid():
+            raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {found.st_uid}")
+
+
+def check_usable(folder: Path) -> None:
+    """Raise `StrangeFolder` for a folder that this process may not use, such as another user's."""
+    with suppress(FileNotFoundError):
+        owner = os.stat(folder).st_uid
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            raise StrangeFolder(folder=folder, why=f"it belongs to the user with id {owner}")
+
+
+def check_server(folder: Path, pid: int) -> None:
+    """Raise `ServerOfAnotherUser` for a server that would write into folders which this process makes."""
+    theirs = PROCESSES.user_of(pid)
+    # Without an answer it has ended.
+    if theirs is not None and theirs != os.getuid():
+        raise ServerOfAnotherUser(folder=folder, pid=pid, theirs=theirs, ours=os.getuid())

@@ -8,44 +8,27 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark.endpoints import check_answers, check_reachable
-from databuild_dagster.spark.errors import (
-    BadSparkUrl,
-    FixedSetting,
-    RemoteUnreachable,
-    SessionModesMixed,
-    SparkUnreachable,
-)
+from databuild_dagster.spark import endpoints, errors, installed, java, project_modules, pyspark_names
 from databuild_dagster.spark.failures import refusal
-from databuild_dagster.spark.installed import check_has_server, check_has_spark, installed_pyspark, mode_here
-from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.project_modules import workers_import_path
-from databuild_dagster.spark.pyspark_names import (
-    check_client,
-    condition_of,
-    context_class,
-    leave_proxies_out,
-    shorten_retries,
-    silence_query_errors,
-    spark_version,
-)
-from databuild_dagster.spark.sail import sail_version
 from databuild_dagster.spark.server import HOST, check_user, server_statuses, use_server
 from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
-from databuild_dagster.spark.temporary_folder import JVM_OPTIONS, jvm_options, temporary_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
+    from pyspark.sql.connect.shell.progress import ProgressHandler
+
 
 #: PySpark's own marks are in the environment, which a child process inherits; this one is not.
 _client_in: dict[str, int] = {}
@@ -72,10 +55,10 @@ def open_session(settings: SparkSettings) -> SparkSession:
     `FixedSetting`.
     """
     settings.check()
-    installed_pyspark()
-    settings = replace(settings, mode=mode_here(settings.mode))
+    installed.installed_pyspark()
+    settings = replace(settings, mode=installed.mode_here(settings.mode))
     mode = SparkMode(settings.mode)
-    silence_query_errors()
+    pyspark_names.silence_query_errors()
     match mode:
         case SparkMode.SHARED | SparkMode.SAIL:
             return _open_shared(settings)
@@ -94,8 +77,8 @@ def check_startable(settings: SparkSettings) -> None:
     `NoTemporaryFolder`, `ServerOfAnotherUser`, `StrangeFolder`, and what `SparkSettings.check` raises.
     """
     settings.check()
-    installed_pyspark()
-    settings = replace(settings, mode=mode_here(settings.mode))
+    installed.installed_pyspark()
+    settings = replace(settings, mode=installed.mode_here(settings.mode))
     if settings.remote is not None:
         _check_answers(settings.remote)
         if settings.remote.is_connect:
@@ -104,20 +87,20 @@ def check_startable(settings: SparkSettings) -> None:
         check_user(settings.state_dir)
     match SparkMode(settings.mode):
         case SparkMode.SAIL:
-            sail_version()
+            installed.sail_version()
         case SparkMode.SHARED if settings.home and _has_server(settings.home, settings.fingerprint()):
             return
         case SparkMode.SHARED as mode:
-            check_has_server(mode.value)
+            installed.check_has_server(mode.value)
             _check_jvm_startable()
         case mode:
-            check_has_spark(mode.value)
+            installed.check_has_spark(mode.value)
             _check_jvm_startable()
 
 
 def _check_jvm_startable() -> None:
-    find_java()
-    temporary_folder()
+    java.find_java()
+    java.temporary_folder()
 
 
 def _has_server(home: str | Path, fingerprint: str) -> bool:
@@ -156,7 +139,7 @@ def ui_urls(home: str | Path) -> list[str]:
     """The urls of Spark's UIs: of the servers of a home, and of the JVM of this process. For any thread, at any time."""
     urls = [status.ui_url for status in server_statuses(home)]
     # PySpark is not imported for this: without it, no JVM is here.
-    jvm = context_class() if "pyspark" in sys.modules else None
+    jvm = pyspark_names.context_class() if "pyspark" in sys.modules else None
     if jvm is not None and jvm._active_spark_context:
         # The context has no JVM yet while it starts, and none any more when it ends.
         with suppress(AttributeError, *_wire_errors()):
@@ -223,7 +206,7 @@ def abandon(spark: SparkSession) -> None:
     Otherwise `getOrCreate`, in any resource, keeps returning the session whose server or JVM is gone.
     """
     if is_client(spark):
-        shorten_retries(cast("ConnectSession", spark).client)
+        pyspark_names.shorten_retries(cast("ConnectSession", spark).client)
         with suppress(Exception):  # It is lost, so closing it may fail.
             spark.stop()
     elif not _lives(spark):
@@ -236,7 +219,7 @@ def abandon(spark: SparkSession) -> None:
 def _open_shared(settings: SparkSettings) -> SparkSession:
     _refuse_beside_a_jvm(SparkMode(settings.mode).value)
     if not settings.is_sail:
-        check_has_server(SparkMode(settings.mode).value)
+        installed.check_has_server(SparkMode(settings.mode).value)
     record = use_server(settings)
     spark = _client(record.url, settings)
     if record.ui_url is not None:
@@ -259,10 +242,12 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
         except Exception as error:  # A server of another version, or none of Spark's; the errors have no common class.
             raise refusal(remote.shown, error) from error
         _engine_names[cast("ConnectSession", spark).session_id] = remote.shown
-        _warn_if_older(remote.shown, spark_version(spark))
+        _warn_if_older(remote.shown, pyspark_names.spark_version(spark))
         return spark
     if remote.url == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):
-        raise BadSparkUrl(url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is")
+        raise errors.BadSparkUrl(
+            url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is"
+        )
     _check_answers(remote)
     return _open_classic(settings, remote.url)
 
@@ -270,7 +255,7 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
 @lru_cache
 def _warn_if_older(url: str, version: tuple[int, ...]) -> None:
     """Say once per process that a server is older than the PySpark here, which Spark does not support."""
-    here = installed_pyspark()
+    here = installed.installed_pyspark()
     if here.distribution == "databricks-connect" or version >= here.version_info:
         return  # Databricks counts the versions of its client in another way, and checks them itself.
     number = ".".join(map(str, version))
@@ -283,28 +268,28 @@ def _warn_if_older(url: str, version: tuple[int, ...]) -> None:
 
 def _check_answers(remote: RemoteSpark) -> None:
     """Raises `RemoteUnreachable` if none of several masters answers, or a Connect server is none."""
-    failures: list[SparkUnreachable] = []
+    failures: list[errors.SparkUnreachable] = []
     for host, port in remote.endpoints:
         try:
-            check_reachable(host, port)
+            endpoints.check_reachable(host, port)
             if remote.is_plain_connect:
-                check_answers(host, port, _REMOTE_ANSWER_SECONDS)
+                endpoints.check_answers(host, port, _REMOTE_ANSWER_SECONDS)
             return
-        except SparkUnreachable as error:
+        except errors.SparkUnreachable as error:
             failures.append(error)
     if failures:
-        raise RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
+        raise errors.RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
 
 
 def _client(url: str, settings: SparkSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     _client_in["pid"] = os.getpid()
-    leave_proxies_out()
+    pyspark_names.leave_proxies_out()
     # `create`, without settings: nothing is sent before our retry policy is set.
     spark = SparkSession.builder.remote(url).create()
-    check_client(spark)
-    shorten_retries(cast("ConnectSession", spark).client)
+    pyspark_names.check_client(spark)
+    pyspark_names.shorten_retries(cast("ConnectSession", spark).client)
     _configure(spark, settings.session_config())
     return spark
 
@@ -317,14 +302,14 @@ def _configure(spark: SparkSession, config: Mapping[str, str]) -> None:
         try:
             spark.conf.set(key, value)
         except PySparkException as error:
-            if condition_of(error) in _FIXED:
-                raise FixedSetting(setting=key, what="a session") from error
+            if pyspark_names.condition_of(error) in _FIXED:
+                raise errors.FixedSetting(setting=key, what="a session") from error
             raise
 
 
 def _refuse_beside_a_jvm(wanted: str) -> None:
-    if (jvm := context_class()) is not None and jvm._active_spark_context is not None:
-        raise SessionModesMixed(present="classic", wanted=wanted)
+    if (jvm := pyspark_names.context_class()) is not None and jvm._active_spark_context is not None:
+        raise errors.SessionModesMixed(present="classic", wanted=wanted)
 
 
 # A JVM of this process
@@ -332,13 +317,13 @@ def _refuse_beside_a_jvm(wanted: str) -> None:
 
 def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     wanted = SparkMode(settings.mode).value
-    check_has_spark(wanted)
+    installed.check_has_spark(wanted)
     if _client_in.get("pid") == os.getpid():
-        raise SessionModesMixed(present="shared", wanted=wanted)
+        raise errors.SessionModesMixed(present="shared", wanted=wanted)
     for name in _MARKS_OF_A_CLIENT:
         os.environ.pop(name, None)
-    os.environ["JAVA_HOME"] = find_java().home
-    os.environ[JVM_OPTIONS] = jvm_options(os.environ)
+    os.environ["JAVA_HOME"] = java.find_java().home
+    os.environ[java.JVM_OPTIONS] = java.jvm_options(os.environ)
     if settings.is_on_this_machine:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -346,18 +331,18 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
 
     from pyspark.sql import SparkSession
 
-    context = context_class()._active_spark_context
+    context = pyspark_names.context_class()._active_spark_context
     if context is not None:
         if not _lives(None):
             _drop_dead_context()
         elif context.master != master:
             # `getOrCreate` would silently return the other cluster's session.
             present = f"classic ({context.master})"
-            raise SessionModesMixed(present=present, wanted=f"{wanted} ({master})")
+            raise errors.SessionModesMixed(present=present, wanted=f"{wanted} ({master})")
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     for key, value in {"spark.ui.port": "0", **settings.all_config()}.items():
         builder = builder.config(key, value)
-    with workers_import_path():
+    with project_modules.workers_import_path():
         spark = builder.getOrCreate()
     if settings.run_config:
         # A new session: other Dagster runs of this process must not see these settings.
@@ -368,7 +353,7 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
 
 def _lives(spark: SparkSession | None) -> bool:
     """Whether the JVM answers, and its context was not stopped (by a master, for example)."""
-    context: Any = context_class()._active_spark_context if spark is None else spark.sparkContext
+    context: Any = pyspark_names.context_class()._active_spark_context if spark is None else spark.sparkContext
     if context is None or context._jsc is None:
         return False
     try:
@@ -381,7 +366,7 @@ def _drop_dead_context() -> None:
     """Forget the JVM, too: PySpark keeps even a dead one for the life of the process."""
     from pyspark.sql import SparkSession
 
-    jvm = context_class()
+    jvm = pyspark_names.context_class()
     context = jvm._active_spark_context
     session = SparkSession._instantiatedSession
     for stoppable in (session, context):
@@ -405,3 +390,58 @@ def _wire_errors() -> tuple[type[Exception], ...]:
     except ImportError:
         return (ConnectionError,)
     return ConnectionError, Py4JError
+
+
+# Progress, only for clients of a server: the answers to a running operation carry it.
+
+
+#: Seconds between two reports of one operation, at least.
+EVERY_SECONDS = 5.0
+
+#: Tag, tasks done, tasks known so far; the last may grow while stages are found.
+OnProgress = Callable[[str, int, int], None]
+
+
+@contextmanager
+def watch_progress(
+    spark: SparkSession, on_progress: OnProgress, *, every_seconds: float = EVERY_SECONDS
+) -> Iterator[None]:
+    """Inside the block, call `on_progress` for tagged operations, every `every_seconds` per operation.
+
+    The waiting threads call it, so several at a time, and it should be quick. Short operations report nothing, nor does a
+    session in a JVM of this process.
+    """
+    if not is_client(spark) or not pyspark_names.reports_progress(spark):
+        yield
+        return
+    #: The time of the last report of each running operation, or of its start.
+    reported: dict[str | None, float] = {}
+    lock = Lock()
+
+    def is_time(operation_id: str | None) -> bool:
+        now = time.monotonic()
+        with lock:
+            if now - reported.setdefault(operation_id, now) < every_seconds:
+                return False
+            reported[operation_id] = now
+            return True
+
+    def report(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        if done:
+            with lock:
+                reported.pop(operation_id, None)
+            return
+        known = list(stages or ())
+        total = sum(stage.num_tasks for stage in known)
+        if total and is_time(operation_id):
+            finished = sum(stage.num_completed_tasks for stage in known)
+            for tag in sorted(spark.getTags()):
+                on_progress(tag, finished, total)
+
+    # A subclass of PySpark's class would need its import.
+    handler = cast("ProgressHandler", report)
+    spark.registerProgressHandler(handler)
+    try:
+        yield
+    finally:
+        spark.removeProgressHandler(handler)

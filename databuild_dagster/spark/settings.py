@@ -23,15 +23,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from databuild_dagster.model.redaction import (
-    HIDDEN,
-    keep_secret,
-    keep_secrets_of,
-    repr_without_secrets,
-    without_secrets,
-)
+from databuild_dagster.model import redaction
 from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting
-from databuild_dagster.spark.sail import sail_version
+from databuild_dagster.spark.installed import sail_version
 
 #: Parameters of a Connect url that are no secrets; any other is sent as a header.
 _OPEN_PARAMETERS: Final = frozenset({"user_id", "user_agent", "session_id", "use_ssl", "grpc_max_message_size"})
@@ -80,7 +74,7 @@ class RemoteSpark:
         return self.is_connect and given.get("use_ssl", "false").lower() == "false" and "token" not in given
 
     def __repr__(self) -> str:
-        return f"RemoteSpark({without_secrets(self.shown)!r})"
+        return f"RemoteSpark({redaction.without_secrets(self.shown)!r})"
 
 
 @dataclass(frozen=True)
@@ -99,10 +93,10 @@ class SparkSettings:
     run_config: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        keep_secrets_of({**self.config, **self.run_config})
+        redaction.keep_secrets_of({**self.config, **self.run_config})
 
     def __repr__(self) -> str:
-        return repr_without_secrets(self)
+        return redaction.repr_without_secrets(self)
 
     def check(self) -> None:
         """Check the settings without Spark. Raises `BadSparkUrl`, `BadSetting`, `FixedSetting`."""
@@ -277,7 +271,7 @@ def _connect(url: str, rest: str) -> RemoteSpark:
     pairs = [parameter.partition("=") for parameter in parameters.split(";") if parameter]
     if not all(key and separator for key, separator, _ in pairs):
         raise BadSparkUrl(url=shown, why="its parameters are not of the form key=value")
-    keep_secret(*(value for key, _, value in pairs if key not in _OPEN_PARAMETERS))
+    redaction.keep_secret(*(value for key, _, value in pairs if key not in _OPEN_PARAMETERS))
     return RemoteSpark(
         url,
         is_connect=True,
@@ -289,7 +283,7 @@ def _connect(url: str, rest: str) -> RemoteSpark:
 def _endpoint(place: str, default_port: int | None, url: str) -> tuple[str, int]:
     _, at, host = place.rpartition("@")
     # Before an @ there may be a password.
-    place = f"{HIDDEN}@{host}" if at else host
+    place = f"{redaction.HIDDEN}@{host}" if at else host
     match = _HOST_AND_PORT.match(place)
     if match is None:
         raise BadSparkUrl(url=url, why=f"{place!r} is not host:port")

@@ -15,8 +15,7 @@ from threading import Lock
 from typing import Final
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.spark.folder_owner import check_owner
-from databuild_dagster.spark.server import stop_server
+from databuild_dagster.spark.server import check_owner, stop_server
 from databuild_dagster.spark.settings import SparkMode, SparkSettings, is_set_by_session
 
 #: For small frames, without a UI: it starts sooner, and every shuffle is two tasks.

@@ -13,8 +13,6 @@ from enum import Enum
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
 #: and reasons to set aside; 5 paths relative to the home.
 LOG_VERSION = 5
-#: The first version of the log with paths relative to the home.
-FIRST_RELATIVE = 5
 #: Version of the projections; with another one the tables have to be computed again.
 PROJECTION_VERSION = 11
 
@@ -24,8 +22,6 @@ META, EVENTS = PREFIX + "meta", PREFIX + "events"
 
 #: The keys in META of the store's id, and of the place where that was given to it (rule 3.11).
 STORE_ID, PLACE = "store_id", "place"
-#: The key in META of the homes that an older version's whole paths name, a list in JSON.
-FORMER_HOMES = "former_homes"
 
 #: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
 #: are left for the seq.

@@ -77,8 +77,19 @@ SELECT job, sum(reused), count(*) FROM (
 GROUP BY job"""
 
 
-def metrics_in_window(connection: Connection, job: str | None, since: float, until: float) -> list[JobMetrics]:
-    """Every job with runs or delegations in a window, by name. Raises `NotFound` for a job that never ran."""
+def metrics_of_jobs(
+    store: Store, job: str | None = None, *, since: float = 0.0, until: float = MAX_TIME
+) -> list[JobMetrics]:
+    """Every job with runs or delegations, by name. Reads all of them; `JobTotals` reads each once.
+
+    The window has job runs by their end, and those that have not ended by their start; delegations by their request.
+    Raises `NotFound` for a job that never ran.
+    """
+    with store.reading() as connection:
+        return _metrics_in_window(connection, job, since, until)
+
+
+def _metrics_in_window(connection: Connection, job: str | None, since: float, until: float) -> list[JobMetrics]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: dict[str, list[float]] = defaultdict(list)
     window = {"since": since, "until": until}

@@ -18,7 +18,6 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, 
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
-from databuild_dagster.store.job_metrics import MAX_TIME, JobMetrics, metrics_in_window
 from databuild_dagster.store.selection import Selection
 from databuild_dagster.store.store import Store
 
@@ -254,12 +253,3 @@ class Ledger:
         for entry in entries:
             latest.setdefault((entry.requester, entry.ref, entry.kind), entry)
         return list(latest.values())[:most]
-
-    def metrics(self, job: str | None = None, *, since: float = 0.0, until: float = MAX_TIME) -> list[JobMetrics]:
-        """Every job with runs or delegations, by name. Reads all of them; `JobTotals` reads each once.
-
-        The window has job runs by their end, and those that have not ended by their start; delegations by their request.
-        Raises `NotFound` for a job that never ran.
-        """
-        with self._store.reading() as connection:
-            return metrics_in_window(connection, job, since, until)

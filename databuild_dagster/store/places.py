@@ -6,7 +6,6 @@ paths of a PostgreSQL store are recorded whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -17,26 +16,17 @@ Output = TypeVar("Output", OutputFact, Arrival)
 
 
 class Places:
-    """Translates between recorded and whole paths.
+    """Translates between recorded and whole paths."""
 
-    `former` are the homes of an older version's log, which recorded whole paths: what was inside them is inside this home.
-    """
-
-    def __init__(self, home: str | None, former: Sequence[str] = ()) -> None:
+    def __init__(self, home: str | None) -> None:
         self.home = home
         self._inside = None if home is None else home.rstrip("/") + "/"
-        self._former = tuple(path.rstrip("/") + "/" for path in former)
 
     def whole(self, uri: str | None) -> str | None:
         """The path or url that is meant by a recorded one."""
-        if uri is None or self._inside is None:
+        if uri is None or self._inside is None or uri.startswith("/") or "://" in uri:
             return uri
-        if uri.startswith("/"):
-            for former in self._former:
-                if uri.startswith(former):
-                    return self._inside + uri[len(former) :]
-            return uri
-        return uri if "://" in uri else self._inside + uri
+        return self._inside + uri
 
     def recorded(self, uri: str) -> str:
         """A whole path or url as the log keeps it."""

@@ -9,16 +9,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from databuild_dagster.store.store import Store
 
 SCRATCH_PREFIX = "databuild-fold-"
-#: Of earlier versions, which do not lock their folders: one that was changed lately may be in use.
-FORMER_PREFIX = "databuild-scratch-"
-FORMER_SECONDS = 24 * 3600.0
 #: Folders that are made until one is locked. On a file system without locks no process removes the last one.
 MOST_TRIES = 10
 
@@ -57,14 +53,9 @@ def _remove_abandoned() -> None:
         names = os.listdir(tempfile.gettempdir())
         for name in names:
             folder = os.path.join(tempfile.gettempdir(), name)
-            is_ours = name.startswith(SCRATCH_PREFIX) or (name.startswith(FORMER_PREFIX) and _is_old(folder))
-            if is_ours and (lock := _lock_of(folder)) is not None:
+            if name.startswith(SCRATCH_PREFIX) and (lock := _lock_of(folder)) is not None:
                 shutil.rmtree(folder, ignore_errors=True)
                 os.close(lock)
-
-
-def _is_old(folder: str) -> bool:
-    return time.time() - os.stat(folder).st_mtime > FORMER_SECONDS
 
 
 def _lock_of(folder: str) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
-from databuild_dagster.store.format import FORMER_HOMES, LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
+from databuild_dagster.store.format import LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
 
@@ -75,7 +74,7 @@ class Store:
     def places(self) -> Places:
         """The whole paths of recorded ones (rule 3.10)."""
         home = None if self.path is None else os.path.dirname(self.path)
-        return Places(home, json.loads(self._meta.get(FORMER_HOMES, "[]")))
+        return Places(home)
 
     def _check_versions(self, found: tuple[int, int]) -> None:
         """Raises `NewerStore`, and `OlderProjection` unless the store may be older."""

@@ -153,5 +153,7 @@ class NotParquet(UnreadableFile):
     """{path} is no readable Parquet file: {why}."""
 
 
+#: Errors of a manifest from which no instance can be read.
+UNREADABLE_MANIFEST = (EscapingFile, ManifestDamaged, ManifestMissing, NewerManifest)
 #: Errors of a manifest or a file itself. Others are of the way to it, or of this version.
 DAMAGE = (EscapingFile, ListedFileLost, ManifestDamaged, ManifestMissing, UnreadableFile)

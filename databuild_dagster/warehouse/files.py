@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN, FileFormat, format_named
+from databuild_dagster.warehouse import disk, errors, formats, storage
 from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
@@ -24,10 +24,10 @@ from databuild_dagster.warehouse.manifest import (
     file_paths,
     local_paths,
 )
-from databuild_dagster.warehouse.storage import protocol_of, storage_at
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 #: Parsed schemas that are cached.
 SCHEMAS_REMEMBERED = 256
@@ -49,7 +49,7 @@ class _SparkSchema(msgspec.Struct):
 
 def table_schema(schema: pa.Schema) -> TableSchema:
     """A file's columns, in Spark's words if Spark wrote the file."""
-    spark = (schema.metadata or {}).get(SPARK_SCHEMA_KEY)
+    spark = (schema.metadata or {}).get(formats.SPARK_SCHEMA_KEY)
     if spark is None:
         return TableSchema(tuple(Column(field.name, str(field.type), field.nullable) for field in schema))
     return schema_from_spark(spark.decode())
@@ -95,7 +95,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 def describe_files(
     folder: str,
-    file_format: FileFormat = WRITTEN,
+    file_format: formats.FileFormat = formats.WRITTEN,
     columns_of: Callable[[pa.Schema], TableSchema] = table_schema,
 ) -> tuple[tuple[FileEntry, ...], TableSchema]:
     """The data files of a staging folder, which has one writer, and the columns they share.
@@ -125,7 +125,7 @@ def publish_files(staging: str, instance_dir: str, files: Sequence[FileEntry]) -
     """
     attempt = staging.removeprefix(instance_dir.rpartition("/")[0])
     if not attempt.startswith(f"/{ATTEMPT}"):
-        storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
+        storage.storage_at(instance_dir).publish(staging, instance_dir, [file.uri for file in files])
         return tuple(files)
     return tuple(msgspec.structs.replace(file, uri=f"..{attempt}/{file.uri}") for file in files)
 
@@ -141,8 +141,8 @@ def read_table(warehouse: Warehouse, manifests: Sequence[Manifest], *, limit: in
     for manifest, path in zip(manifest_of, local_paths(warehouse, needed), strict=True):
         if missing is not None and missing <= 0:
             break
-        table = format_named(manifest.format).read(path)
-        if manifest.uri_type is UriType.IDENTIFIER and SPARK_SCHEMA_KEY not in (table.schema.metadata or {}):
+        table = formats.format_named(manifest.format).read(path)
+        if manifest.uri_type is UriType.IDENTIFIER and formats.SPARK_SCHEMA_KEY not in (table.schema.metadata or {}):
             table = table.cast(as_spark_writes(table.schema))
         tables.append(table if missing is None else table.slice(0, missing))
         missing = None if missing is None else missing - tables[-1].num_rows
@@ -155,7 +155,7 @@ def sample_rows(warehouse: Warehouse, manifest: Manifest, most: int) -> list[dic
     """Up to `most` rows of the first local file that has any, for people; None where that takes more than a moment."""
     files = zip(file_paths(warehouse, manifest), manifest.files, strict=True)
     path = next((path for path, file in files if file.rows), None)
-    if path is None or manifest.format != "parquet" or protocol_of(path) is not None:
+    if path is None or manifest.format != "parquet" or storage.protocol_of(path) is not None:
         return None
     import pyarrow.parquet as pq
 
@@ -194,3 +194,57 @@ def _type_text(raw: msgspec.Raw) -> str:
     """`"long"` becomes long; a nested type stays the JSON that Spark wrote."""
     decoded = msgspec.json.decode(raw)
     return decoded if isinstance(decoded, str) else bytes(raw).decode()
+
+
+# From a pattern to files outside of any warehouse, and to their entries in a manifest.
+# Other programs own these files: databuild lists and describes them, and never moves, copies or removes them.
+
+
+class OutsideFile(NamedTuple):
+    """A file and its own schema."""
+
+    entry: FileEntry
+    schema: pa.Schema
+
+
+def whole_pattern(pattern: str) -> str:
+    """The pattern as an absolute path; a url is returned unchanged, `file://` is a path."""
+    if pattern.startswith("file://"):
+        pattern = pattern.removeprefix("file://")
+    if storage.protocol_of(pattern) is not None:
+        return pattern
+    return os.path.abspath(os.path.expanduser(pattern))
+
+
+def find_files(pattern: str) -> list[tuple[str, int]]:
+    """The matching data files, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
+    return storage.storage_at(pattern).find(pattern)
+
+
+def describe_each(
+    files: Sequence[tuple[str, int]], file_format: formats.FileFormat = formats.WRITTEN
+) -> list[OutsideFile | errors.UnreadableFile]:
+    """Rows, columns and fingerprint of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
+
+    def describe(file: tuple[str, int]) -> OutsideFile | errors.UnreadableFile:
+        path, size_bytes = file
+        try:
+            with storage.storage_at(path).open_binary(path) as opened:
+                found_bytes = opened.seek(0, os.SEEK_END)
+                if found_bytes != size_bytes:
+                    return errors.UnreadableFile(path=path, why="it is being written to")
+                opened.seek(0)
+                facts = file_format.describe(opened, path)
+        except FileNotFoundError:
+            return errors.UnreadableFile(path=path, why="it is not there any more")
+        except errors.UnreadableFile as error:
+            return error
+        return OutsideFile(FileEntry(path, size_bytes, facts.rows, facts.fingerprint), facts.schema)
+
+    return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def fingerprint_of(files: Sequence[FileEntry]) -> str:
+    """A text that changes when a file comes, goes or changes."""
+    text = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
+    return sha256(text.encode()).hexdigest()[:16]

@@ -61,6 +61,12 @@ class BadFilter(Refused):
     hint = "Write one condition of Spark's SQL, such as \"carrier = 'AA' and dep_delay > 60\"."
 
 
+class FilterLibraryMissing(BadFilter):
+    """The filter {where!r} is evaluated without Spark here, which needs sqlglot, and sqlglot is not installed."""
+
+    hint = "Install it: pip install 'databuild-dagster-core[filters]'. Spark evaluates the filter of a Spark frame without it."
+
+
 _NEEDS_SPARK = (
     "only Spark can evaluate it, and it is read here without Spark; compare columns with constants of their types"
 )
@@ -99,32 +105,41 @@ class Filter:
     """A reader's condition. `zone` is the time zone of times that name none."""
 
     where: str
+    #: None if only Spark can read the text: then every file may match.
     tree: Any
     zone: str = "UTC"
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that the condition names, in lower case."""
+        if self.tree is None:
+            return frozenset()
         from sqlglot import expressions as x
 
-        return frozenset(column.name.lower() for column in self.tree.find_all(x.Column)) if self.tree else frozenset()
+        return frozenset(column.name.lower() for column in self.tree.find_all(x.Column))
 
     def might_match(self, file: FileFigures) -> bool:
         """Whether the filter may let a row of the file through."""
         # Spark's settings decide what a backslash within a text means.
-        return "\\" in self.where or condition(self.tree, _FigureColumns(file, self.zone)).can_be_true
+        return (
+            self.tree is None or "\\" in self.where or condition(self.tree, _FigureColumns(file, self.zone)).can_be_true
+        )
 
 
 def parsed_filter(where: str, zone: str = "UTC", *, spark_decides: bool = False) -> Filter:
-    """Parse a condition. Raises `BadFilter`.
+    """Parse a condition. Raises `BadFilter`, and `FilterLibraryMissing` without sqlglot.
 
-    With `spark_decides`, text that does not parse is left to Spark, and every file is read.
+    With `spark_decides`, text that does not parse is left to Spark, and every file is read; without sqlglot, all text.
     """
-    from sqlglot import exp, parse
-    from sqlglot.errors import ParseError, SqlglotError
-
     if not where.strip():
         raise BadFilter(where=where, why="it is empty")
+    try:
+        from sqlglot import exp, parse
+        from sqlglot.errors import ParseError, SqlglotError
+    except ImportError as error:
+        if spark_decides:
+            return Filter(where, None, zone)
+        raise FilterLibraryMissing(where=where) from error
     try:
         statements = parse(f"SELECT 1 WHERE {where}\n", read="spark")
     except SqlglotError as error:

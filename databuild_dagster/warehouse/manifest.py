@@ -22,13 +22,7 @@ import msgspec
 
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    ManifestConflict,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-)
+from databuild_dagster.warehouse import errors
 from databuild_dagster.warehouse.formats import format_named
 from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
 from databuild_dagster.warehouse.storage import Storage, is_whole, protocol_of, storage_at
@@ -153,7 +147,7 @@ def write_once(warehouse: Warehouse, path: str, contents: bytes) -> None:
     """Create a file, or find it with the same contents. Raises `ManifestConflict`."""
     storage = warehouse.storage
     if not storage.create_only(path, contents) and storage.read_bytes(path) != contents:
-        raise ManifestConflict(path=path, entity=path)
+        raise errors.ManifestConflict(path=path, entity=path)
 
 
 def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozenset[str]:
@@ -164,7 +158,7 @@ def write_ahead(warehouse: Warehouse, manifests: Sequence[Manifest]) -> frozense
     files: list[tuple[str, bytes]] = []
     possible: list[Manifest] = []
     for manifest in manifests:
-        with suppress(EscapingFile):
+        with suppress(errors.EscapingFile):
             files.append(_to_write(warehouse, manifest))
             possible.append(manifest)
     answers = warehouse.storage.try_to_create_each(files)
@@ -200,11 +194,11 @@ def read_manifest(warehouse: Warehouse, asset: str, uuid: str) -> Manifest:
     try:
         contents = warehouse.storage.read_bytes(path)
     except FileNotFoundError:
-        raise ManifestMissing(asset=asset, uuid=uuid, path=path, kind="manifest", name=path) from None
+        raise errors.ManifestMissing(asset=asset, uuid=uuid, path=path, kind="manifest", name=path) from None
     manifest = _decode(contents, path)
     if (manifest.dataset, manifest.instance_uuid) != (asset, uuid):
         why = f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}"
-        raise ManifestDamaged(path=path, why=why)
+        raise errors.ManifestDamaged(path=path, why=why)
     _check_uris(manifest, path)
     return _with_names(warehouse, manifest) if manifest.uri_type is UriType.PREFIX else manifest
 
@@ -220,7 +214,9 @@ def manifest_in(warehouse: Warehouse, folder: str) -> Manifest | None:
     except FileNotFoundError:
         return None
     if f"{warehouse.dataset_dir(manifest.dataset)}/data/instance={manifest.instance_uuid}" != folder:
-        raise ManifestDamaged(path=path, why=f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}")
+        raise errors.ManifestDamaged(
+            path=path, why=f"it is that of instance {manifest.instance_uuid} of {manifest.dataset}"
+        )
     _check_uris(manifest, path)
     return manifest
 
@@ -409,10 +405,10 @@ def _decode(contents: bytes, path: str) -> Manifest:
         # The version first: a newer manifest may have any other shape.
         version = msgspec.json.decode(contents, type=_Version).schema_version
         if version > SCHEMA_VERSION:
-            raise NewerManifest(path=path, found=version, known=SCHEMA_VERSION)
+            raise errors.NewerManifest(path=path, found=version, known=SCHEMA_VERSION)
         return msgspec.json.decode(contents, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ManifestDamaged(path=path, why=str(error)) from error
+        raise errors.ManifestDamaged(path=path, why=str(error)) from error
 
 
 def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
@@ -422,7 +418,7 @@ def _check_links(warehouse: Warehouse, manifest: Manifest) -> None:
     for path, file in zip(file_paths(warehouse, manifest), manifest.files, strict=True):
         if os.path.islink(path):
             where = warehouse.manifest_path(manifest.dataset, manifest.instance_uuid)
-            raise EscapingFile(path=where, uri=file.uri)
+            raise errors.EscapingFile(path=where, uri=file.uri)
 
 
 def _check_uris(manifest: Manifest, path: str) -> None:
@@ -430,11 +426,11 @@ def _check_uris(manifest: Manifest, path: str) -> None:
     for file in manifest.files:
         uri = file.uri
         if manifest.uri_type is UriType.IDENTIFIER and not is_whole(uri):
-            raise ManifestDamaged(path=path, why=f"it lists {uri!r}, which is no whole path or url")
+            raise errors.ManifestDamaged(path=path, why=f"it lists {uri!r}, which is no whole path or url")
         if manifest.uri_type is not UriType.IDENTIFIER and (
             uri in ("", ".", "..") or ("/" in uri and not is_in_attempt(uri)) or "\\" in uri or "\0" in uri
         ):
-            raise EscapingFile(path=path, uri=uri)
+            raise errors.EscapingFile(path=path, uri=uri)
 
 
 _kept: OrderedDict[str, Manifest] = OrderedDict()

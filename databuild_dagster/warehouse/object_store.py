@@ -9,21 +9,16 @@ from __future__ import annotations
 import base64
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from threading import Lock
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Generic, NamedTuple
 
-from databuild_dagster.warehouse import disk, local_copies
-from databuild_dagster.warehouse.errors import (
-    InvalidWarehouse,
-    NotCreateOnly,
-    StorageLibraryMissing,
-    StorageUnreachable,
-)
-from databuild_dagster.warehouse.in_loop import OPEN_REQUESTS
-from databuild_dagster.warehouse.many_objects import ManyObjects
+from databuild_dagster.warehouse import disk, errors, local_copies
 from databuild_dagster.warehouse.object_store_errors import (
     KINDS,
     OVERLAP_CODES,
@@ -34,6 +29,14 @@ from databuild_dagster.warehouse.object_store_errors import (
     is_there_already,
     kind_of,
 )
+from databuild_dagster.warehouse.threads import R, T, in_threads
+
+#: Requests that are open at a time. A store in a data center answers after tens of milliseconds, in which a request takes half a
+#: millisecond of this processor.
+OPEN_REQUESTS = 32
+
+#: How long the open requests may take to end after an interrupt. Half a request may have taken effect or not.
+INTERRUPTED_SECONDS = 5.0
 
 #: S3 asks for a retry when two conditional writes of one object overlap.
 MAX_OVERLAPS = 5
@@ -81,7 +84,7 @@ def store_checksum(listed: disk.Listed) -> str:
     return listed.checksum
 
 
-class ObjectStore(ManyObjects):
+class ObjectStore:
     """`storage.Storage` over one of fsspec's file systems. May be used from many threads."""
 
     def __init__(self, file_system: Any) -> None:
@@ -132,7 +135,7 @@ class ObjectStore(ManyObjects):
             else:
                 return True
         why = f"{MAX_OVERLAPS} attempts overlapped with others"
-        raise StorageUnreachable(path=path, done="written", why=why, address=kind_of(path).address)
+        raise errors.StorageUnreachable(path=path, done="written", why=why, address=kind_of(path).address)
 
     def replace(self, path: str, contents: bytes) -> None:
         with self._writing(path):
@@ -238,6 +241,68 @@ class ObjectStore(ManyObjects):
     def seal(self, files: Sequence[disk.Listed], within: str) -> list[str]:
         return [store_checksum(file) for file in files]
 
+    # Many objects at once: several requests in the loop of the file system, or in threads for one without a loop.
+
+    def for_each(self, do: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Several at once; the first error is raised after those that were started have ended."""
+        return in_threads(do, items)
+
+    def create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool]:
+        created = []
+        for answer in self.try_to_create_each(files):
+            if isinstance(answer, Exception):
+                raise answer
+            created.append(answer)
+        return created
+
+    def try_to_create_each(self, files: Sequence[tuple[str, bytes]]) -> list[bool | Exception]:
+        if not has_loop(self._file_system):
+            return self.for_each(self._try_to_create, files)
+        pipe = self._file_system._pipe_file
+        answers = in_loop(self._file_system, [partial(pipe, path, contents, mode="create") for path, contents in files])
+        created: list[bool | Exception] = []
+        overlapped = []
+        for place, ((path, _), (_, error)) in enumerate(zip(files, answers, strict=True)):
+            if error is None or is_there_already(error):
+                created.append(error is None)
+                continue
+            created.append(explained(error, path, "written"))
+            if codes_of(error) & OVERLAP_CODES:
+                overlapped.append(place)
+        again = self.for_each(self._try_to_create, [files[place] for place in overlapped])
+        for place, answer in zip(overlapped, again, strict=True):
+            created[place] = answer
+        return created
+
+    def _try_to_create(self, file: tuple[str, bytes]) -> bool | Exception:
+        try:
+            return self.create_only(*file)
+        except (errors.DiskTrouble, errors.StorageTrouble) as error:
+            return error
+
+    def replace_each(self, files: Sequence[tuple[str, bytes]]) -> None:
+        if not has_loop(self._file_system):
+            self.for_each(lambda file: self.replace(*file), files)
+            return
+        pipe = self._file_system._pipe_file
+        answers = in_loop(self._file_system, [partial(pipe, path, contents) for path, contents in files])
+        for (path, _), answer in zip(files, answers, strict=True):
+            if answer.error is not None:
+                raise explained(answer.error, path, "written") from answer.error
+
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> list[bytes]:
+        if not has_loop(self._file_system):
+            return self.for_each(lambda wanted: self.read_range(*wanted), ranges)
+        cat = self._file_system._cat_file
+        answers = in_loop(self._file_system, [partial(cat, path, start=start, end=end) for path, start, end in ranges])
+        found = []
+        for (path, _, _), answer in zip(ranges, answers, strict=True):
+            with self._reading(path):
+                if answer.error is not None:
+                    raise answer.error
+                found.append(bytes(answer.value or b""))
+        return found
+
     def _prove(self, root: str) -> None:
         """Prove that `root` can be written to, and that the store refuses the second write of an object.
 
@@ -249,10 +314,10 @@ class ObjectStore(ManyObjects):
         # adlfs has it among the options of its method.
         takes_mode = "mode" in parameters or any(taken.kind is taken.VAR_KEYWORD for taken in parameters.values())
         if not takes_mode or _looks_first(method):
-            raise NotCreateOnly(path=marker)
+            raise errors.NotCreateOnly(path=marker)
         # Usually one request: an earlier process has written the marker.
         if self.create_only(marker, _MARKER) and self.create_only(marker, _MARKER):
-            raise NotCreateOnly(path=marker)
+            raise errors.NotCreateOnly(path=marker)
 
     def _found(self, folder: str, prefix: str = "") -> dict[str, Mapping[str, Any]]:
         """Every object below a folder, by fsspec's name. Raises FileNotFoundError if there is no bucket."""
@@ -303,9 +368,9 @@ def _file_system(protocol: str, account: str) -> Any:
         kind = fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         package = KINDS[protocol].package if protocol in KINDS else f"fsspec[{protocol}]"
-        raise StorageLibraryMissing(protocol=protocol, package=package, why=first_line(error)) from error
+        raise errors.StorageLibraryMissing(protocol=protocol, package=package, why=first_line(error)) from error
     except ValueError as error:
-        raise InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
+        raise errors.InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
     try:
         if protocol in _S3_NAMES:
             options = {**options, "config_kwargs": _client_of_s3()}
@@ -313,10 +378,10 @@ def _file_system(protocol: str, account: str) -> Any:
         made = kind(**options, skip_instance_cache=True, use_listings_cache=False)
     except Exception as error:
         # It needs more than the url and fsspec's configuration contain.
-        raise InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
+        raise errors.InvalidWarehouse(root=f"{protocol}://…", why=first_line(error)) from error
     if account and (found := made.service_client.account_name) != options["account_name"]:
         why = f"AZURE_STORAGE_CONNECTION_STRING is of the account {found}"
-        raise InvalidWarehouse(root=f"{protocol}://…@{account}", why=why)
+        raise errors.InvalidWarehouse(root=f"{protocol}://…@{account}", why=why)
     return made
 
 
@@ -374,3 +439,60 @@ def _has_bucket(file_system: Any, path: str, error: BaseException | None = None)
 
 _stores: dict[tuple[int, str, str], ObjectStore] = {}
 _lock = Lock()
+
+
+class Answer(NamedTuple, Generic[R]):
+    """The result of one request, or its error."""
+
+    value: R | None
+    error: Exception | None
+
+
+def has_loop(file_system: Any) -> bool:
+    """Whether a file system has a loop of its own, whose thread runs."""
+    return bool(getattr(file_system, "async_impl", False)) and not getattr(file_system, "asynchronous", False)
+
+
+def in_loop(file_system: Any, requests: Sequence[Callable[[], Awaitable[R]]]) -> list[Answer[R]]:
+    """The answers to all requests, in order, when the last one is there.
+
+    After an interrupt no further request begins. Those that are open have a few seconds to end, then they are cancelled.
+    """
+    import asyncio
+
+    from fsspec.asyn import sync
+
+    answers: dict[int, Answer[R]] = {}
+    left = deque(enumerate(requests))
+    workers: list[asyncio.Task[None]] = []
+    ended: Future[None] = Future()
+
+    async def work() -> None:
+        while left:
+            place, request = left.popleft()
+            try:
+                answers[place] = Answer(await request(), None)
+            except Exception as error:  # The caller explains it.
+                answers[place] = Answer(None, error)
+
+    async def work_together() -> None:
+        try:
+            workers.extend(asyncio.create_task(work()) for _ in range(min(OPEN_REQUESTS, len(left))))
+            await asyncio.gather(*workers)
+        finally:
+            ended.set_result(None)
+
+    def cancel() -> None:
+        for worker in workers:
+            worker.cancel()
+
+    try:
+        sync(file_system.loop, work_together)
+    except BaseException:
+        left.clear()
+        try:
+            wait([ended], INTERRUPTED_SECONDS)
+        finally:
+            file_system.loop.call_soon_threadsafe(cancel)
+        raise
+    return [answers[place] for place in range(len(requests))]

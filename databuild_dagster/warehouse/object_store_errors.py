@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
 from typing import NamedTuple
 
-from databuild_dagster.warehouse import disk, local_copies
-from databuild_dagster.warehouse.errors import (
-    AccessDenied,
-    BucketMissing,
-    CredentialsExpired,
-    DiskFull,
-    DiskTrouble,
-    StorageTrouble,
-    StorageUnreachable,
-    StoreFull,
-)
-from databuild_dagster.warehouse.store_faults import StoreFault, fault_of
+from databuild_dagster.warehouse import disk, errors, local_copies
+
+
+class StoreFault(Enum):
+    """Why an object store does not do as asked, for the errors of this process and for those of Spark."""
+
+    #: The credentials were valid once.
+    EXPIRED = auto()
+    #: No room, or a quota.
+    FULL = auto()
+    NO_BUCKET = auto()
+    #: Wrong credentials, or ones without the right.
+    REFUSED = auto()
+    #: It answers with an error of its own, and may answer otherwise later.
+    BUSY = auto()
+
+
+#: Codes of S3, of stores that speak it, and of Azure; a status of HTTP where an answer has no code. The first row that fits counts.
+CODES = {
+    StoreFault.EXPIRED: frozenset({"ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"}),
+    StoreFault.FULL: frozenset({"QuotaExceeded", "XMinioStorageFull", "XMinioAdminBucketQuotaExceeded", "507"}),
+    StoreFault.NO_BUCKET: frozenset(
+        {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "FilesystemNotFound"}
+    ),
+    StoreFault.REFUSED: frozenset(
+        {
+            "AccessDenied",
+            "AuthenticationFailed",
+            "AuthorizationPermissionMismatch",
+            "InvalidAccessKeyId",
+            "SignatureDoesNotMatch",
+            "401",
+            "403",
+        }
+    ),
+    StoreFault.BUSY: frozenset(
+        {"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown", "ServerBusy", "OperationTimedOut"}
+        | {"429", "500", "502", "503", "504"}
+    ),
+}
+
+
+def fault_of(codes: Iterable[str]) -> StoreFault | None:
+    """The fault that one of these codes names."""
+    found = set(codes)
+    return next((fault for fault, of_fault in CODES.items() if found & of_fault), None)
 
 
 class Kind(NamedTuple):
@@ -68,23 +103,23 @@ def explained(error: Exception, path: str, done: str) -> Exception:
     names = {cls.__name__ for link in _links(error) for cls in type(link).__mro__}
     fault = fault_of(codes_of(error))
     if isinstance(error, OSError) and error.errno in disk.FULL:
-        return DiskFull(path=local_copies.cache_dir(), done="written")
+        return errors.DiskFull(path=local_copies.cache_dir(), done="written")
     if isinstance(error, OSError) and os.path.isabs(str(error.filename)):
         # A file of this machine: staged, or about to become a copy.
-        return DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
+        return errors.DiskTrouble(path=error.filename, done="opened", why=(error.strerror or "").lower())
     if names & _NO_CREDENTIALS:
-        return AccessDenied(**facts, why="the environment has no complete credentials")
+        return errors.AccessDenied(**facts, why="the environment has no complete credentials")
     if fault is StoreFault.EXPIRED:
-        return CredentialsExpired(**facts)
+        return errors.CredentialsExpired(**facts)
     if fault is StoreFault.FULL:
-        return StoreFull(**facts)
+        return errors.StoreFull(**facts)
     if isinstance(error, PermissionError) or fault is StoreFault.REFUSED or names & _NO_PERMISSION:
-        return AccessDenied(**facts, why=first_line(error))
+        return errors.AccessDenied(**facts, why=first_line(error))
     if isinstance(error, FileNotFoundError) or fault is StoreFault.NO_BUCKET:
-        return BucketMissing(**facts, bucket=bucket_of(path), holder=kind.holder)
+        return errors.BucketMissing(**facts, bucket=bucket_of(path), holder=kind.holder)
     if fault is StoreFault.BUSY or names & _NO_ANSWER or isinstance(error, ConnectionError | TimeoutError):
-        return StorageUnreachable(**facts, why=first_line(error))
-    return StorageTrouble(**facts, why=first_line(error))
+        return errors.StorageUnreachable(**facts, why=first_line(error))
+    return errors.StorageTrouble(**facts, why=first_line(error))
 
 
 def kind_of(path: str) -> Kind:

@@ -18,13 +18,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.warehouse.errors import (
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageTrouble,
-)
+from databuild_dagster.warehouse.errors import UNREADABLE_MANIFEST, ManifestDamaged, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -38,8 +32,6 @@ from databuild_dagster.warehouse.manifest import (
     write_once,
 )
 
-#: No part of an attempt with such a manifest is kept: the parts are built again.
-_UNUSABLE = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile)
 _NO_COLUMNS = TableSchema(())
 
 
@@ -115,7 +107,8 @@ def kept_parts(warehouse: Warehouse, asset: str, uuid: str) -> list[PartManifest
         if lot.state is not ManifestState.PARTIAL:
             return []
         parts = warehouse.storage.for_each(lambda child: _read_part(warehouse, lot, child), lot.children)
-    except _UNUSABLE:
+    except UNREADABLE_MANIFEST:
+        # The parts are built again.
         return []
     return [part for part in parts if len(parts) < part.n_parts]
 
@@ -161,24 +154,6 @@ def share_parts(
         )
         for number, part in whole.items()
     ]
-
-
-def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
-    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
-
-    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
-    """
-    for uuid in uuids:
-        try:
-            lot = read_manifest(warehouse, asset, uuid)
-        except ManifestMissing:
-            pass
-        except _UNUSABLE:
-            continue
-        else:
-            if lot.state is not ManifestState.PARTIAL or not lot.children:
-                continue
-        warehouse.remove_instance(asset, uuid)
 
 
 def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from databuild_dagster.warehouse import disk, local_copies
-from databuild_dagster.warehouse.errors import EscapingFile, ManifestDamaged, ManifestMissing, NewerManifest
+from databuild_dagster.warehouse.errors import UNREADABLE_MANIFEST, ManifestMissing
 from databuild_dagster.warehouse.layout import Warehouse, attempt_of
 from databuild_dagster.warehouse.manifest import (
     Manifest,
@@ -21,8 +21,6 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
 )
 from databuild_dagster.warehouse.storage import protocol_of, storage_at
-
-_UNREADABLE = (ManifestMissing, ManifestDamaged, NewerManifest, EscapingFile)
 
 
 def take_away(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str] = ()) -> None:
@@ -73,7 +71,7 @@ def files_in_attempts(warehouse: Warehouse, asset: str, uuids: Sequence[str]) ->
 
     try:
         found = warehouse.storage.for_each(listed, uuids)
-    except _UNREADABLE:
+    except UNREADABLE_MANIFEST:
         return None
     return {path for paths in found for path in paths}
 
@@ -105,7 +103,7 @@ def is_mark(path: str) -> bool:
 def _readable(warehouse: Warehouse, asset: str, uuid: str) -> Manifest | None:
     try:
         return read_manifest(warehouse, asset, uuid)
-    except _UNREADABLE:
+    except UNREADABLE_MANIFEST:
         return None
 
 
@@ -117,3 +115,21 @@ def _remove_unshared(warehouse: Warehouse, manifest: Manifest, others: Iterable[
     shared = files_in_attempts(warehouse, manifest.dataset, [uuid for uuid in others if uuid != manifest.instance_uuid])
     if shared is not None:
         remove_from_attempts([path for path in paths if path not in shared])
+
+
+def remove_attempts(warehouse: Warehouse, asset: str, uuids: Iterable[str]) -> None:
+    """Remove the folders of failed attempts in parts, and those without a manifest, whose removal was interrupted.
+
+    Other failed attempts stay for inspection. Raises `DiskTrouble`, `StorageTrouble`.
+    """
+    for uuid in uuids:
+        try:
+            lot = read_manifest(warehouse, asset, uuid)
+        except ManifestMissing:
+            pass
+        except UNREADABLE_MANIFEST:
+            continue
+        else:
+            if lot.state is not ManifestState.PARTIAL or not lot.children:
+                continue
+        warehouse.remove_instance(asset, uuid)

@@ -23,7 +23,7 @@ from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.action import Action, By
 from databuild_dagster.web.authority import MAX_NAME, Actor, Authority, check_is_opened
 from databuild_dagster.web.bodies import Fields, parse_form, read_body
-from databuild_dagster.web.pages import DONE, PAGES, Pages
+from databuild_dagster.web.pages import DONE, Pages, page_paths
 from databuild_dagster.web.parameters import MAX_QUERY_BYTES, Parameter, QueryTooLong, flag, is_true, read_fields, text
 from databuild_dagster.web.refusals import ActionRefused, BadBody, NoName, OtherOrigin, names_a_place
 from databuild_dagster.web.rehearsal import RehearsalShape
@@ -44,7 +44,6 @@ CSRF: Final = text("csrf", "Of the form of a page: its token.")
 BACK: Final = text("back", "Of the form of a page: the page to show afterwards.", most=MAX_QUERY_BYTES)
 CONTROLS: Final = (ACTOR, COMMAND_ID, DRY_RUN, CSRF, BACK)
 _CONTROL_NAMES: Final = frozenset(control.name for control in CONTROLS)
-_PATHS: Final = frozenset(page.path for page in PAGES)
 _HTML: Final = "text/html"
 
 
@@ -237,7 +236,7 @@ def command_id(action: Action, given: str | None, actor: str, fields: Fields) ->
 def page_after(back: str | None, done: str | None) -> str:
     """The page below the mount that a form names, with the id of the command; the first page for any other text."""
     path, _, query = (back or "").partition("?")
-    if path not in _PATHS:
+    if path not in page_paths():
         path, query = "/", ""
     try:
         fields = [field for field in parse_form(query) if field[0] != DONE.name]

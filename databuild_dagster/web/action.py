@@ -64,6 +64,10 @@ class Action:
     answer: Any
     #: Fields that a page gives, and a person does not change.
     subjects: tuple[str, ...]
+    #: It takes data or work away, so its buttons are red.
+    takes_away: bool = False
+    #: What it did, where the types of its events do not say it.
+    done_in_words: str = ""
 
     @property
     def path(self) -> str:

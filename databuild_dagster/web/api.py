@@ -1,16 +1,19 @@
 """The API: a table of urls, each with its parameters, its function, and the type of its answer.
 
+`ROUTES` are those of the core; `routes()` has those of the features, too.
+
 The functions answer in the shapes of `--json` (rules 15). The pages call them too, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Final, TypedDict
 
 from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
@@ -30,7 +33,7 @@ from databuild_dagster.shapes.bounded import (
 )
 from databuild_dagster.shapes.building import open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
-from databuild_dagster.shapes.contents import ContentsShape, contents_of
+from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
 from databuild_dagster.shapes.events import EventShape, event_shapes
 from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
 from databuild_dagster.shapes.failures import FailuresShape, newest_failures
@@ -43,15 +46,13 @@ from databuild_dagster.shapes.partitions import (
     pause_shape,
     paused_refs,
 )
-from databuild_dagster.shapes.plans import PlanShape, WhatIfShape
-from databuild_dagster.shapes.samples import allows_sample
+from databuild_dagster.shapes.plans import PlanShape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
-from databuild_dagster.web import plans
-from databuild_dagster.web.flow_api import FLOW_ROUTES
+from databuild_dagster.web import ledger_pages, plans
 from databuild_dagster.web.insight import INSIGHT_ROUTES
-from databuild_dagster.web.parameters import MAX_SEQ, Parameter, choice, flag, number, ref, text
+from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
 from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
 from databuild_dagster.web.state import State, moment_at
 
@@ -399,20 +400,26 @@ ROUTES: Final = (
         RequestShape,
         (text("name", "The id of a want or request, or its end.", required=True),),
     ),
-    ApiRoute("/plan", "What a build of some partitions would do.", plans.plan, PlanShape, (plans.REFS,)),
     ApiRoute(
-        "/what-if",
-        "What follows if partitions are tainted or never arrive, or if the code of an asset changes.",
-        plans.what_if,
-        WhatIfShape,
-        (plans.WHAT, plans.REFS, plans.DOWNSTREAM),
+        "/plan",
+        "What a build of some partitions would do.",
+        plans.plan,
+        PlanShape,
+        (plans.REFS,),
+        plan=plans.QUESTION,
     ),
     *INSIGHT_ROUTES,
-    *FLOW_ROUTES,
+    *ledger_pages.ROUTES,
 )
-BY_NAME: Final[dict[str, ApiRoute]] = {route.path.removeprefix("/"): route for route in ROUTES}
 
 
-def parameters_of(*names: str) -> Sequence[Parameter]:
-    """The parameters of some routes, each once."""
-    return list({parameter.name: parameter for name in names for parameter in BY_NAME[name].parameters}.values())
+@cache
+def routes() -> tuple[ApiRoute, ...]:
+    """The urls of the core and of the features."""
+    return (*ROUTES, *rows(lambda feature: feature.routes))
+
+
+@cache
+def route_names() -> dict[str, ApiRoute]:
+    """The urls by their names: `want_refs` is `/want_refs`."""
+    return {route.path.removeprefix("/"): route for route in routes()}

@@ -24,11 +24,11 @@ from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
-from databuild_dagster.web.actions import ACTIONS
+from databuild_dagster.web.actions import actions
 from databuild_dagster.web.announcing import announce_pages
-from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.api import routes
 from databuild_dagster.web.authority import Authority
-from databuild_dagster.web.pages import DONE, PAGES, Pages
+from databuild_dagster.web.pages import DONE, Pages, pages
 from databuild_dagster.web.parameters import read_parameters
 from databuild_dagster.web.places import without_place
 from databuild_dagster.web.refusals import OnlyPosted, OnlyRead
@@ -67,25 +67,25 @@ def pages_routes(instance: Any, path_prefix: str, *, is_read_only: bool = False)
 def make_application(state: State, path_prefix: str = "", settings: Settings = DEFAULTS) -> ASGIApp:
     """The application over a build state; urls in its pages begin with the prefix."""
     streams = LogStreams(state)
-    pages = Pages(state, path_prefix, MOUNT, is_read_only=settings.read_only)
-    acting = Acting(state, pages, Authority(settings, path_prefix + MOUNT))
-    api = [Route(route.path, _api_endpoint(state, streams, route), methods=["GET"]) for route in ROUTES]
-    api += [Route(action.path, _action_endpoint(acting, action), methods=["POST"]) for action in ACTIONS]
+    rendered = Pages(state, path_prefix, MOUNT, is_read_only=settings.read_only)
+    acting = Acting(state, rendered, Authority(settings, path_prefix + MOUNT))
+    api = [Route(route.path, _api_endpoint(state, streams, route), methods=["GET"]) for route in routes()]
+    api += [Route(action.path, _action_endpoint(acting, action), methods=["POST"]) for action in actions()]
     api.append(Route(openapi.PATH, _document, methods=["GET"]))
     application = Starlette(
         routes=[
             Mount(openapi.root(), app=Router(api, redirect_slashes=False)),
             Mount("/static", _Files(directory=STATIC)),
-            *(Route(page.path, _page_endpoint(state, pages, page), methods=["GET"]) for page in PAGES),
+            *(Route(page.path, _page_endpoint(state, rendered, page), methods=["GET"]) for page in pages()),
             *(
                 Route(f"/confirm/{action.name}", _confirmation_endpoint(acting, action), methods=["GET"])
-                for action in ACTIONS
+                for action in actions()
             ),
         ],
         exception_handlers={
-            DatabuildError: partial(_refused, pages),
-            HTTPException: partial(_refused, pages),
-            Exception: partial(_refused, pages),
+            DatabuildError: partial(_refused, rendered),
+            HTTPException: partial(_refused, rendered),
+            Exception: partial(_refused, rendered),
         },
     )
     # As above: a redirect would repeat the header Host of the request.
@@ -168,13 +168,13 @@ def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
     return answer
 
 
-def _page_endpoint(state: State, pages: Pages, page: Page) -> Endpoint:
+def _page_endpoint(state: State, rendered: Pages, page: Page) -> Endpoint:
     async def answer(request: Request) -> Response:
         query = _query(request)
         others = [pair for pair in query if pair[0] != DONE.name]
         values = read_parameters(page.parameters, others, _n_bytes(request))
         done = read_parameters((DONE,), [pair for pair in query if pair[0] == DONE.name], 0)[DONE.name]
-        html = await state.ask(lambda: pages.render(page, values, urlencode(others), done))
+        html = await state.ask(lambda: rendered.render(page, values, urlencode(others), done))
         return Response(html, media_type="text/html")
 
     return answer
@@ -201,7 +201,7 @@ def _json(value: Any, status: int = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
 
 
-async def _refused(pages: Pages, request: Request, error: Exception) -> Response:
+async def _refused(rendered: Pages, request: Request, error: Exception) -> Response:
     """One sentence: as JSON below the API, as a page elsewhere."""
     status = status_of(error)
     headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
@@ -214,16 +214,16 @@ async def _refused(pages: Pages, request: Request, error: Exception) -> Response
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     is_form = request.method == "POST" and "text/html" in request.headers.get("accept", "")
-    if _is_of_api(pages, request) and not is_form:
+    if _is_of_api(rendered, request) and not is_form:
         answer = _json({"error": sentence}, status)
     else:
-        answer = Response(pages.render_error(sentence, status), status, media_type="text/html")
+        answer = Response(rendered.render_error(sentence, status), status, media_type="text/html")
     answer.headers.update(headers)
     return answer
 
 
-def _is_of_api(pages: Pages, request: Request) -> bool:
-    path = request.scope["path"].removeprefix(pages.urls.root)
+def _is_of_api(rendered: Pages, request: Request) -> bool:
+    path = request.scope["path"].removeprefix(rendered.urls.root)
     return bool(path == API or path.startswith(API + "/"))
 
 

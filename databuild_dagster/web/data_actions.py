@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from databuild_dagster.data.read_plan import DataRemoved
-from databuild_dagster.data.repairs import DamagedData
+from databuild_dagster.data.read_plan import DamagedData, DataRemoved
 from databuild_dagster.engine.engine import Engine, Preview
 from databuild_dagster.model.commands import (
     PausePartitions,
@@ -145,6 +144,7 @@ TAINT: Final = Action(
     **commanded(_taint, _tainted, _would_taint),
     answer=TaintedShape,
     subjects=("refs", "instances"),
+    takes_away=True,
 )
 UNTAINT: Final = Action(
     "untaint",
@@ -168,6 +168,7 @@ REVERT: Final = Action(
     **commanded(_revert, _reverted, _would_revert),
     answer=RevertedShape,
     subjects=("ref", "to"),
+    takes_away=True,
 )
 PAUSE: Final = Action(
     "pause",

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from threading import BoundedSemaphore
 from typing import Final, TypedDict
 
-from databuild_dagster.engine.why.want_report import check_partition
-from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.differences import DiffShape, diff_of
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.graph import GraphShape, graph_around
 from databuild_dagster.shapes.marks import marks_of
-from databuild_dagster.shapes.receipts import MAX_ENTRIES, ShownReceipt, shown_receipt
-from databuild_dagster.shapes.samples import SampleShape, sample_of
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.web.parameters import number, ref, text
+from databuild_dagster.web.parameters import number, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
 from databuild_dagster.web.state import State, moment_at
-
-#: Samples that are read at once, of the few threads that answer; a bucket may take seconds.
-MAX_SAMPLES: Final = 2
-_sampling = BoundedSemaphore(MAX_SAMPLES)
-
-
-class TooManySamples(DatabuildError):
-    """{most} samples of rows are being read, and the web server begins no further one."""
-
-    hint = "Try again in some seconds."
 
 
 class GraphThenShape(GraphShape):
@@ -70,30 +54,6 @@ def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape
     return {"n": n, "offset": offset, "refs": refs}
 
 
-def diff(state: State, a: str, b: str) -> DiffShape:
-    """What differs between two instances."""
-    queries = state.engine.queries
-    return diff_of(queries, *(queries.full_id(IdKind.INSTANCE, text) for text in (a, b)))
-
-
-def receipt(state: State, instance: str, limit: int) -> ShownReceipt:
-    """What an instance was made of."""
-    queries = state.engine.queries
-    return shown_receipt(queries, queries.full_id(IdKind.INSTANCE, instance), limit)
-
-
-def sample(state: State, ref: Ref) -> SampleShape:
-    """A few rows of what readers of a ref see, if the author of its asset allows it. Raises `TooManySamples`."""
-    engine = state.engine
-    check_partition(engine.queries, engine.catalog, ref)
-    if not _sampling.acquire(blocking=False):
-        raise TooManySamples(most=MAX_SAMPLES)
-    try:
-        return sample_of(engine.queries, ref)
-    finally:
-        _sampling.release()
-
-
 INSIGHT_ROUTES: Final = (
     ApiRoute(
         "/graph",
@@ -101,30 +61,6 @@ INSIGHT_ROUTES: Final = (
         graph,
         GraphThenShape,
         (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
-    ),
-    ApiRoute(
-        "/diff",
-        "What differs between two instances: inputs, code, configuration, rows, columns.",
-        diff,
-        DiffShape,
-        (
-            text("a", "The uuid of the earlier instance, or its end.", required=True),
-            text("b", "The uuid of the later instance, or its end.", required=True),
-        ),
-    ),
-    ApiRoute(
-        "/receipt",
-        "What an instance was made of: the instances behind it with their code and environment, the nearest first.",
-        receipt,
-        ShownReceipt,
-        (INSTANCE, number("limit", "The number of instances at most.", MAX_ENTRIES, 1, MAX_ENTRIES)),
-    ),
-    ApiRoute(
-        "/sample",
-        "A few rows of what readers of a ref see, if the author of its asset allows it.",
-        sample,
-        SampleShape,
-        (ref("ref", "The partition.", required=True),),
     ),
     ApiRoute(
         "/want_refs",

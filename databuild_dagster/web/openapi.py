@@ -10,8 +10,8 @@ import msgspec
 from databuild_dagster.version import __version__
 from databuild_dagster.web.acting import CONTROLS
 from databuild_dagster.web.action import Action
-from databuild_dagster.web.actions import ACTIONS
-from databuild_dagster.web.api import ROUTES, VERSION
+from databuild_dagster.web.actions import actions
+from databuild_dagster.web.api import VERSION, routes
 from databuild_dagster.web.authority import SESSION_COOKIE
 from databuild_dagster.web.bodies import FORM, JSON
 from databuild_dagster.web.rehearsal import RehearsalShape
@@ -55,12 +55,12 @@ _SECURITY: Final = {
 
 def openapi_document() -> dict[str, Any]:
     """The document, in OpenAPI 3.1."""
-    schemas, components = msgspec.json.schema_components([route.answer for route in ROUTES], ref_template=_REF)
-    paths = {route.path: _operation(route, schema) for route, schema in zip(ROUTES, schemas, strict=True)}
+    schemas, components = msgspec.json.schema_components([route.answer for route in routes()], ref_template=_REF)
+    paths = {route.path: _operation(route, schema) for route, schema in zip(routes(), schemas, strict=True)}
     (*answers, rehearsal), of_actions = msgspec.json.schema_components(
-        [*(action.answer for action in ACTIONS), RehearsalShape], ref_template=_REF
+        [*(action.answer for action in actions()), RehearsalShape], ref_template=_REF
     )
-    for action, answer in zip(ACTIONS, answers, strict=True):
+    for action, answer in zip(actions(), answers, strict=True):
         paths[action.path] = _action(action, {"anyOf": [answer, rehearsal]})
     return {
         "openapi": "3.1.0",

@@ -1,21 +1,27 @@
-"""The pages: a table of urls, each with its parameters, its template, and the answers of the API that it shows."""
+"""The pages: a table of urls, each with its parameters, its template, and the answers of the API that it shows.
+
+A page of the core links to a page of a feature only if that page exists (`has_page` in templates).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
 
+from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
-from databuild_dagster.web import now_page, plan_page
-from databuild_dagster.web.api import BY_NAME, parameters_of
+from databuild_dagster.shapes.bounded import BoundedInstance
+from databuild_dagster.shapes.history import one_before
+from databuild_dagster.web import ledger_pages, now_page, plan_page
+from databuild_dagster.web.actions import actions
+from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
-from databuild_dagster.web.flow_pages import FLOW_PAGES
-from databuild_dagster.web.insight_pages import diff_page, pair_to_compare, receipt_page, sample_page
 from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
-from databuild_dagster.web.routes import INSTANCE, Ask, Page, or_error
+from databuild_dagster.web.routes import Ask, Page, or_error, parameters_of
 from databuild_dagster.web.state import State
 
 #: Wants on the page of a partition.
@@ -24,21 +30,22 @@ MAX_WANTS_OF_REF: Final = 20
 MAX_INSTANCES: Final = 100
 #: The parameter of every page with the id of the command that led there.
 DONE: Final = text("done", "The id of the command that led there.")
-#: By the beginning of a command's id, what was done; the events of operations have one type for everything.
-_DONE_IN_WORDS: Final = {
-    "web/operation-start/": "started an operation",
-    "web/operation-cancel/": "canceled an operation",
-}
 
 
 class Pages:
     """Renders pages over a build state."""
 
     def __init__(self, state: State, path_prefix: str, mount: str, *, is_read_only: bool = False) -> None:
-        self._state = state
+        self._ask = _Answers(state)
         self.urls = Urls(path_prefix, mount)
-        self._environment = make_environment(self.urls)
-        self._environment.globals.update(counted=counted, may_act=not is_read_only)
+        self._environment = make_environment(
+            self.urls,
+            folders=list(dict.fromkeys(page.folder for page in pages() if page.folder is not None)),
+            takes_away={action.name for action in actions() if action.takes_away},
+        )
+        self._environment.globals.update(
+            counted=counted, may_act=not is_read_only, has_page=_has_page, navigation=navigation()
+        )
 
     def render(self, page: Page, values: dict[str, Any], query: str, done: str | None = None) -> str:
         """The HTML of a page, with the events of the command that led there. Raises what the API raises."""
@@ -48,7 +55,7 @@ class Pages:
         template = self._environment.get_template(page.template)
         here = page.path + (f"?{query}" if query else "")
         events = [] if done is None else self._ask("command", id=done)
-        in_words = next((words for start, words in _DONE_IN_WORDS.items() if (done or "").startswith(start)), None)
+        in_words = None if done is None else _done_in_words(done)
         return template.render(head=head, path=page.path, here=here, done=events, done_in_words=in_words, **shown)
 
     def render_template(self, file: str, /, **shown: Any) -> str:
@@ -60,10 +67,26 @@ class Pages:
         """The HTML of an answer that is one sentence."""
         return self.render_template("error.html", error=error, status=int(status))
 
-    def _ask(self, name: str, /, **values: Any) -> Any:
-        route = BY_NAME[name]
+
+class _Answers:
+    """The answers of the API over a build state, by the names of its urls."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def __call__(self, name: str, /, **values: Any) -> Any:
+        route = route_names()[name]
         defaults = read_parameters([known for known in route.parameters if not known.required], (), 0)
         return route.function(self._state, **(defaults | values))
+
+    def has(self, name: str, /) -> bool:
+        return name in route_names()
+
+
+def _done_in_words(command_id: str) -> str | None:
+    """What a command of an action did, where its events have one type for everything."""
+    in_words = {f"web/{action.name}/": action.done_in_words for action in actions() if action.done_in_words}
+    return next((words for start, words in in_words.items() if command_id.startswith(start)), None)
 
 
 def _assets(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -95,8 +118,8 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "lineage": _lineage_of(ask, name, uuid) if uuid else None,
         "contents": ask("contents", instance=uuid) if uuid else None,
         "wants": ask("wants", ref=name, derivative=True, limit=MAX_WANTS_OF_REF),
-        "receipt": or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if uuid else None,
-        "pair": pair_to_compare(history, canonical["uuid"] if canonical else None),
+        "receipt": _receipt_of(ask, uuid) if uuid else None,
+        "pair": _pair_to_compare(history, canonical["uuid"] if canonical else None) if ask.has("diff") else None,
         "why": None,
         "why_error": None,
     }
@@ -111,6 +134,21 @@ def _lineage_of(ask: Ask, ref: Ref, uuid: str) -> Any:
     if found["ref"] != ref:
         raise NotFound(kind=f"instance of {ref}", name=uuid)
     return found
+
+
+def _receipt_of(ask: Ask, uuid: str) -> Any:
+    """What an instance was made with; None for one without a receipt, and without the feature that makes receipts."""
+    return or_error(lambda: ask("receipt", instance=uuid, limit=1))[0] if ask.has("receipt") else None
+
+
+def _pair_to_compare(history: Sequence[BoundedInstance], canonical: str | None) -> tuple[str, str] | None:
+    """The instances that the page of a partition offers to compare: the canonical or newest one, and the one before it."""
+    if len(history) < 2:
+        return None
+    known = [(instance["uuid"], instance["live_since"] is not None) for instance in history]
+    second = canonical if canonical in dict(known[1:]) else known[-1][0]
+    first = one_before(known, second)
+    return None if first is None else (first, second)
 
 
 def _lineage(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
@@ -143,24 +181,66 @@ def _want(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 
 _CHOSEN: Final = ref("ref", "The partition of which the page says why.")
 _ENDED: Final = text("ended", "Any text: also wants that have ended.")
-_NOT_OF_THE_LIST: Final = {"open"}
+_ASSETS: Final = "/assets"
 
-PAGES: Final = (
-    Page("/", "now.html", now_page.show),
-    Page("/assets", "assets.html", _assets, tuple(parameters_of("datasets"))),
-    Page("/calendar", "calendar.html", _calendar, (*parameters_of("calendar"), _CHOSEN)),
-    Page("/partition", "partition.html", _partition, (*parameters_of("partition"), text("instance", "A uuid."))),
-    Page(
-        "/wants",
-        "wants.html",
-        _wants,
-        (*(known for known in parameters_of("wants") if known.name not in _NOT_OF_THE_LIST), _ENDED),
-    ),
-    Page("/lineage", "lineage.html", _lineage, tuple(parameters_of("graph"))),
-    Page("/diff", "diff.html", diff_page, tuple(parameters_of("diff"))),
-    Page("/receipt", "receipt.html", receipt_page, (INSTANCE,)),
-    Page("/sample", "sample.html", sample_page, tuple(parameters_of("sample"))),
-    Page("/want", "want.html", _want, tuple(parameters_of("want_refs"))),
-    Page("/plan", "plan.html", plan_page.show, plan_page.PARAMETERS),
-    *FLOW_PAGES,
-)
+
+def _core_pages() -> tuple[Page, ...]:
+    return (
+        Page("/", "now.html", now_page.show, entry="Now"),
+        Page(_ASSETS, "assets.html", _assets, parameters_of(ROUTES, "/datasets"), entry="Assets"),
+        Page("/calendar", "calendar.html", _calendar, (*parameters_of(ROUTES, "/calendar"), _CHOSEN), below=_ASSETS),
+        Page(
+            "/partition",
+            "partition.html",
+            _partition,
+            (*parameters_of(ROUTES, "/partition"), text("instance", "A uuid.")),
+            below=_ASSETS,
+        ),
+        Page(
+            "/wants",
+            "wants.html",
+            _wants,
+            (*parameters_of(ROUTES, "/wants", without=("open",)), _ENDED),
+            entry="Wants",
+        ),
+        Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
+        Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
+        Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
+        *ledger_pages.PAGES,
+    )
+
+
+@cache
+def pages() -> tuple[Page, ...]:
+    """The pages of the core and of the features."""
+    return (*_core_pages(), *rows(lambda feature: feature.pages))
+
+
+@cache
+def page_paths() -> frozenset[str]:
+    """The paths of all pages below the mount."""
+    return frozenset(page.path for page in pages())
+
+
+def _has_page(path: str) -> bool:
+    return path in page_paths()
+
+
+class Entry(NamedTuple):
+    """An entry of the navigation, and the paths of the pages for which it is marked."""
+
+    title: str
+    path: str
+    marked_for: frozenset[str]
+
+
+def navigation() -> list[Entry]:
+    """The entries of the navigation in their order."""
+    with_entry = [page for page in pages() if page.entry]
+    ordered: list[Page] = []
+    for page in with_entry:
+        if not page.entry_after:
+            ordered += [page, *(other for other in with_entry if other.entry_after == page.path)]
+    ordered += [page for page in with_entry if page not in ordered]
+    below = {page.path: {page.path, *(other.path for other in pages() if other.below == page.path)} for page in ordered}
+    return [Entry(page.entry, page.path, frozenset(below[page.path])) for page in ordered]

@@ -49,14 +49,17 @@ class NoSpark(NoAnswer):
     """The build state can be used, but Spark cannot ({kind})."""
 
 
-#: By the package of an error.
+#: By the package of an error, or by the feature.
 _IN_TROUBLE = {
     "store": NoBuildState,
     "bindings": NoBuildState,
     "warehouse": NoWarehouse,
     "data": NoWarehouse,
-    "tables": NoTable,
     "spark": NoSpark,
+    "clean": NoWarehouse,
+    "erase": NoWarehouse,
+    "lots": NoWarehouse,
+    "tables": NoTable,
 }
 
 
@@ -83,7 +86,8 @@ def _class_for(error: Exception) -> type[NoAnswer]:
         case HeartbeatsUnusable():
             return NoHeartbeats
         case _:
-            return _IN_TROUBLE.get(type(error).__module__.split(".")[1], NoAnswer)
+            package, *rest = type(error).__module__.split(".")[1:]
+            return _IN_TROUBLE.get(rest[0] if package == "features" else package, NoAnswer)
 
 
 def _where_the_message_is(found: type[NoAnswer]) -> str:

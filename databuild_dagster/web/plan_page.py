@@ -1,47 +1,24 @@
-"""The page Plan: what a build would do and what follows from a supposition, in one layout for both answers."""
+"""The page Plan: one form for all questions, and one layout for their answers.
+
+The questions and the effects come from the rows of the API (`plan_questions`): what a build does is the core's question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final, NamedTuple
 
-from databuild_dagster.engine.what_if.answers import Effect, Question
 from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape
-from databuild_dagster.web import plans
+from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
+from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Switch
 from databuild_dagster.web.refusals import names_a_place
+from databuild_dagster.web.routes import Ask
 
-#: The question without a supposition.
-_BUILD: Final = "build"
-#: The questions as the form names them.
-QUESTIONS: Final = {
-    _BUILD: "these are built",
-    Question.TAINT.value: "their data is tainted",
-    Question.CODE.value: "the code of this asset changes",
-    Question.MISSING.value: "these never arrive",
-}
-#: The marks that colour what follows.
-MARK_OF: Final = {
-    Action.BUILD.value: "building",
-    Action.JOIN.value: "waiting",
-    Action.REUSE.value: "live",
-    Action.BLOCKED.value: "failed",
-    Effect.WAIT.value: "wanted",
-    Effect.TAINTED.value: "tainted",
-    Effect.STALE.value: "stale",
-}
-_WORDS: Final = {
-    "build": "built",
-    "join": "joined",
-    "reuse": "reused",
-    "blocked": "blocked",
-    "wait": "waiting",
-    "tainted": "left tainted",
-    "stale": "left stale",
-}
 #: Rows of one page, and bars of its drawing.
 MAX_ROWS: Final = 200
 MAX_BARS: Final = 40
@@ -49,23 +26,6 @@ _WIDTH: Final = 1_000
 _ROW: Final = 26
 #: The least width of a bar that can be seen.
 _LEAST: Final = 3.0
-
-PARAMETERS: Final[tuple[Parameter, ...]] = (
-    text("ref", "Partitions, ranges, or the name of an asset."),
-    choice("what", "The question.", list(QUESTIONS)),
-    plans.DOWNSTREAM,
-    choice("only", "Only partitions with this effect.", list(_WORDS)),
-    number("offset", "The number of rows before the first.", 0, 0, 1_000_000),
-)
-
-
-class Row(NamedTuple):
-    """One ref of the answer."""
-
-    ref: str
-    job: str
-    effect: str
-    reason: str
 
 
 class Bar(NamedTuple):
@@ -88,30 +48,78 @@ class Drawing(NamedTuple):
     n_left_out: int
 
 
-def show(ask: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+class _Asked(NamedTuple):
+    """A question with the url that answers it."""
+
+    route: str
+    of_route: PlanQuestions
+    question: PlanQuestion
+
+
+@cache
+def _questions() -> dict[str, _Asked]:
+    """By name; the question of the core comes first."""
+    return {
+        question.name: _Asked(route.path.removeprefix("/"), route.plan, question)
+        for route in routes()
+        if route.plan is not None
+        for question in route.plan.questions
+    }
+
+
+@cache
+def _effects() -> dict[str, EffectOnPage]:
+    asked = _questions().values()
+    return {effect.name: effect for found in asked for effect in found.of_route.effects}
+
+
+@cache
+def _switches() -> dict[str, Switch]:
+    asked = _questions().values()
+    return {switch.parameter.name: switch for found in asked for switch in found.question.switches}
+
+
+@cache
+def parameters() -> tuple[Parameter, ...]:
+    """The parameters of the page."""
+    return (
+        text("ref", "Partitions, ranges, or the name of an asset."),
+        choice("what", "The question.", list(_questions())),
+        *(switch.parameter for switch in _switches().values()),
+        choice("only", "Only partitions with this effect.", list(_effects())),
+        number("offset", "The number of rows before the first.", 0, 0, 1_000_000),
+    )
+
+
+def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     """The values of the template."""
-    what = values["what"] or _BUILD
+    what = values["what"] or next(iter(_questions()))
+    switched = {name: values[name] for name in _switches()}
     shown: dict[str, Any] = {
         "values": {**values, "what": what},
-        "questions": QUESTIONS,
-        "mark_of": MARK_OF,
-        "words": _WORDS,
+        "questions": [found.question for found in _questions().values()],
+        "switches": list(_switches().values()),
+        "query": {"ref": values["ref"], "what": what, **switched},
+        "mark_of": {name: effect.mark for name, effect in _effects().items()},
+        "words": {name: effect.words for name, effect in _effects().items()},
         "found": None,
         "error": None,
     }
     if not values["ref"]:
         return shown
+    asked = _questions()[what]
+    on = {switch.parameter.name: values[switch.parameter.name] for switch in asked.question.switches}
     try:
-        found = ask("plan", ref=values["ref"]) if what == _BUILD else _supposed(ask, what, values)
+        found = ask(asked.route, ref=values["ref"], **asked.question.values, **on)
     except DatabuildError as error:
         if names_a_place(error):
             raise
         return {**shown, "error": error_as_json(error)}
     # The sort is stable: partitions that need nothing come last.
-    rows = sorted(map(_row, _entries(found)), key=lambda row: row.effect == Action.REUSE)
+    rows = sorted(asked.of_route.rows(found), key=lambda row: row.effect == Action.REUSE)
     chosen = [row for row in rows if values["only"] in (None, row.effect)]
     offset = values["offset"]
-    counts = {effect: n for effect in _WORDS if (n := sum(row.effect == effect for row in rows))}
+    counts = {effect: n for effect in _effects() if (n := sum(row.effect == effect for row in rows))}
     return {
         **shown,
         "found": found,
@@ -119,29 +127,15 @@ def show(ask: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
         "n_rows": len(chosen),
         "counts": counts,
         "drawing": drawn(found["stages"]),
-        "command": _command(what, values),
+        "command": _command(asked.question, values["ref"], on),
         "most": MAX_ROWS,
     }
 
 
-def _supposed(ask: Callable[..., Any], what: str, values: dict[str, Any]) -> Any:
-    return ask("what-if", what=what, ref=values["ref"], downstream=values["downstream"])
-
-
-def _entries(found: Any) -> list[dict[str, Any]]:
-    entries: list[dict[str, Any]] = found["changes"] if "changes" in found else found["jobs"]
-    return entries
-
-
-def _row(entry: dict[str, Any]) -> Row:
-    return Row(entry["ref"], entry["job"], entry.get("effect") or entry["action"], entry["reason"])
-
-
-def _command(what: str, values: dict[str, Any]) -> str:
+def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
     """The same question on the command line."""
-    name = "plan" if what == _BUILD else f"what-if {what}"
-    option = " --downstream" if what == Question.TAINT and values["downstream"] else ""
-    return f"databuild {name} {values['ref']}{option}"
+    options = "".join(f" --{name}" for name, is_on in on.items() if is_on)
+    return f"{question.command} {refs}{options}"
 
 
 def drawn(stages: Sequence[StageShape]) -> Drawing:

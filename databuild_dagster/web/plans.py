@@ -1,4 +1,4 @@
-"""The questions of the page Plan: what a build would do, and what follows from a supposition, for refs as a person types them."""
+"""The url of the plan: what a build would do, for refs as a person types them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import shlex
 from typing import Final
 
 from databuild_dagster.bindings.registry.selections import select_refs
-from databuild_dagster.engine.what_if.answers import Question
-from databuild_dagster.engine.what_if.questions import if_code_changes, if_missing, if_tainted
-from databuild_dagster.engine.what_if.reaching import MAX_REACHED, ReachesTooFar
-from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.engine.why.preview import Action
+from databuild_dagster.model.errors import InvalidRequest, ReachesTooFar
+from databuild_dagster.model.plan import MAX_REACHED
 from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.plans import PlanShape, WhatIfShape, plan_of, plan_shape, what_if_shape
-from databuild_dagster.web.parameters import Parameter, choice, flag, text
+from databuild_dagster.shapes.plans import PlanShape, plan_of, plan_shape
+from databuild_dagster.web.parameters import text
+from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Row
 from databuild_dagster.web.state import State
 
 REFS: Final = text(
@@ -22,8 +22,6 @@ REFS: Final = text(
     "for new code, the name of an asset.",
     required=True,
 )
-WHAT: Final = choice("what", "The supposition.", [question.value for question in Question], required=True)
-DOWNSTREAM: Final[Parameter] = flag("downstream", "A taint also covers what was built from them.")
 
 
 class MalformedNames(InvalidRequest):
@@ -34,33 +32,21 @@ class MalformedNames(InvalidRequest):
 
 def plan(state: State, ref: str) -> PlanShape:
     """What a build of some refs would do."""
-    refs = _refs(state, ref)
+    refs = refs_named(state, ref)
     return plan_shape(plan_of(state.engine, refs, state.instance(), most_refs=MAX_REACHED))
 
 
-def what_if(state: State, what: str, ref: str, downstream: bool) -> WhatIfShape:
-    """What follows from a supposition about some refs, or about an asset."""
-    engine = state.engine
-    match Question(what):
-        case Question.TAINT:
-            found = if_tainted(engine, _refs(state, ref), downstream=downstream)
-        case Question.MISSING:
-            found = if_missing(engine, _refs(state, ref))
-        case Question.CODE:
-            found = if_code_changes(engine, _one(_names(ref)))
-    return what_if_shape(found)
-
-
-def _refs(state: State, written: str) -> tuple[Ref, ...]:
-    names = [parse_ref(name) for name in _names(written)]
+def refs_named(state: State, written: str) -> tuple[Ref, ...]:
+    """The refs of a text with names and ranges. Raises `ReachesTooFar`, `MalformedNames`, and as `select_refs`."""
+    names = [parse_ref(name) for name in names_in(written)]
     refs = select_refs(state.engine.queries, state.instance, names)
     if len(refs) > MAX_REACHED:
         raise ReachesTooFar(named=few_of(names), most=MAX_REACHED)
     return refs
 
 
-def _names(written: str) -> list[str]:
-    """The names in a text, as a shell splits them."""
+def names_in(written: str) -> list[str]:
+    """The names in a text, as a shell splits them. Raises `MalformedNames`, `InvalidRequest`."""
     splitting = shlex.shlex(written, posix=True, punctuation_chars="")
     splitting.whitespace_split, splitting.commenters, splitting.escape = True, "", ""
     try:
@@ -72,7 +58,24 @@ def _names(written: str) -> list[str]:
     return names
 
 
-def _one(names: list[str]) -> str:
-    if len(names) > 1:
-        raise InvalidRequest(what="ref", value=" ".join(names), why="new code is of one asset; name that")
-    return names[0]
+def _rows(answer: PlanShape) -> list[Row]:
+    return [Row(entry["ref"], entry["job"], entry["action"], entry["reason"]) for entry in answer["jobs"]]
+
+
+QUESTION: Final = PlanQuestions(
+    (
+        PlanQuestion(
+            "build",
+            "these are built",
+            "which partitions would be built, joined, reused or blocked, and how long it takes",
+            "databuild plan",
+        ),
+    ),
+    (
+        EffectOnPage(Action.BUILD.value, "built", "building"),
+        EffectOnPage(Action.JOIN.value, "joined", "waiting"),
+        EffectOnPage(Action.REUSE.value, "reused", "live"),
+        EffectOnPage(Action.BLOCKED.value, "blocked", "failed"),
+    ),
+    _rows,
+)

@@ -6,7 +6,7 @@ Every value is escaped. The only markup that Python makes is that of `phrases`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -27,8 +27,6 @@ from databuild_dagster.web.parameters import MAX_QUERY_BYTES
 from databuild_dagster.web.phrases import brief, duration, sentence, utc, words
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-#: Actions that take data or work away; their buttons are red.
-TAKES_AWAY: Final = frozenset({"cancel", "cancel-job-run", "operation-cancel", "revert", "taint"})
 #: Deeper causes are not moved further to the right.
 MAX_INDENT: Final = 6
 #: Units of a span of time, each with its seconds; the largest of which there are two is used.
@@ -152,10 +150,13 @@ class Urls:
         return f"{self._dagster}/runs/{quote(run_id, safe='')}"
 
 
-def make_environment(urls: Urls) -> Environment:
-    """The environment of the templates; a misspelled name raises."""
+def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Collection[str] = ()) -> Environment:
+    """The environment of the templates; a misspelled name raises.
+
+    `folders` are those of the features, and `takes_away` the names of actions whose buttons are red.
+    """
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FileSystemLoader([TEMPLATES, *folders]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -168,7 +169,7 @@ def make_environment(urls: Urls) -> Environment:
         cause_lines=cause_lines,
         few_of=few_of,
         now=now,
-        takes_away=TAKES_AWAY,
+        takes_away=takes_away,
     )
     environment.filters.update(
         ago=ago,

@@ -1,14 +1,19 @@
-"""One url of the API, and one page: the rows of their tables, and the pieces that several rows share."""
+"""One url of the API, and one page: the rows of their tables, and the pieces that several rows share.
+
+The tables of all rows are `api.routes()` and `pages.pages()`: those of the core, and those that the features bring.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol, TypedDict
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
+from databuild_dagster.web.plan_questions import PlanQuestions
 from databuild_dagster.web.refusals import names_a_place
 
 
@@ -30,6 +35,8 @@ class ApiRoute:
     answer: Any
     parameters: tuple[Parameter, ...] = ()
     is_stream: bool = False
+    #: The questions of the page Plan that it answers.
+    plan: PlanQuestions | None = None
 
 
 AS_OF: Final = number("as_of", "The seq of the last event that counts. By default all count.", None, 1, MAX_SEQ)
@@ -41,6 +48,10 @@ class Ask(Protocol):
 
     def __call__(self, name: str, /, **values: Any) -> Any: ...
 
+    def has(self, name: str, /) -> bool:
+        """Whether the API has the route; those of a feature that is left out are not there."""
+        ...
+
 
 @dataclass(frozen=True)
 class Page:
@@ -50,6 +61,20 @@ class Page:
     template: str
     show: Callable[[Ask, dict[str, Any]], dict[str, Any]]
     parameters: tuple[Parameter, ...] = ()
+    #: The word of its entry in the navigation; empty for a page that is reached from others.
+    entry: str = ""
+    #: The page after whose entry its own stands; by default the entries stand in the order of the pages.
+    entry_after: str = ""
+    #: The page whose entry is marked while this one is shown; by default its own.
+    below: str = ""
+    #: The folder of its template, for a page of a feature.
+    folder: Path | None = None
+
+
+def parameters_of(routes: Iterable[ApiRoute], path: str, *, without: Iterable[str] = ()) -> tuple[Parameter, ...]:
+    """The parameters of a url, for the page that shows its answer."""
+    (route,) = [route for route in routes if route.path == path]
+    return tuple(parameter for parameter in route.parameters if parameter.name not in set(without))
 
 
 def or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None]:

@@ -13,13 +13,9 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
-from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.building.operation_context import OperationResources
-from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import Moment, moment_of
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.events import EventShape, event_shapes
@@ -89,7 +85,6 @@ class State:
         self._renewed: set[str] = set()
         self._made: dict[Any, Any] = {}
         self._lock = Lock()
-        self._operations: tuple[Deployment, OperationResources] | None = None
         #: By seq.
         self._events: dict[int, EventShape] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -109,15 +104,6 @@ class State:
         """The Dagster instance, which has the keys of dynamic partitions."""
         return self._instance
 
-    def operation_manager(self, actor: str) -> DistributedOperationManager:
-        """A manager with the provided types. Its Spark session, which some types check their argument by, is shared."""
-        with self._lock:
-            if self._operations is None:
-                deployment = Deployment()
-                self._operations = deployment, operation_resources(self._instance, deployment)
-        deployment, resources = self._operations
-        return DistributedOperationManager(self.engine, deployment.operations, actor=actor, resources=resources)
-
     async def ask(self, question: Callable[[], T]) -> T:
         """The answer of a question that looks at the store, from a thread of its own. Raises `TooManyQuestions`, `StateClosed`."""
         self._loop = asyncio.get_running_loop()
@@ -131,11 +117,11 @@ class State:
         self._loop = asyncio.get_running_loop()
         return await self._actions.ask(action)
 
-    def made_once(self, make: Callable[[Engine], T]) -> T:
-        """An object over the engine that stays, such as one that follows a part of the log."""
+    def made_once(self, make: Callable[[State], T]) -> T:
+        """An object over the build state that stays, such as one that follows a part of the log."""
         with self._lock:
             if make not in self._made:
-                self._made[make] = make(self.engine)
+                self._made[make] = make(self)
             made: T = self._made[make]
             return made
 

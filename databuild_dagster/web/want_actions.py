@@ -151,6 +151,7 @@ CANCEL: Final = Action(
     **commanded(_cancel, _canceled, _would_cancel),
     answer=list[CanceledWantShape],
     subjects=("wants",),
+    takes_away=True,
 )
 RETRY: Final = Action(
     "retry",
@@ -173,4 +174,5 @@ CANCEL_JOB_RUN: Final = Action(
     **commanded(_cancel_job_run, _job_run_canceled, _would_cancel_job_run),
     answer=list[CanceledJobRunShape],
     subjects=("job_runs",),
+    takes_away=True,
 )

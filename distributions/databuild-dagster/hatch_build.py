@@ -10,7 +10,7 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 CORE = "databuild-dagster-core"
 #: The core's extras that are of use beside Spark.
-EXTRAS = ("azure", "delta", "example", "gcs", "iceberg", "java", "postgres", "s3", "sail")
+EXTRAS = ("azure", "delta", "example", "filters", "gcs", "iceberg", "java", "metrics", "postgres", "s3", "sail")
 #: What most need and the core does not bring.
 WITH_SPARK = (
     "dagster-pyspark>=0.28,<0.30",

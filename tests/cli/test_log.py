@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster import feature
+from databuild_dagster.data.ownership import marker_of
 from databuild_dagster.shapes.checks import Check, Checked, Repaired
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.marker import marker_of
 from tests.support.checking import check
 from tests.support.project import Project
 

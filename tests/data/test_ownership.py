@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.data.lost_run_output import WarehouseRemains
-from databuild_dagster.data.ownership import Ownership, RootOfAnother, plan_take_over, take_over
+from databuild_dagster.data.ownership import (
+    MARKER_NAME,
+    Marker,
+    Ownership,
+    RootOfAnother,
+    marker_of,
+    plan_take_over,
+    take_over,
+)
 from databuild_dagster.store.format import META, PLACE, STORE_ID
-from databuild_dagster.warehouse.marker import MARKER_NAME, Marker, marker_of
 from tests.support.homes import Home, Homes, homes
 
 __all__ = ["homes"]

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.data.contents import Comparison
-from databuild_dagster.data.known_warehouses import warehouses_of
-from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.data.ownership import Ownership, warehouses_of
 from databuild_dagster.data.read_plan import Moment, check_data_of, manifests_in, readable_ref
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.model import commands as c

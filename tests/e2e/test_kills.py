@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
-from databuild_dagster.engine.operations.seen import OperationView
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import JobRunState

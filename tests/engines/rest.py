@@ -23,7 +23,7 @@ import pyiceberg.catalog
 from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
-from databuild_dagster.tables.errors import CatalogAway
+from databuild_dagster.features.tables.errors import CatalogAway
 from tests.support.free_port import free_port
 from tests.support.processes import start_server
 from tests.support.published import DAYS, ICEBERG, PublishedWorld

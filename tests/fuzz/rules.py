@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from databuild_dagster.data.yaml_file import BadYaml, read_yaml
+from databuild_dagster.data.home import BadYaml, read_yaml
 from databuild_dagster.model.constraints import (
     FORMS,
     AnyConstraint,

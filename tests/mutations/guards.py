@@ -28,20 +28,20 @@ class Guard:
 
 
 # Test files move more often than rules do, so each has one name here.
-ALERTS = "tests/bindings/display/test_alerts.py"
+ALERTS = "tests/features/notices/test_alerts.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_aside_reasons.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
-COPIES = "tests/warehouse/test_copies.py"
+COPIES = "tests/features/lots/copies/test_copies.py"
 CYCLES = "tests/model/decide/test_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
 DUE = "tests/engine/test_due.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
-EXECUTOR = "tests/engine/operations/test_executor.py"
-GAPS = "tests/engine/why/test_gaps.py"
+EXECUTOR = "tests/features/operations/test_executor.py"
+GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
@@ -54,11 +54,11 @@ OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
-PUBLISHER = "tests/tables/test_publisher.py"
-RECEIPTS = "tests/tables/test_receipts.py"
+PUBLISHER = "tests/features/tables/test_publisher.py"
+RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
-OPERATIONS = "tests/engine/operations/test_manager.py"
-FOLLOW_UPS = "tests/engine/operations/test_follow_ups.py"
+OPERATIONS = "tests/features/operations/test_manager.py"
+FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REMOVING = "tests/warehouse/test_removing.py"
@@ -232,7 +232,7 @@ GUARDS = (
     Guard(
         "a follow-up runs into the operation that it follows",
         "9.6",
-        "engine/operations/follow_ups.py",
+        "features/operations/follow_ups.py",
         "run_ops.value) if id != after]",
         "run_ops.value)]",
         (FOLLOW_UPS,),
@@ -240,7 +240,7 @@ GUARDS = (
     Guard(
         "the intent of a started follow-up stays",
         "9.6",
-        "engine/operations/follow_ups.py",
+        "features/operations/follow_ups.py",
         "follow_ups=tuple(outcomes)))), Remove(entry.key)",
         "follow_ups=tuple(outcomes)))),",
         (FOLLOW_UPS,),
@@ -248,7 +248,7 @@ GUARDS = (
     Guard(
         "an intent whose type no process has waits without end",
         "9.6",
-        "engine/operations/follow_ups.py",
+        "features/operations/follow_ups.py",
         "if manager.engine.now() < ended.ended_at + INTENT_DAYS * 24 * 3600:",
         "if True:",
         (FOLLOW_UPS,),
@@ -256,7 +256,7 @@ GUARDS = (
     Guard(
         "a lost race uses up the command id of a follow-up for good",
         "9.6",
-        "engine/operations/follow_ups.py",
+        "features/operations/follow_ups.py",
         ".{manager.meta.get_all([entry.key]).revision}",
         "",
         (FOLLOW_UPS,),
@@ -264,7 +264,7 @@ GUARDS = (
     Guard(
         "a job of an operation that cannot fail is marked failed",
         "9.5",
-        "engine/operations/outcomes.py",
+        "features/operations/outcomes.py",
         "Rule(_B.RAISED, False, _D.RETRIED,",
         "Rule(_B.RAISED, False, _D.FAILED,",
         (OPERATIONS,),
@@ -272,7 +272,7 @@ GUARDS = (
     Guard(
         "a job that fails because Ctrl-C canceled its Spark work is marked failed",
         "9.4",
-        "engine/operations/outcomes.py",
+        "features/operations/outcomes.py",
         "    if job.context.is_interrupted:\n        return Befell.INTERRUPTED\n    if job.failed",
         "    if job.failed",
         (EXECUTOR,),
@@ -360,7 +360,7 @@ GUARDS = (
     Guard(
         "a lot's copy under its former state stays",
         "10.2",
-        "warehouse/copies.py",
+        "features/lots/copies/copies.py",
         "if left := sorted(present.keys() - files.keys()):",
         "if left := list[str]():",
         (COPIES,),
@@ -368,7 +368,7 @@ GUARDS = (
     Guard(
         "an empty lot is reported as absent",
         "10.3",
-        "engine/why/gaps.py",
+        "features/lots/gaps.py",
         "if ref not in live]",
         "if ref not in live or ref in empty_refs]",
         (GAPS,),
@@ -600,7 +600,7 @@ GUARDS = (
     Guard(
         "a gap report reads from the first to the last ref in time",
         "10.7",
-        "engine/why/gaps.py",
+        "features/lots/gaps.py",
         "recorded_between(min(expected.refs), max(expected.refs))",
         "recorded_between(expected.refs[0], expected.refs[-1])",
         (GAPS,),
@@ -968,7 +968,7 @@ GUARDS = (
     Guard(
         "a failed webhook logs its url and headers",
         "3.9",
-        "bindings/display/alerts.py",
+        "features/notices/alerts.py",
         '        return f"WebhookAlert({urlsplit(self.url).hostname})"',
         '        return f"WebhookAlert({self.url} {self.headers})"',
         (f"{ALERTS}::test_the_repr_of_an_alert_hides_its_url_headers_and_arguments",),
@@ -976,7 +976,7 @@ GUARDS = (
     Guard(
         "a failed command of an alert logs its arguments",
         "3.9",
-        "bindings/display/alerts.py",
+        "features/notices/alerts.py",
         'raise AlertFailed(alert=self, why=f"exit code {error.returncode}") from None',
         "raise",
         (f"{ALERTS}::test_a_command_that_fails_is_named_without_its_arguments",),
@@ -1120,7 +1120,7 @@ GUARDS = (
     Guard(
         "a table's metadata keeps values of erased rows",
         "10.11",
-        "tables/iceberg_manifests.py",
+        "features/tables/iceberg_manifests.py",
         "_with_status(entry, ManifestEntryStatus.DELETED, _without_values(entry.data_file))",
         "_with_status(entry, ManifestEntryStatus.DELETED)",
         (ERASING_TABLES,),
@@ -1200,10 +1200,10 @@ GUARDS = (
     Guard(
         "the mark of another engine is read as data",
         "10.9",
-        "spark/folders.py",
+        "spark/keyed.py",
         "if reach.leaves_mark or not found.has_marks]",
         "]",
-        ("tests/spark/test_folders.py::test_marks_of_another_engine_are_not_given_to_one_that_leaves_none",),
+        ("tests/spark/test_keyed_folders.py::test_marks_of_another_engine_are_not_given_to_one_that_leaves_none",),
     ),
     Guard(
         "a removal takes a file away that another instance lists",
@@ -1225,8 +1225,8 @@ GUARDS = (
         "a dead launch loses the files of its attempts that manifests list",
         "6.9",
         "data/lost_run_output.py",
-        "[file.path for file in found if file.path not in listed and not is_mark(file.path)]",
-        "[file.path for file in found if not is_mark(file.path)]",
+        "[file.path for file in found if file.path not in listed and not removing.is_mark(file.path)]",
+        "[file.path for file in found if not removing.is_mark(file.path)]",
         (f"{LOST_RUN_OUTPUT}::test_the_attempts_of_a_dead_launch_are_cleared_but_for_listed_files",),
     ),
     Guard(
@@ -1248,7 +1248,7 @@ GUARDS = (
     Guard(
         "the table of another store is changed",
         "10.10",
-        "tables/publisher.py",
+        "features/tables/publisher.py",
         "    if mark is None or mark.store_id == store_id:\n",
         "    if True:\n",
         (f"{PUBLISHER}::test_the_table_of_another_store_is_refused_until_it_is_taken_over",),
@@ -1256,7 +1256,7 @@ GUARDS = (
     Guard(
         "a table is taken back to a restored log without a word",
         "10.10",
-        "tables/publisher.py",
+        "features/tables/publisher.py",
         "    if before is not None and before.seq > head:\n",
         "    if False:\n",
         (f"{PUBLISHER}::test_a_table_is_ahead_of_a_log_that_was_restored",),
@@ -1264,7 +1264,7 @@ GUARDS = (
     Guard(
         "a table of a lost history is continued by the log that has grown again",
         "10.10",
-        "tables/publisher.py",
+        "features/tables/publisher.py",
         "    if before is not None and not is_of_this_log(queries, before):\n",
         "    if False:\n",
         (f"{PUBLISHER}::test_a_table_of_a_lost_history_is_refused_after_the_log_has_grown_again",),
@@ -1288,7 +1288,7 @@ GUARDS = (
     Guard(
         "gc expires a tagged snapshot",
         "10.10",
-        "tables/iceberg_snapshots.py",
+        "features/tables/iceberg_snapshots.py",
         "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
         "        if end >= since * 1000\n",
         (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
@@ -1296,7 +1296,7 @@ GUARDS = (
     Guard(
         "a tainted instance stays in each table",
         "10.10",
-        "tables/live_files.py",
+        "features/tables/live_files.py",
         "    return spec.keep_tainted and canonical.state is",
         "    return canonical.state is",
         (f"{PUBLISHER}::test_a_tainted_instance_stays_only_where_the_author_keeps_it",),
@@ -1312,7 +1312,7 @@ GUARDS = (
     Guard(
         "a snapshot of another writer counts as ours",
         "10.10",
-        "tables/iceberg.py",
+        "features/tables/iceberg.py",
         "        if mark is None:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
         "        mark = mark or Mark(table.properties[STORE_ID], 0)\n",
         (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
@@ -1320,18 +1320,18 @@ GUARDS = (
     Guard(
         "rows are shown without the permission of the author",
         "5.7",
-        "shapes/samples.py",
+        "features/compare/samples.py",
         "    if not allows_sample(queries, asset):\n",
         "    if False:\n",
-        ("tests/shapes/test_samples.py::test_no_row_is_shown_where_the_author_has_not_allowed_it",),
+        ("tests/features/compare/test_samples.py::test_no_row_is_shown_where_the_author_has_not_allowed_it",),
     ),
     Guard(
         "a sample of rows reads a large file as a whole",
         "15",
-        "warehouse/samples.py",
+        "features/compare/sample_files.py",
         "        if wanted > min(self._left, self._left_of_column) or ",
         "        if ",
-        ("tests/warehouse/test_samples.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
+        ("tests/features/compare/test_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
     ),
     Guard(
         "the graph of an earlier event has inputs that were recorded later",

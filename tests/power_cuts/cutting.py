@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from databuild_dagster.data.contents import Comparison, Journal
-from databuild_dagster.data.known_warehouses import warehouses_of
+from databuild_dagster.data.ownership import warehouses_of
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import open_store

@@ -1,11 +1,10 @@
-"""The stages of a plan, and the counts of a what-if (rules 8.6, 8.10)."""
+"""The stages of a plan (rule 8.6)."""
 
 from __future__ import annotations
 
-from databuild_dagster.engine.what_if.questions import if_tainted
 from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.model.plan import plan
-from databuild_dagster.shapes.plans import PlanShape, plan_shape, what_if_shape
+from databuild_dagster.shapes.plans import PlanShape, plan_shape
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -49,19 +48,3 @@ def test_a_plan_of_live_refs_takes_no_time() -> None:
     found = planned(shop(), "daily@1")
 
     assert (found["stages"], found["seconds"]) == ([], 0.0)
-
-
-def test_a_what_if_counts_its_effects_and_has_the_states() -> None:
-    found = what_if_shape(if_tainted(shop().engine, ["raw@1"]))
-
-    assert found["counts"] == {"build": 1, "stale": 1}
-    assert found["changes"][0] == {
-        "ref": "raw@1",
-        "job": "raw",
-        "effect": "build",
-        "reason": "tainted, as supposed, and an open want asks for it",
-        "before": "Live",
-        "after": "Live",
-    }
-    assert (found["what"], found["refs"], found["reached"]) == ("taint", ["raw@1"], 2)
-    assert (found["launches"], found["seconds"], found["expected_seconds"]) == (1, 10.0, 10.0)

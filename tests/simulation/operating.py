@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations.coordinator import Coordinator
-from databuild_dagster.engine.operations.executor import Executor
-from databuild_dagster.engine.operations.job import JobContext, RetryJob
-from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
-from databuild_dagster.engine.operations.seen import Completion
+from databuild_dagster.features.operations.coordinator import Coordinator
+from databuild_dagster.features.operations.executor import Executor
+from databuild_dagster.features.operations.job import JobContext, RetryJob
+from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.features.operations.seen import Completion
 from databuild_dagster.model.errors import Conflict, NotFound, Refused
 from databuild_dagster.model.operations.keys import OperationId, escape
 from databuild_dagster.model.states import InstanceState

@@ -6,10 +6,10 @@ import pyspark.sql.functions as F
 import pytest
 from pyspark.sql.types import LongType
 
-from databuild_dagster.spark.attempt import write_attempt
 from databuild_dagster.spark.failures import explain_failure, is_of_the_machine, is_transient
 from databuild_dagster.spark.reach import Reach
 from databuild_dagster.spark.session import active_in_thread
+from databuild_dagster.spark.staging import write_attempt
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 

@@ -12,6 +12,7 @@ from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.warehouse.errors import ManifestDamaged
+from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
@@ -20,7 +21,6 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.outside import describe_each, find_files
 
 pytestmark = pytest.mark.long
 

@@ -31,6 +31,7 @@ from databuild_dagster.spark.session import (
     tag_operations,
 )
 from databuild_dagster.spark.settings import SparkSettings
+from databuild_dagster.store.processes import PROCESSES
 from tests.spark.stand_in import complaining_spark, killed_spark, listening_spark, silent_spark
 from tests.support.cluster import wait_until
 from tests.support.endless import ENDLESS, ROWS, SLEEP
@@ -81,7 +82,7 @@ def record_of(home, fingerprint, process, **changes):
     folder.mkdir(parents=True)
     record = {
         "pid": process.pid,
-        "began": server_module._began(process.pid),
+        "began": PROCESSES.start_of(process.pid),
         "port": 1,
         "token": "t",
         "fingerprint": fingerprint,

@@ -9,9 +9,8 @@ import pytest
 from databuild_dagster.spark.errors import SparkUnreachable
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.interrupt import interrupt_orphans, session_address
-from databuild_dagster.spark.progress import watch_progress
 from databuild_dagster.spark.server import server_statuses
-from databuild_dagster.spark.session import abandon, open_session, spark_ui_url, tag_operations
+from databuild_dagster.spark.session import abandon, open_session, spark_ui_url, tag_operations, watch_progress
 from databuild_dagster.spark.settings import SparkSettings
 from tests.support.endless import ENDLESS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model.commands import CLAIM_TTL_SECONDS, ExpireWants
+from databuild_dagster.store.job_metrics import metrics_of_jobs
 from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
 from tests.support.world import World
@@ -228,7 +229,7 @@ def test_the_success_rate_is_of_all_job_runs_that_ended_but_dep_misses(make_worl
     world.job_run("days@8")
     world.buffer("days@9")
 
-    (metrics,) = world.engine.ledger.metrics()
+    (metrics,) = metrics_of_jobs(world.store)
 
     assert metrics.counts == {
         "Succeeded": 3,
@@ -251,7 +252,7 @@ def test_builds_avoided_are_counted_once_for_each_requester_and_partition(world)
     world.claim("x", dagster_run_id="S")
     world.claim("a", dagster_run_id="R")
 
-    avoided = {metric.job: metric.avoided for metric in world.engine.ledger.metrics() if metric.avoided}
+    avoided = {metric.job: metric.avoided for metric in metrics_of_jobs(world.store) if metric.avoided}
     assert avoided == {"a": 1, "duo": 2}
 
 

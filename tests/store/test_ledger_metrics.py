@@ -7,6 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.errors import NotFound
+from databuild_dagster.store.job_metrics import metrics_of_jobs
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 
@@ -27,7 +28,7 @@ def test_metrics_count_each_ended_job_run_once_and_estimate_the_seconds_saved(wo
     world.taint("b")
     world.job_run("b")
 
-    metrics = {metric.job: metric for metric in world.ledger.metrics()}
+    metrics = {metric.job: metric for metric in metrics_of_jobs(world.store)}
 
     assert metrics["a"].counts == {"Succeeded": 1, "Skipped": 3}
     assert metrics["a"].success_rate == 1.0
@@ -57,7 +58,7 @@ def test_the_same_history_has_the_same_success_rate_by_every_door(world, door):
         world.clock.turn(10)
         DOORS[door](world, n)
 
-    (metrics,) = world.ledger.metrics("a")
+    (metrics,) = metrics_of_jobs(world.store, "a")
 
     assert metrics.counts == {"Failed": 1, "Succeeded": 1, "Skipped": 8}
     assert (metrics.success_rate, metrics.avoided) == (0.9, 8)
@@ -76,8 +77,8 @@ def test_a_window_has_what_ended_and_was_asked_for_in_it(world):
     until = world.clock.now
     world.want("a")
 
-    (inside,) = world.ledger.metrics("a", since=since, until=until)
-    (before,) = world.ledger.metrics("a", until=since)
+    (inside,) = metrics_of_jobs(world.store, "a", since=since, until=until)
+    (before,) = metrics_of_jobs(world.store, "a", until=since)
 
     assert (inside.counts, inside.avoided) == ({"Succeeded": 1, "Skipped": 1}, 1)
     assert before.counts == {"Failed": 1}
@@ -86,9 +87,9 @@ def test_a_window_has_what_ended_and_was_asked_for_in_it(world):
 def test_a_job_that_never_ran_is_refused(world):
     world.succeed("a")
 
-    assert world.ledger.metrics("a", until=0.0) == []
+    assert metrics_of_jobs(world.store, "a", until=0.0) == []
     with pytest.raises(NotFound, match="There is no job with a job run 'aa'"):
-        world.ledger.metrics("aa")
+        metrics_of_jobs(world.store, "aa")
 
 
 def test_sources_that_wake_an_arc_avoid_no_build_each(make_world):
@@ -106,14 +107,14 @@ def test_sources_that_wake_an_arc_avoid_no_build_each(make_world):
     orchestrator.tick()
     world.succeed("daily")
 
-    assert {metrics.job: metrics.avoided for metrics in world.ledger.metrics()}["daily"] == 1
+    assert {metrics.job: metrics.avoided for metrics in metrics_of_jobs(world.store)}["daily"] == 1
 
 
 def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
     """Rule 8.5"""
     world.miss("a", "b")
 
-    metrics = {metric.job: metric for metric in world.ledger.metrics()}
+    metrics = {metric.job: metric for metric in metrics_of_jobs(world.store)}
 
     assert metrics["a"].counts == {"DepMissed": 1}
     assert metrics["a"].success_rate is None
@@ -126,7 +127,7 @@ def test_several_outputs_of_one_build_avoid_one_build(world):
 
     world.claim("x", "y", "z", together=True, dagster_run_id="A")
 
-    assert {metric.job: metric.avoided for metric in world.ledger.metrics()}["trio"] == 1
+    assert {metric.job: metric.avoided for metric in metrics_of_jobs(world.store)}["trio"] == 1
 
 
 def test_a_request_that_asks_twice_avoids_no_build(world):
@@ -136,7 +137,7 @@ def test_a_request_that_asks_twice_avoids_no_build(world):
 
     world.live("a")
 
-    assert {metric.avoided for metric in world.ledger.metrics()} == {0}
+    assert {metric.avoided for metric in metrics_of_jobs(world.store)} == {0}
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
@@ -149,4 +150,4 @@ def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
 
     joined = [entry.requester for entry in world.ledger.of_ref("a") if entry.kind is not Answer.BUILD]
 
-    assert {metric.job: metric.avoided for metric in world.ledger.metrics()}["a"] == len(joined)
+    assert {metric.job: metric.avoided for metric in metrics_of_jobs(world.store)}["a"] == len(joined)

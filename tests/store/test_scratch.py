@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 
-from databuild_dagster.store.scratch import FORMER_PREFIX, FORMER_SECONDS, SCRATCH_PREFIX, scratch_store
+from databuild_dagster.store.scratch import SCRATCH_PREFIX, scratch_store
 
 
 @pytest.fixture
@@ -55,17 +54,3 @@ def test_stores_of_one_process_leave_each_other_and_other_files_alone(temporary:
         assert len(list(temporary.iterdir())) == 3
 
     assert list(temporary.iterdir()) == [strange]
-
-
-def test_a_folder_of_an_earlier_version_is_removed_after_a_day(temporary: Path) -> None:
-    """Earlier versions lock nothing, so a younger one may be in use."""
-    young, old = temporary / f"{FORMER_PREFIX}young", temporary / f"{FORMER_PREFIX}old"
-    for folder in (young, old):
-        folder.mkdir()
-    a_day_ago = time.time() - FORMER_SECONDS - 1
-    os.utime(old, (a_day_ago, a_day_ago))
-
-    with scratch_store():
-        pass
-
-    assert list(temporary.iterdir()) == [young]

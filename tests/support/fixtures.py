@@ -23,7 +23,7 @@ MakeWorld = Callable[..., World]
 
 #: Where the worlds of each folder keep their state. A module overrides it by DATABASES, a test by the mark `databases`.
 #: An empty one means that no test of the module makes a world. `also` names one where only `--database` runs a test.
-DATABASES = {"model": ("memory",), "engine": ("sqlite",), "store": ("sqlite", "postgres")}
+DATABASES = {"model": ("memory",), "engine": ("sqlite",), "store": ("sqlite", "postgres"), "features": ("sqlite",)}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

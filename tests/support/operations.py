@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, Judge
-from databuild_dagster.engine.operations.coordinator import Coordinator
-from databuild_dagster.engine.operations.executor import Executor
-from databuild_dagster.engine.operations.job import JobContext
-from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
-from databuild_dagster.engine.operations.seen import Completion
+from databuild_dagster.features.operations.coordinator import Coordinator
+from databuild_dagster.features.operations.executor import Executor
+from databuild_dagster.features.operations.job import JobContext
+from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
+from databuild_dagster.features.operations.seen import Completion
 from databuild_dagster.model.events import Event, MetaInvoked
 from databuild_dagster.model.operations.records import RUNNING, lease_of, mark_of
 from databuild_dagster.model.refs import PartitionRef

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
-from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.ports import DagsterRunStatus, Remains
+from databuild_dagster.engine.judge import Judge, Witness
+from databuild_dagster.engine.ports import DagsterRunStatus, Provider, Remains
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model.refs import Ref
@@ -28,14 +28,17 @@ class Orchestrator:
         gone: Callable[[str], bool] = lambda holder: False,
         location: str = HERE,
         remains: Remains | None = None,
+        providers: Sequence[Provider] = (),
+        witnesses: Sequence[Witness] = (),
     ) -> None:
         self.world = world
         self.name = name
         self.location = location
         self.launcher = launcher or HandLauncher()
         self.foreign = foreign or HandForeign()
-        self.judge = Judge(gone=gone)
+        self.judge = Judge(gone=gone, witnesses=witnesses)
         self.remains = remains
+        self.providers = providers
 
     def tick(
         self, *, interval_seconds: float = 0.0, serving: Collection[Ref] | None = None, **limits: int
@@ -52,6 +55,7 @@ class Orchestrator:
                 limits=TickLimits(**limits),
                 interval_seconds=interval_seconds,
                 serving=serving,
+                providers=self.providers,
             )
         )
 

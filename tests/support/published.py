@@ -14,15 +14,15 @@ import pyarrow.parquet as pq
 
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.features.clean.cleaning import Cleaner
+from databuild_dagster.features.tables.keeping import PublishedFiles
+from databuild_dagster.features.tables.opening import open_table, place_of
+from databuild_dagster.features.tables.port import Table
+from databuild_dagster.features.tables.publisher import Published, publish
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetSpec, PartitionColumn, PartitionType, TableFormat, TableSpec
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import asset_of, derive_partition_uuid
 from databuild_dagster.spark.schemas import columns_of
-from databuild_dagster.tables.keeping import PublishedFiles
-from databuild_dagster.tables.opening import open_table, place_of
-from databuild_dagster.tables.port import Table
-from databuild_dagster.tables.publisher import Published, publish
 from databuild_dagster.warehouse.files import describe_files, publish_files
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (

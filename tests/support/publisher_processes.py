@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import databuild_dagster.tables.delta
-import databuild_dagster.tables.iceberg  # noqa: F401
+import databuild_dagster.features.tables.delta
+import databuild_dagster.features.tables.iceberg  # noqa: F401
 from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.features.tables.publisher import publish
 from databuild_dagster.store.store import open_store
-from databuild_dagster.tables.publisher import publish
 from tests.support.catalog import SmallCatalog
 from tests.support.faulty_disk import die_at_call
 

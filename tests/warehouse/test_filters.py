@@ -1,8 +1,18 @@
 """Files that a filter cannot match, decided from figures alone (rule 9.8)."""
 
+import sys
+
+import pyarrow as pa
 import pytest
 
-from databuild_dagster.warehouse.filters import BadFilter, ColumnFigures, FileFigures, parsed_filter
+from databuild_dagster.warehouse.filters import (
+    BadFilter,
+    ColumnFigures,
+    FileFigures,
+    FilterLibraryMissing,
+    matching_rows,
+    parsed_filter,
+)
 
 FILE = FileFigures(
     10,
@@ -155,8 +165,21 @@ def test_a_refused_filter_names_the_place_and_no_class_of_the_parser(where, why)
 
 
 def test_what_only_spark_understands_is_left_to_it():
-    """Rule 9.8"""
+    """Rule 9.8: some versions of sqlglot parse this text, and others do not."""
     with pytest.raises(BadFilter):
-        parsed_filter("n !> 5")
+        matching_rows(pa.table({"n": [4, 5, 6]}), parsed_filter("n !> 5"))
 
     assert parsed_filter("n !> 5", spark_decides=True).might_match(FILE)
+
+
+def test_without_sqlglot_a_filter_is_left_to_spark_or_refused_with_what_to_install(monkeypatch):
+    """Rule 9.8"""
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    wanted = parsed_filter("n = 9", spark_decides=True)
+
+    assert (wanted.where, wanted.columns, wanted.might_match(FILE)) == ("n = 9", frozenset(), True)
+    with pytest.raises(FilterLibraryMissing, match=r"pip install 'databuild-dagster-core\[filters\]'"):
+        parsed_filter("n = 9")
+    with pytest.raises(BadFilter, match="it is empty"):
+        parsed_filter(" ", spark_decides=True)

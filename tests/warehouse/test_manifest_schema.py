@@ -10,7 +10,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from databuild_dagster.warehouse.copies import lot_folder, manifest_copy
+from databuild_dagster.features.lots.copies.copies import lot_folder, manifest_copy
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     SHIPPED,

@@ -25,7 +25,6 @@ from databuild_dagster.warehouse.errors import (
 )
 from databuild_dagster.warehouse.files import describe_files, publish_files, read_table
 from databuild_dagster.warehouse.formats import WRITTEN
-from databuild_dagster.warehouse.in_loop import OPEN_REQUESTS
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     local_paths,
@@ -35,7 +34,7 @@ from databuild_dagster.warehouse.manifest import (
     write_ahead,
     write_manifest,
 )
-from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, forget_connections, object_store
+from databuild_dagster.warehouse.object_store import MAX_OVERLAPS, OPEN_REQUESTS, forget_connections, object_store
 from tests.support.object_store import own_bucket
 from tests.support.written import (
     OTHER,

@@ -24,11 +24,11 @@ from databuild_dagster.warehouse.parts import (
     kept_parts,
     lot_schema,
     lot_state,
-    remove_attempts,
     share_parts,
     why_columns_differ,
     write_part,
 )
+from databuild_dagster.warehouse.removing import remove_attempts
 from tests.support.object_store import S3Server
 
 COMPLETE, EMPTY, PARTIAL = ManifestState.COMPLETE, ManifestState.EMPTY, ManifestState.PARTIAL

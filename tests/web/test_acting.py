@@ -14,18 +14,28 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.web.actions import ACTIONS, BY_NAME
+from databuild_dagster.web.actions import actions
 from databuild_dagster.web.bodies import MAX_BODY_BYTES
 from databuild_dagster.web.openapi import openapi_document
 from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.settings import Settings
+from tests.support.browser import HTML, ORIGIN, act, confirmation, form_of, sent
 from tests.support.homes import Home
+from tests.support.pages_world import (
+    API,
+    ATTRIBUTE,
+    BEARER,
+    DAY,
+    MARKUP,
+    MONTH,
+    OTHER_DAY,
+    TOKEN,
+    PagesWorld,
+    call,
+    mounted,
+)
 
-from .browser import API, HTML, ORIGIN, act, confirmation, form_of, sent
-from .conftest import ATTRIBUTE, MARKUP, TOKEN, PagesWorld, mounted
-
-BEARER = {"authorization": f"Bearer {TOKEN}"}
-DAY, OTHER_DAY, MONTH = "orders@2023-01-01", "orders@2023-01-02", "revenue@2023-01-01"
+ACTIONS = {action.name: action for action in actions()}
 
 
 def prepared(world: PagesWorld, action: str, folder: Path) -> dict[str, Any]:
@@ -72,16 +82,14 @@ def prepared(world: PagesWorld, action: str, folder: Path) -> dict[str, Any]:
             }
         case "operation-cancel":
             world.live(DAY)
-            manager = world.state_behind_pages().operation_manager("tester")
+            from databuild_dagster.features.operations.actions import operation_manager
+
+            manager = operation_manager(world.state_behind_pages(), "tester")
             return {"operation": str(manager.start("compact", "orders", {"target_bytes": 1_000_000}))}
     raise AssertionError(action)
 
 
-def call(client: TestClient, action: str, fields: dict[str, Any], **headers: str) -> Any:
-    return client.post(f"{API}/actions/{action}", json={"actor": "nightly", **fields}, headers={**BEARER, **headers})
-
-
-@pytest.fixture(params=[action.name for action in ACTIONS])
+@pytest.fixture(params=list(ACTIONS))
 def action(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -98,7 +106,7 @@ def test_an_action_answers_as_its_type_and_is_done_once(
     second = call(acting, action, fields)
 
     assert first.status_code == 200, first.text
-    msgspec.json.decode(first.content, type=BY_NAME[action].answer, strict=True)
+    msgspec.json.decode(first.content, type=ACTIONS[action].answer, strict=True)
     assert after > before
     assert (second.status_code, own_world.seq) == (200, after)
     (event, *_) = own_world.queries.events(before)
@@ -139,7 +147,7 @@ def test_a_confirmed_form_does_the_action_and_leads_back(
     acting: TestClient, own_world: PagesWorld, action: str, tmp_path: Path
 ) -> None:
     fields = prepared(own_world, action, tmp_path)
-    subjects = {name: value for name, value in fields.items() if name in BY_NAME[action].subjects}
+    subjects = {name: value for name, value in fields.items() if name in ACTIONS[action].subjects}
     typed = {name: value for name, value in fields.items() if name in ("reason", "comment")}
     if action == "operation-start":
         typed["arg"] = '{"target_bytes": 1000000}'
@@ -277,21 +285,6 @@ def test_a_read_only_server_changes_nothing_and_has_no_button(
     assert refused.json()["error"]["type"] == "ReadOnlyServer"
     for path in ("/", f"/partition?ref={DAY}", "/wants", f"/calendar?dataset=orders&ref={DAY}", "/operations"):
         assert "/confirm/" not in client.get(path).text
-
-
-def test_operations_are_started_and_canceled_from_their_pages(
-    acting: TestClient, own_world: PagesWorld, tmp_path: Path
-) -> None:
-    running = prepared(own_world, "operation-cancel", tmp_path)["operation"]
-
-    listed = acting.get("/operations").text
-    page = acting.get(f"/operation?id={running}").text
-    form = confirmation(acting, "operation-start")
-
-    assert "/confirm/operation-start?" in listed
-    assert f"/confirm/operation-cancel?operation={running}" in page
-    assert form.status_code == 200
-    assert 'name="type"' in form.text
 
 
 def test_a_get_of_an_action_changes_nothing(acting: TestClient, own_world: PagesWorld, action: str) -> None:

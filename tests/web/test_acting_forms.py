@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 import pytest
 from starlette.testclient import TestClient
 
-from .browser import act, confirmation, form_of
-from .conftest import PagesWorld
+from tests.support.browser import act, confirmation, form_of
+from tests.support.pages_world import PagesWorld
 
 DAY = "orders@2023-01-01"
 

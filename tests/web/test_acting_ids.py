@@ -10,10 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.settings import Settings
-
-from .browser import confirmation, form_of, sent
-from .conftest import TOKEN, PagesWorld, mounted
-from .test_acting import DAY, MONTH, OTHER_DAY, call
+from tests.support.browser import confirmation, form_of, sent
+from tests.support.pages_world import DAY, OTHER_DAY, TOKEN, PagesWorld, call, mounted
 
 ONCE = {"command_id": "once"}
 
@@ -63,19 +61,6 @@ def test_two_actions_may_have_the_same_id(acting: TestClient, own_world: PagesWo
     answers = [call(acting, action, {"refs": [DAY], "reason": "a", **ONCE}) for action in ("taint", "pause")]
 
     assert [answer.status_code for answer in answers] == [200, 200]
-
-
-def test_an_operation_is_not_started_for_an_id_of_another_one(acting: TestClient, own_world: PagesWorld) -> None:
-    own_world.live(DAY, MONTH)
-    fields = {"type": "compact", "arg": {"target_bytes": 1_000_000}, **ONCE}
-    started = call(acting, "operation-start", {"dataset": "orders", **fields})
-    before = own_world.seq
-
-    refused = call(acting, "operation-start", {"dataset": "revenue", **fields})
-    again = call(acting, "operation-start", {"dataset": "orders", **fields})
-
-    assert (refused.status_code, own_world.seq) == (409, before)
-    assert again.json() == started.json()
 
 
 def test_an_id_finds_its_events_with_and_without_the_fingerprint(acting: TestClient, own_world: PagesWorld) -> None:

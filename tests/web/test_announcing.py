@@ -7,12 +7,11 @@ from urllib.parse import quote
 import dagster as dg
 from starlette.testclient import TestClient
 
-from databuild_dagster.bindings.display.page_links import page_of
+from databuild_dagster.bindings.display.materialization import page_of
 from databuild_dagster.engine.pages_notes import pages_root
 from databuild_dagster.web.announcing import announce_pages
 from databuild_dagster.web.application import make_application, pages_routes
-
-from .conftest import MARKUP, PagesWorld
+from tests.support.pages_world import MARKUP, PagesWorld
 
 #: Until a thread has written one row.
 MAX_SECONDS = 30

@@ -10,10 +10,9 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.shapes import graph
 from databuild_dagster.web import api
-from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.api import routes
 from databuild_dagster.web.routes import ApiRoute
-
-from .conftest import PagesWorld
+from tests.support.pages_world import PagesWorld
 
 API = "/api/v1"
 #: The parameters that each url is called with, beside a call without any where none is required.
@@ -40,7 +39,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/ledger": [{"derived": "true"}, {"builds": "true", "ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
     "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
 }
-PLAIN = [route for route in ROUTES if not route.is_stream]
+PLAIN = [route for route in routes() if not route.is_stream]
 
 
 def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:

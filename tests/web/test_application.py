@@ -10,10 +10,10 @@ from starlette.testclient import TestClient
 from databuild_dagster.bindings.registry.instance import UnsupportedInstance
 from databuild_dagster.data.ownership import RootOfAnother
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.features.tables.errors import TableElsewhere
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.errors import RemoteUnreachable
 from databuild_dagster.store.errors import NewerStore, NoDatabase, StoreBusy, StoreSilent, StoreUnusable
-from databuild_dagster.tables.errors import TableElsewhere
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestDamaged
 from databuild_dagster.web.application import WithoutSlash, make_application
 from databuild_dagster.web.security import HEADERS

@@ -8,9 +8,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.settings import Settings
-
-from .browser import API, HTML, ORIGIN, confirmation, form_of
-from .conftest import PagesWorld, mounted
+from tests.support.browser import API, HTML, ORIGIN, confirmation, form_of
+from tests.support.pages_world import PagesWorld, mounted
 
 USER = "X-Forwarded-User"
 DAY = "orders@2023-01-01"

@@ -8,12 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
-from databuild_dagster.web.actions import ACTIONS
-from databuild_dagster.web.api import ROUTES
+from databuild_dagster.web.actions import actions
+from databuild_dagster.web.api import routes
 from databuild_dagster.web.openapi import openapi_document
 from databuild_dagster.web.routes import ApiRoute
+from tests.support.pages_world import PagesWorld
 
-from .conftest import PagesWorld
 from .test_api import API, PLAIN, calls_of
 
 
@@ -26,8 +26,8 @@ def test_the_document_has_every_route_and_every_parameter(client: TestClient, do
     served = client.get(f"{API}/openapi.json").json()
 
     assert served == document
-    assert list(served["paths"]) == [route.path for route in (*ROUTES, *ACTIONS)]
-    for route in ROUTES:
+    assert list(served["paths"]) == [route.path for route in (*routes(), *actions())]
+    for route in routes():
         described = served["paths"][route.path]["get"]["parameters"]
         assert [found["name"] for found in described] == [parameter.name for parameter in route.parameters]
 

@@ -23,17 +23,6 @@ def stage(begins_after: float, seconds: float | None) -> StageShape:
     }
 
 
-def test_the_form_keeps_the_question_and_every_question_has_a_page(client: TestClient) -> None:
-    empty = client.get("/plan").text
-    asked = client.get("/plan", params={"ref": "orders@2023-01-01", "what": "taint", "downstream": "true"}).text
-
-    assert empty.count("<option") == 4
-    assert 'value="orders@2023-01-01"' in asked
-    assert '<option value="taint" selected>' in asked
-    assert "checked" in asked
-    assert "<code>databuild what-if taint orders@2023-01-01 --downstream</code>" in asked
-
-
 def test_a_refusal_is_one_sentence_beside_the_form(client: TestClient) -> None:
     answer = client.get("/plan", params={"ref": "orders@1999-01-01"})
 

@@ -10,9 +10,8 @@ from databuild_dagster.store.errors import StoreBusy
 from databuild_dagster.web.application import make_application
 from databuild_dagster.web.routes import or_error
 from databuild_dagster.web.state import State
-
-from .browser import HTML
-from .conftest import PagesWorld
+from tests.support.browser import HTML
+from tests.support.pages_world import PagesWorld
 
 PLACE = "/srv/private/databuild.db"
 

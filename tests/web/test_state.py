@@ -12,8 +12,7 @@ import pytest
 
 from databuild_dagster.web import state as module
 from databuild_dagster.web.state import StateClosed, TooManyActions, TooManyQuestions
-
-from .conftest import PagesWorld
+from tests.support.pages_world import PagesWorld
 
 
 def test_a_kept_answer_holds_until_the_log_moves_and_it_is_too_old(

@@ -15,8 +15,7 @@ from databuild_dagster.web import streams as module
 from databuild_dagster.web.application import make_application
 from databuild_dagster.web.state import State
 from databuild_dagster.web.streams import LogStreams, TooManyStreams
-
-from .conftest import PagesWorld
+from tests.support.pages_world import PagesWorld
 
 #: No wait of these tests is longer.
 MAX_SECONDS = 30

@@ -15,17 +15,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-import dagster
-from dagster import (
-    AssetExecutionContext,
-    DagsterInstance,
-    ScheduleEvaluationContext,
-    SensorEvaluationContext,
-    TimeWindow,
-    TimeWindowPartitionsDefinition,
-)
+import dagster as dg
 
-from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+from databuild_dagster.model.errors import DatabuildError
+
+
+class DagsterDiffers(DatabuildError, ImportError):
+    """Dagster {version} lacks a name that this version of databuild_dagster uses: {why}."""
+
+    hint = "Install a Dagster that it knows: pip install 'dagster>=1.12,<1.14'."
+
 
 try:
     from dagster._core.definitions.assets.definition.assets_definition import stringify_asset_key_to_input_name
@@ -90,7 +89,7 @@ try:
     from dagster.components.core.component_tree import ComponentTree
     from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 except ImportError as error:
-    raise DagsterDiffers(version=dagster.__version__, why=str(error).partition(" (")[0]) from error
+    raise DagsterDiffers(version=dg.__version__, why=str(error).partition(" (")[0]) from error
 
 #: An output with this metadata counts as yielded, so that later steps run, and materializes nothing.
 OBSERVED: Final[dict[str, Any]] = {SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True}
@@ -103,7 +102,7 @@ ONE_PLANNED_EVENT_PER_RUN: Final = "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVE
 TEMPORARY_HOME_PREFIX: Final = ".tmp_dagster_home_"
 
 
-def put_result(context: AssetExecutionContext, output_name: str, value: Any) -> None:
+def put_result(context: dg.AssetExecutionContext, output_name: str, value: Any) -> None:
     """Let the result of `materialize()` have a value for an output that was yielded without one."""
     step = context.op_execution_context.get_step_execution_context()
     captured = step.output_capture or {}
@@ -121,7 +120,7 @@ def shield_log_tails() -> None:
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
 
 
-def send_no_telemetry(instance: DagsterInstance) -> None:
+def send_no_telemetry(instance: dg.DagsterInstance) -> None:
     """Let this process send no usage statistics to Dagster; the setting in dagster.yaml does not matter.
 
     In a home without settings Dagster would print a notice in the middle of the output, and each run would fail where the
@@ -135,7 +134,7 @@ def send_no_telemetry(instance: DagsterInstance) -> None:
 _MADE_UP = re.compile(r"\d{8}_\d{6}")
 
 
-def is_dry_run(context: SensorEvaluationContext | ScheduleEvaluationContext) -> bool:
+def is_dry_run(context: dg.SensorEvaluationContext | dg.ScheduleEvaluationContext) -> bool:
     """True for the UI's test button; false for the daemon's ticks, whose log is named after the tick.
 
     The UI starts nothing, so nothing may be recorded: a buffered launch would hold its leases and never start.
@@ -143,17 +142,17 @@ def is_dry_run(context: SensorEvaluationContext | ScheduleEvaluationContext) -> 
     return _MADE_UP.fullmatch((context.log_key or [""])[-1]) is not None
 
 
-def windows_from(partitions: TimeWindowPartitionsDefinition, moment: float) -> Iterator[TimeWindow]:
+def windows_from(partitions: dg.TimeWindowPartitionsDefinition, moment: float) -> Iterator[dg.TimeWindow]:
     """The windows that begin at a moment or after it, without the excluded ones and without an end."""
     return iter(partitions._iterate_time_windows(moment))
 
 
-def window_start_before(partitions: TimeWindowPartitionsDefinition, moment: float) -> datetime:
+def window_start_before(partitions: dg.TimeWindowPartitionsDefinition, moment: float) -> datetime:
     """The start of the window around a moment, an excluded one too."""
     return next(reverse_cron_string_iterator(moment, partitions.cron_schedule, partitions.timezone))
 
 
-def key_of_window(partitions: TimeWindowPartitionsDefinition, start: datetime) -> str:
+def key_of_window(partitions: dg.TimeWindowPartitionsDefinition, start: datetime) -> str:
     """The partition key of the window that begins there."""
     return dst_safe_strftime(start, partitions.timezone, partitions.fmt, partitions.cron_schedule)
 

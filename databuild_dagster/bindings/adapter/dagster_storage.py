@@ -6,7 +6,7 @@ from typing import Any, Final
 import dagster
 from dagster import DagsterInstance, DagsterRun
 
-from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+from databuild_dagster.bindings.adapter.dagster_private import DagsterDiffers
 
 try:
     from dagster._cli.workspace.cli_target import workspace_opts_to_load_target

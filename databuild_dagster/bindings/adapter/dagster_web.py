@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import dagster
 
-from databuild_dagster.bindings.adapter.errors import DagsterDiffers
+from databuild_dagster.bindings.adapter.dagster_private import DagsterDiffers
 from databuild_dagster.data.home import HOME_VARIABLE
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger

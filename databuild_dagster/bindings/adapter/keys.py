@@ -15,6 +15,8 @@ LOCATION: Final = "databuild_location"
 SPARK: Final = "databuild_spark"
 #: The read-only IO manager.
 IO_MANAGER: Final = "databuild_io_manager"
+#: The metadata that makes an external asset a boundary, whose lots are files of other programs.
+BOUNDARY: Final = "databuild/boundary"
 #: The resource by which sensors and schedules create wants.
 WANTS: Final = "wants"
 #: The sensor that ticks.

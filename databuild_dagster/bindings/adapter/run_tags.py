@@ -32,10 +32,6 @@ PLAIN_TAG: Final = f"{_HIDDEN}plain"
 #: The operation whose jobs a run executes, and the id of its executor.
 OPERATION_TAG: Final = "databuild/operation"
 EXECUTOR_TAG: Final = f"{_HIDDEN}executor"
-#: The names of these tags on runs of earlier versions.
-FORMER_NAMES: Final = {
-    tag: tag.replace(_HIDDEN, "databuild/") for tag in (LAUNCH_TAG, PROCESS_TAG, WORKER_TAG, PLAIN_TAG, EXECUTOR_TAG)
-}
 #: The partitions of a run over several, for people: Dagster's list of runs folds away the tags that have them. A longer name
 #: would push the last of them off the list.
 PARTITIONS_TAG: Final = "partitions"
@@ -68,11 +64,6 @@ TAINT_TAG: Final = "databuild/taint"
 STOPPED_TAG: Final = "databuild/stopped"
 
 _NOT_BY_A_PERSON = (BACKFILL_ID_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG, AUTOMATION_CONDITION_TAG, AUTO_MATERIALIZE_TAG)
-
-
-def machine_tag(tags: Mapping[str, str], name: str) -> str | None:
-    """The value of a hidden tag of ours, also on a run that an earlier version has tagged."""
-    return tags.get(name, tags.get(FORMER_NAMES[name]))
 
 
 def is_by_person(tags: Mapping[str, str]) -> bool:

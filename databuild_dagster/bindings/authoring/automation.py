@@ -9,16 +9,7 @@ is.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from dagster import (
-    AssetKey,
-    AssetSelection,
-    AutomationCondition,
-    AutomationConditionSensorDefinition,
-    AutomationContext,
-    AutomationResult,
-    DefaultSensorStatus,
-    SensorDefinition,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import (
     AssetGraph,
@@ -43,7 +34,7 @@ MAX_ASSETS_PER_SENSOR = 500
 _Which = Callable[[Engine, Sequence[Ref]], set[Ref]]
 
 
-class StoreCondition(AutomationCondition[Any]):
+class StoreCondition(dg.AutomationCondition[Any]):
     """True for the partitions that have a certain state in the store."""
 
     def __init__(self, name: str, description: str, which: _Which) -> None:
@@ -63,10 +54,10 @@ class StoreCondition(AutomationCondition[Any]):
     def requires_cursor(self) -> bool:
         return False
 
-    def evaluate(self, context: AutomationContext[Any]) -> AutomationResult[Any]:
+    def evaluate(self, context: dg.AutomationContext[Any]) -> dg.AutomationResult[Any]:
         candidates = context.candidate_subset
-        if candidates.is_empty or not isinstance(context.key, AssetKey):
-            return AutomationResult(context, context.get_empty_subset())
+        if candidates.is_empty or not isinstance(context.key, dg.AssetKey):
+            return dg.AutomationResult(context, context.get_empty_subset())
         asset = asset_text(context.key)
         keys: Iterable[str | None] = (
             candidates.expensively_compute_partition_keys() if candidates.is_partitioned else [None]
@@ -74,11 +65,11 @@ class StoreCondition(AutomationCondition[Any]):
         refs = [make_ref(asset, key) for key in keys]
         true = self._which(engine_for(context.asset_graph_view.instance), refs)
         if not true:
-            return AutomationResult(context, context.get_empty_subset())
+            return dg.AutomationResult(context, context.get_empty_subset())
         if not candidates.is_partitioned:
-            return AutomationResult(context, candidates)
+            return dg.AutomationResult(context, candidates)
         these = {key for ref in true if (key := partition_key_of(ref)) is not None}
-        return AutomationResult(context, candidates.compute_intersection_with_partition_keys(these))
+        return dg.AutomationResult(context, candidates.compute_intersection_with_partition_keys(these))
 
 
 def live() -> StoreCondition:
@@ -138,8 +129,8 @@ def any_deps_not_live() -> BuiltinAutomationCondition[Any]:
 
     Partitions that are requested in the same tick count as there: one Dagster run builds both in order.
     """
-    here = ~live() & (AutomationCondition.missing() | ~never_built())
-    return AutomationCondition.any_deps_match(here & ~AutomationCondition.will_be_requested()).with_label(
+    here = ~live() & (dg.AutomationCondition.missing() | ~never_built())
+    return dg.AutomationCondition.any_deps_match(here & ~dg.AutomationCondition.will_be_requested()).with_label(
         "any_deps_not_live"
     )
 
@@ -151,31 +142,31 @@ def eager() -> BuiltinAutomationCondition[Any]:
     request; a new taint counts. Never requests a partition that is live, leased, wanted or failed, or has an input that
     is not live.
     """
-    trigger: AutomationCondition[Any] = schedulable().newly_true() | AutomationCondition.any_deps_updated()
+    trigger: dg.AutomationCondition[Any] = schedulable().newly_true() | dg.AutomationCondition.any_deps_updated()
     return _when_unclaimed(trigger.since_last_handled()).with_label("databuild_eager")
 
 
 def on_missing() -> BuiltinAutomationCondition[Any]:
     """Dagster's `on_missing`: requests new partitions that no one wants or builds, when their inputs are live."""
-    trigger: AutomationCondition[Any] = never_built().newly_true()
+    trigger: dg.AutomationCondition[Any] = never_built().newly_true()
     return _when_unclaimed(trigger.since_last_handled()).with_label("databuild_on_missing")
 
 
 def automation_sensors(
     assets: Iterable[Any], given: Iterable[Any], asset_graph: Callable[[], AssetGraph], *, name: str = AUTOMATION
-) -> list[SensorDefinition]:
+) -> list[dg.SensorDefinition]:
     """The sensors that evaluate the assets with conditions of ours, except assets that a given sensor evaluates.
 
     Raises `InvalidAsset` for a given sensor that would evaluate them in Dagster's daemon.
     """
     ours = sorted(
         {spec.key for asset in assets for spec in specs_of(asset) if needs_the_store(spec.automation_condition)},
-        key=AssetKey.to_user_string,
+        key=dg.AssetKey.to_user_string,
     )
     if not ours:
         return []
     for sensor in given:
-        if isinstance(sensor, AutomationConditionSensorDefinition):
+        if isinstance(sensor, dg.AutomationConditionSensorDefinition):
             taken = sensor.asset_selection.resolve(asset_graph()) & set(ours)
             if taken and sensor.sensor_type is not SensorType.AUTOMATION:
                 first = min(key.to_user_string() for key in taken)
@@ -186,36 +177,36 @@ def automation_sensors(
             ours = [key for key in ours if key not in taken]
     with quiet_beta_warnings():
         return [
-            AutomationConditionSensorDefinition(
+            dg.AutomationConditionSensorDefinition(
                 name if start == 0 else f"{name}_{start // MAX_ASSETS_PER_SENSOR + 1}",
-                target=AssetSelection.assets(*ours[start : start + MAX_ASSETS_PER_SENSOR]).without_checks(),
+                target=dg.AssetSelection.assets(*ours[start : start + MAX_ASSETS_PER_SENSOR]).without_checks(),
                 use_user_code_server=True,
-                default_status=DefaultSensorStatus.RUNNING,
+                default_status=dg.DefaultSensorStatus.RUNNING,
                 description="Evaluates automation conditions that ask databuild's store.",
             )
             for start in range(0, len(ours), MAX_ASSETS_PER_SENSOR)
         ]
 
 
-def needs_the_store(condition: AutomationCondition[Any] | None) -> bool:
+def needs_the_store(condition: dg.AutomationCondition[Any] | None) -> bool:
     """Whether one of our conditions is part of it."""
     return condition is not None and any(isinstance(part, StoreCondition) for part in _tree(condition))
 
 
-def _tree(condition: AutomationCondition[Any]) -> Iterator[AutomationCondition[Any]]:
+def _tree(condition: dg.AutomationCondition[Any]) -> Iterator[dg.AutomationCondition[Any]]:
     yield condition
     for child in condition.children:
         yield from _tree(child)
 
 
-def _when_unclaimed(trigger: AutomationCondition[Any]) -> BuiltinAutomationCondition[Any]:
+def _when_unclaimed(trigger: dg.AutomationCondition[Any]) -> BuiltinAutomationCondition[Any]:
     return (
-        AutomationCondition.in_latest_time_window()
+        dg.AutomationCondition.in_latest_time_window()
         & trigger
         & unclaimed()
         & ~any_deps_not_live()
-        & ~AutomationCondition.any_deps_in_progress()
-        & ~AutomationCondition.in_progress()
+        & ~dg.AutomationCondition.any_deps_in_progress()
+        & ~dg.AutomationCondition.in_progress()
     )
 
 

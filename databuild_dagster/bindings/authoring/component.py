@@ -4,56 +4,29 @@ A dg project is one code location, with one orchestrator, one warehouse and one 
 these, and settings that differ are refused.
 """
 
-import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
-from dagster import (
-    AssetChecksDefinition,
-    AssetSpec,
-    Component,
-    ComponentLoadContext,
-    ComponentTypeSpec,
-    Definitions,
-    Model,
-    Resolvable,
-    Resolver,
-    Scaffolder,
-    ScaffoldRequest,
-    load_definitions_from_modules,
-    scaffold_component,
-    scaffold_with,
-)
-from pydantic import Field
+import dagster as dg
+from pydantic import create_model
 
 from databuild_dagster.bindings.adapter.dagster_private import TranslationFn, TranslationFnResolver, quiet_beta_warnings
 from databuild_dagster.bindings.authoring import automation as conditions
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.definitions import assembled
-from databuild_dagster.bindings.authoring.shared_location import LocationParts, location_parts
+from databuild_dagster.bindings.authoring.shared_location import LocationParts, deployment_of, location_parts
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator
-from databuild_dagster.bindings.building.deployment import (
-    DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    DEFAULT_SAMPLE_ROWS,
-    DEFAULT_THREADS,
-    Deployment,
-)
-from databuild_dagster.bindings.building.operation_types import known_operations
+from databuild_dagster.bindings.building.deployment import CORE_SETTINGS, Settings
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import Delta, Iceberg
-from databuild_dagster.bindings.display.alerts import Alert, CommandAlert, WebhookAlert
-from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
+from databuild_dagster.bindings.declare.settings import described, imported, settings
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.registration import remember
-from databuild_dagster.engine.operations.manager import DistributedOperation
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.model.datasets import TableFormat
-from databuild_dagster.warehouse.layout import Warehouse
 
 _LIMITS = TickLimits()
 
@@ -84,11 +57,11 @@ def {name}_by_day({name}_raw: pd.DataFrame) -> pd.DataFrame:
 '''
 
 
-class DatabuildScaffolder(Scaffolder[Any]):
+class DatabuildScaffolder(dg.Scaffolder[Any]):
     """`dg scaffold defs databuild_dagster.DatabuildComponent NAME` writes a component with two assets; existing files
     stay untouched."""
 
-    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
+    def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Raises `InvalidAsset` for a component in Python."""
         if request.scaffold_format == "python":
             raise InvalidAsset(
@@ -99,7 +72,7 @@ class DatabuildScaffolder(Scaffolder[Any]):
         path = _free(folder)
         name = re.sub(r"\W", "_", folder.name) + path.stem.removeprefix("assets")
         path.write_text(_ASSETS.format(name=name if name.isidentifier() else f"_{name}"))
-        scaffold_component(request, {"assets": [path.name]})
+        dg.scaffold_component(request, {"assets": [path.name]})
 
 
 def _free(folder: Path) -> Path:
@@ -110,93 +83,61 @@ def _free(folder: Path) -> Path:
     return path
 
 
-def _described(description: str) -> Any:
-    """An attribute with the description that `dg` shows; its value may be a template."""
-    return Resolver.default(description=description)
-
-
-class SparkAttributes(Model, Resolvable):
+class SparkAttributes(dg.Model, dg.Resolvable):
     """Where Spark runs, as `DatabuildSpark` takes it."""
 
-    mode: Annotated[str, _described(f"How a process gets its session: {', '.join(_MODES)}.")] = _MODES[0]
-    url: Annotated[
-        str | None, _described("For mode remote: sc://host:port, or a master such as spark://host:port.")
-    ] = None
-    config: Annotated[Mapping[str, Any], _described("Spark's own settings, flat or nested.")] = {}
-    app_name: Annotated[str, _described("The name in Spark's UI.")] = "databuild"
+    mode: Annotated[str, described(f"How a process gets its session: {', '.join(_MODES)}.")] = _MODES[0]
+    url: Annotated[str | None, described("For mode remote: sc://host:port, or a master such as spark://host:port.")] = (
+        None
+    )
+    config: Annotated[Mapping[str, Any], described("Spark's own settings, flat or nested.")] = {}
+    app_name: Annotated[str, described("The name in Spark's UI.")] = "databuild"
 
 
-class LimitAttributes(Model, Resolvable):
+class LimitAttributes(dg.Model, dg.Resolvable):
     """How much one tick of the orchestrator may start."""
 
-    launches: Annotated[int, _described("Launches buffered by one tick.")] = _LIMITS.launches
-    open_launches: Annotated[int, _described("Launches open at once.")] = _LIMITS.open_launches
-    due_refs: Annotated[int, _described("Due refs read by one level of planning.")] = _LIMITS.due_refs
-    executors: Annotated[int, _described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
+    launches: Annotated[int, described("Launches buffered by one tick.")] = _LIMITS.launches
+    open_launches: Annotated[int, described("Launches open at once.")] = _LIMITS.open_launches
+    due_refs: Annotated[int, described("Due refs read by one level of planning.")] = _LIMITS.due_refs
+    executors: Annotated[int, described("Executors of one operation, queued or running at once.")] = _LIMITS.executors
 
 
-class PublishAttributes(Model, Resolvable):
-    """The table that each asset is published as, as `Iceberg` and `Delta` take it."""
-
-    format: Annotated[str, _described(f"The format of the tables: {', '.join(TableFormat)}.")]
-    namespace: Annotated[str | None, _described("Iceberg: the namespace of the tables; databuild unless given.")] = None
-    catalog: Annotated[str | None, _described("Iceberg: a name in pyiceberg's own configuration.")] = None
-    partition_column: Annotated[
-        str | None, _described("The column with the partition key; partition_key unless given.")
-    ] = None
-    partition_type: Annotated[str | None, _described("The type of that column: date, timestamp or string.")] = None
-    tainted: Annotated[
-        str | None, _described("Whether tainted partitions stay: keep or remove; remove unless given.")
-    ] = None
-    on_conflict: Annotated[
-        str | None, _described("What happens to snapshots of other writers: refuse or rebase; refuse unless given.")
-    ] = None
-
-    def publish(self, place: str) -> Iceberg | Delta:
-        """Raises `InvalidAsset` for an unknown format, and for an option that it does not have."""
-        given = {name: value for name, value in self.model_dump().items() if name != "format" and value is not None}
-        if self.format not in set(TableFormat):
-            listed = ", ".join(TableFormat)
-            raise InvalidAsset(f"{place} publishes as {self.format!r}; the formats are {listed}.")
-        if self.format == TableFormat.ICEBERG:
-            return Iceberg(**given)
-        if of_iceberg := given.keys() & {"namespace", "catalog"}:
-            raise InvalidAsset(
-                f"{place} gives {min(of_iceberg)} to Delta, whose table is the folder of its dataset; leave it out."
-            )
-        return Delta(**given)
+#: The types of the settings whose values a file writes in another way than Python.
+_IN_YAML: Mapping[str, object] = {"spark": SparkAttributes | None, "limits": LimitAttributes | None}
 
 
-class AlertAttributes(Model, Resolvable):
-    """Where an alert about a missed SLA is sent: a webhook or a command."""
-
-    webhook: Annotated[str | None, _described("A url that JSON is POSTed to."), Field(repr=False)] = None
-    headers: Annotated[Mapping[str, str], _described("Headers of the webhook's request."), Field(repr=False)] = {}
-    command: Annotated[
-        Sequence[str] | None,
-        _described("A program with its arguments, given JSON on its stdin."),
-        Field(repr=False),
-    ] = None
-
-    def alert(self, place: str) -> Alert:
-        """Raises `InvalidAsset` unless exactly one of both is given."""
-        if self.webhook is not None and self.command is None:
-            return WebhookAlert(self.webhook, self.headers)
-        if self.command and self.webhook is None and not self.headers:
-            return CommandAlert(tuple(self.command))
-        raise InvalidAsset(
-            f"{place} gives an alert that is not one webhook, with or without headers, or one command; "
-            "write an entry of its own for each."
+def _attributes() -> dict[str, Any]:
+    """An attribute for each setting of a code location: its type with its description, and its default."""
+    types = get_type_hints(Settings)
+    core = {
+        setting.name: (
+            Annotated[_IN_YAML.get(setting.name, types[setting.name]), described(setting.metadata["description"])],
+            None if setting.default is MISSING else setting.default,
         )
+        for setting in CORE_SETTINGS
+    }
+    of_features = {
+        name: (Annotated[setting.in_yaml, described(setting.description)], setting.yaml_default)
+        for name, setting in settings().items()
+    }
+    return core | of_features
 
 
-@scaffold_with(DatabuildScaffolder)
-class DatabuildComponent(Component, Model, Resolvable):
+class _Attributes(dg.Model):
+    """The settings of a code location as attributes of a `defs.yaml`."""
+
+
+_Attributes = create_model("_Attributes", __base__=_Attributes, **_attributes())  # type: ignore[misc]
+
+
+@dg.scaffold_with(DatabuildScaffolder)
+class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
     """Partitions that Spark builds once, when they are wanted."""
 
     assets: Annotated[
         Sequence[str],
-        _described(
+        described(
             "Where the assets are: Python files beside the defs.yaml (flights.py), or modules (my_project.flights). "
             "Their asset checks, jobs, schedules and sensors are taken too."
         ),
@@ -204,42 +145,12 @@ class DatabuildComponent(Component, Model, Resolvable):
     translation: Annotated[
         TranslationFn[None] | None, TranslationFnResolver[None](template_vars_for_translation_fn=lambda _: {})
     ] = None
-    warehouse: Annotated[
-        str | None, _described("A folder, or a url such as s3://bucket/prefix; <DAGSTER_HOME>/warehouse unless given.")
-    ] = None
-    spark: Annotated[SparkAttributes | None, _described("Where Spark runs; a local server unless given.")] = None
-    threads: Annotated[int, _described("Partitions of one launch that are built at the same time.")] = DEFAULT_THREADS
-    interval_seconds: Annotated[int, _described("Seconds between two ticks of the orchestrator.")] = (
-        MIN_INTERVAL_SECONDS
-    )
-    delegation_timeout_seconds: Annotated[float, _described("How long a Dagster run waits for builds of others.")] = (
-        DEFAULT_DELEGATION_TIMEOUT_SECONDS
-    )
-    sample_rows: Annotated[int, _described("Rows of each partition that Dagster shows; 0 for none.")] = (
-        DEFAULT_SAMPLE_ROWS
-    )
-    limits: Annotated[LimitAttributes | None, _described("How much one tick may start.")] = None
-    alerts: Annotated[
-        Sequence[AlertAttributes],
-        _described("Where alerts about missed SLAs are sent, besides the orchestrator's log."),
-    ] = ()
-    operations: Annotated[
-        Sequence[str],
-        _described(
-            "Operations over whole datasets, besides those that databuild and installed packages have: "
-            "my_project.quality.RowCount, a class that is made without arguments, or an object."
-        ),
-    ] = ()
-    publish: Annotated[
-        PublishAttributes | None,
-        _described("The table of each asset that gives no publish= of its own; none unless given."),
-    ] = None
-    location: Annotated[str | None, _described("The name in the store; the project's package unless given.")] = None
+    location: Annotated[str | None, described("The name in the store; the project's package unless given.")] = None
 
     @classmethod
-    def get_spec(cls) -> ComponentTypeSpec:
+    def get_spec(cls) -> dg.ComponentTypeSpec:
         """The description of the component that `dg list components` shows."""
-        return ComponentTypeSpec(
+        return dg.ComponentTypeSpec(
             description=cls.__doc__,
             tags=["databuild", "spark"],
             produces=["asset", "asset_check", "sensor", "resource"],
@@ -250,11 +161,11 @@ class DatabuildComponent(Component, Model, Resolvable):
         """For templates: `automation_condition: "{{ databuild.eager() }}"`."""
         return {**super().get_additional_scope(), "databuild": conditions}
 
-    def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         """The asset's look in Dagster; a subclass may override it. See `DatabuildTranslator`."""
         return spec if self.translation is None else self.translation(spec, None)
 
-    def build_defs(self, context: ComponentLoadContext) -> Definitions:
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Raises `InvalidAsset` for files, modules or settings that are missing or do not fit."""
         # Dagster numbers the components of one file; a single one needs no number.
         place = context.component_loc.get_display_key(context.defs_module_path).removesuffix("[0]")
@@ -262,7 +173,7 @@ class DatabuildComponent(Component, Model, Resolvable):
             raise InvalidAsset(f"{place} names no assets; write files beside the defs.yaml, or modules.")
         modules = [_module(context, place, name) for name in self.assets]
         with quiet_beta_warnings():
-            found = load_definitions_from_modules(modules)
+            found = dg.load_definitions_from_modules(modules)
         shared = self._shared(context, place)
         tree = context.component_tree
         # The store records the assets of the whole code location, not of this component alone.
@@ -273,14 +184,14 @@ class DatabuildComponent(Component, Model, Resolvable):
             jobs=found.jobs,
             schedules=found.schedules,
             sensors=found.sensors,
-            asset_checks=cast(Iterable[AssetChecksDefinition] | None, found.asset_checks),
+            asset_checks=cast(Iterable[dg.AssetChecksDefinition] | None, found.asset_checks),
             translator=_ComponentTranslator(self, place),
             automation_name=re.sub(r"\W+", "_", f"{AUTOMATION}_{place}").rstrip("_"),
             # Dagster copies each component's definitions to note their origin, and two orchestrators would not load.
             has_orchestrator=shared.place == place,
         )
 
-    def _shared(self, context: ComponentLoadContext, place: str) -> "_Shared":
+    def _shared(self, context: dg.ComponentLoadContext, place: str) -> "_Shared":
         """The settings of the project's first component, if this one's are the same. Raises `InvalidAsset`."""
         given = {name: getattr(self, name) for name in _SHARED}
         given["location"] = self.location or context.defs_module_name.partition(".")[0]
@@ -296,31 +207,32 @@ class DatabuildComponent(Component, Model, Resolvable):
         return shared
 
     def _parts(self, place: str, location: str) -> LocationParts:
-        spark = self.spark or SparkAttributes()
-        if spark.mode not in _MODES:
-            raise InvalidAsset(f"{place} gives spark the mode {spark.mode!r}; there are {', '.join(_MODES)}.")
-        deployment = Deployment(
-            location=location,
-            warehouse=None if self.warehouse is None else Warehouse(self.warehouse).root,
-            threads=self.threads,
-            delegation_timeout_seconds=self.delegation_timeout_seconds,
-            limits=_LIMITS if self.limits is None else TickLimits(**self.limits.model_dump()),
-            sample_rows=self.sample_rows,
-            alerts=tuple(entry.alert(place) for entry in self.alerts),
-            operations=known_operations(_operation(place, name) for name in self.operations),
-            spark=DatabuildSpark(
-                mode=cast(Literal["shared", "sail", "classic", "remote"], spark.mode),
-                url=spark.url,
-                spark_config=dict(spark.config),
-                app_name=spark.app_name,
-            ),
-        )
-        publish = None if self.publish is None else self.publish.publish(place)
-        return location_parts(deployment, self.interval_seconds, publish)
+        core = {setting.name: getattr(self, setting.name) for setting in CORE_SETTINGS}
+        given = core | {
+            "spark": _spark(place, core["spark"] or SparkAttributes()),
+            "limits": None if core["limits"] is None else TickLimits(**core["limits"].model_dump()),
+        }
+        for setting in settings().values():
+            value = getattr(self, setting.name)
+            if value != setting.yaml_default:
+                given[setting.name] = setting.from_yaml(value, place)
+        return location_parts(deployment_of(location, given, place))
 
 
 #: Attributes of the whole code location.
 _SHARED = [name for name in DatabuildComponent.model_fields if name not in ("assets", "translation")]
+
+
+def _spark(place: str, spark: SparkAttributes) -> DatabuildSpark:
+    """Raises `InvalidAsset` for an unknown mode."""
+    if spark.mode not in _MODES:
+        raise InvalidAsset(f"{place} gives spark the mode {spark.mode!r}; there are {', '.join(_MODES)}.")
+    return DatabuildSpark(
+        mode=cast(Literal["shared", "sail", "classic", "remote"], spark.mode),
+        url=spark.url,
+        spark_config=dict(spark.config),
+        app_name=spark.app_name,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,41 +256,17 @@ class _ComponentTranslator(DatabuildTranslator):
         self._component = component
         self._place = place
 
-    def get_asset_spec(self, spec: AssetSpec) -> AssetSpec:
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
         return self._component.get_asset_spec(spec)
 
     def __str__(self) -> str:
         return f"The translation in {self._place}"
 
 
-def _operation(place: str, name: str) -> DistributedOperation[Any]:
-    """Raises `InvalidAsset` for a name that is not found or is no operation."""
-    module_name, _, own = name.rpartition(".")
-    found = getattr(_imported(module_name), own, None) if module_name else None
-    if found is None:
-        raise InvalidAsset(
-            f"{place} names the operation {name!r}, which cannot be imported; write it as my_project.quality.RowCount."
-        )
-    made = found() if isinstance(found, type) else found
-    if not isinstance(made, DistributedOperation):
-        raise InvalidAsset(f"{place} names the operation {name!r}, which is no DistributedOperation.")
-    return made
-
-
-def _imported(name: str) -> ModuleType | None:
-    """None where there is none; errors of the module itself pass through."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if not name.startswith(str(error.name)):
-            raise
-        return None
-
-
-def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
+def _module(context: dg.ComponentLoadContext, place: str, name: str) -> ModuleType:
     """Raises `InvalidAsset` when there is none; errors of the module itself pass through."""
     if not name.endswith(".py"):
-        found = _imported(name)
+        found = imported(name)
         if found is None:
             raise InvalidAsset(
                 f"{place} names the module {name!r}, which cannot be imported; a file beside it ends with .py."
@@ -392,7 +280,7 @@ def _module(context: ComponentLoadContext, place: str, name: str) -> ModuleType:
         if not path.is_relative_to(folder.resolve()):
             raise InvalidAsset(f"{place} names the file {name!r} of another folder; name its module instead.")
         module = context.load_defs_relative_python_module(Path(name))
-    if made := [name for name, value in vars(module).items() if isinstance(value, Definitions)]:
+    if made := [name for name, value in vars(module).items() if isinstance(value, dg.Definitions)]:
         raise InvalidAsset(
             f"{module.__name__}, which {place} names, makes Definitions of its own ({made[0]}); "
             "leave only the assets there, the component makes the Definitions."

@@ -3,7 +3,7 @@
 They are refused where the asset is declared. `docs/how-to/existing-assets.md` has all arguments, and a test walks both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
@@ -81,9 +81,7 @@ class RefusedOfMulti(TypedDict, total=False):
     specs: Any
 
 
-def refuse_options(
-    asset_name: str, given: Mapping[str, Any], refused: Mapping[str, str], known: Mapping[str, Any]
-) -> None:
+def refuse_options(asset_name: str, given: Mapping[str, Any], refused: Mapping[str, str], known: Iterable[str]) -> None:
     """Raises `InvalidAsset` for an argument that has no meaning here, with the replacement; `known` are those that have one."""
     for name, value in given.items():
         if name not in refused:

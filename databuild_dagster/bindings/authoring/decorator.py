@@ -1,46 +1,55 @@
 """`@databuild_asset` and `@databuild_multi_asset`: a function from frames to one frame, or several, becomes Dagster assets."""
 
+from __future__ import annotations
+
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import Any, ParamSpec, Protocol, Unpack, overload
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Unpack, cast, overload
 
-from dagster import (
-    AssetIn,
-    AssetKey,
-    AssetSpec,
-    AutomationCondition,
-    BackfillPolicy,
-    FreshnessPolicy,
-    HookDefinition,
-    PartitionsDefinition,
-)
+import dagster as dg
 
-from databuild_dagster.bindings.adapter.keys import IO_MANAGER, asset_text
-from databuild_dagster.bindings.authoring.asset_factory import (
-    DatabuildAsset,
-    OfTheStep,
-    as_dagster_asset,
-    at_least_one,
-    deps_of,
-    output_name,
-    upstreams_of,
+from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnings
+from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
+from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI, refuse_options
+from databuild_dagster.bindings.building.deployment import Deployment, DeploymentResource
+from databuild_dagster.bindings.building.io_manager import databuild_io_manager
+from databuild_dagster.bindings.building.step import run_step
+from databuild_dagster.bindings.declare import settings
+from databuild_dagster.bindings.declare.asset_spec import (
+    BODY_ATTRIBUTE,
+    DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
+    AssetBody,
+    body_of,
 )
-from databuild_dagster.bindings.authoring.dagster_options import (
-    REFUSED,
-    REFUSED_OF_MULTI,
-    Refused,
-    RefusedOfMulti,
-    refuse_options,
-)
-from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody
 from databuild_dagster.bindings.declare.gates import gates_of
 from databuild_dagster.bindings.declare.inputs import Source, filters_of, subscriptions_of
-from databuild_dagster.bindings.declare.lot_parts import Split, refuse_parts, split_of
-from databuild_dagster.bindings.declare.parameters import InvalidAsset, Returns, parameters_of
-from databuild_dagster.bindings.declare.publish import Iceberg, Publish, publish_metadata
-from databuild_dagster.bindings.declare.samples import sample_by_out, sample_metadata
+from databuild_dagster.bindings.declare.parameters import (
+    InvalidAsset,
+    Parameter,
+    ParameterKind,
+    Returns,
+    parameters_of,
+    why_out_of_bounds,
+)
+from databuild_dagster.bindings.display.checks import selected_taint_checks, taint_check_spec
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
+from databuild_dagster.model.wording import number_in_words
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.settings import AssetOptions, MultiAssetOptions
+
+
+class DatabuildAsset(dg.AssetsDefinition):
+    """The result of the decorators: a Dagster asset that calls its function when called."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        body = body_of(self)
+        assert body is not None, "a DatabuildAsset is made by the decorators only"
+        return body.function(*args, **kwargs)
+
 
 _Options = ParamSpec("_Options")
 _Decorate = Callable[[Callable[..., Any]], DatabuildAsset]
@@ -68,10 +77,10 @@ def _also_without_options(decorator: Callable[_Options, _Decorate]) -> _Decorato
 def databuild_asset(
     *,
     name: str | None = None,
-    key: AssetKey | str | Sequence[str] | None = None,
+    key: dg.AssetKey | str | Sequence[str] | None = None,
     key_prefix: str | Sequence[str] | None = None,
-    partitions_def: PartitionsDefinition[Any] | None = None,
-    ins: Mapping[str, AssetIn] | None = None,
+    partitions_def: dg.PartitionsDefinition[Any] | None = None,
+    ins: Mapping[str, dg.AssetIn] | None = None,
     deps: Iterable[Any] | None = None,
     description: str | None = None,
     group_name: str | None = None,
@@ -80,25 +89,22 @@ def databuild_asset(
     kinds: set[str] | None = None,
     metadata: Mapping[str, Any] | None = None,
     code_version: str | None = None,
-    automation_condition: AutomationCondition[Any] | None = None,
-    freshness_policy: FreshnessPolicy | None = None,
-    backfill_policy: BackfillPolicy | None = None,
+    automation_condition: dg.AutomationCondition[Any] | None = None,
+    freshness_policy: dg.FreshnessPolicy | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
     pool: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     required_resource_keys: Iterable[str] | None = None,
-    hooks: Iterable[HookDefinition] | None = None,
+    hooks: Iterable[dg.HookDefinition] | None = None,
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
-    parts: Split | None = None,
     blocking_checks: Sequence[Callable[..., Any]] = (),
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    publish: Publish = None,
-    sample: bool = False,
-    **refused: Unpack[Refused],
+    **options: Unpack[AssetOptions],
 ) -> _Decorate:
     """Declare an asset that Spark builds, one partition at a time or `batched`, all of a launch at once.
 
@@ -134,14 +140,18 @@ def databuild_asset(
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         asset_name = function.__name__ if name is None else name
-        refuse_options(asset_name, refused, REFUSED, inspect.signature(databuild_asset).parameters)
+        given = cast(dict[str, Any], dict(options))
+        of_features = settings.taken_out(given)
+        refuse_options(
+            asset_name, given, REFUSED, [*inspect.signature(databuild_asset).parameters, *settings.asset_settings()]
+        )
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {asset_name!r} has no partitions, so batched=True means nothing; leave it out.")
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
         parameters = parameters_of(function, local_names)
         upstreams = upstreams_of(asset_name, parameters, ins or {})
         all_deps = deps_of(asset_name, upstreams, ins or {}, list(deps or ()))
-        spec = AssetSpec(
+        spec = dg.AssetSpec(
             own_key,
             deps=all_deps,
             skippable=True,
@@ -150,11 +160,7 @@ def databuild_asset(
             owners=owners,
             tags=tags,
             kinds=kinds,
-            metadata={
-                **(metadata or {}),
-                **publish_metadata(asset_name, publish),
-                **sample_metadata(asset_name, sample),
-            },
+            metadata={**(metadata or {}), **settings.metadata_of(asset_name, of_features)},
             code_version=code_version,
             automation_condition=automation_condition,
             partitions_def=partitions_def,
@@ -164,7 +170,7 @@ def databuild_asset(
             function=function,
             parameters=parameters,
             upstreams=upstreams,
-            filters=filters_of(asset_name, ins or {}),
+            filters=filters_of(asset_name, ins or {}, parameters),
             outputs={None: output_name(own_key)},
             is_batched=batched,
             gates={None: gates_of(asset_name, blocking_checks, local_names)},
@@ -176,7 +182,7 @@ def databuild_asset(
             ),
             follow_late=follow_late,
             skip_empty=skip_empty,
-            parts=split_of(asset_name, parts, parameters, batched=batched),
+            split=settings.split_of(asset_name, of_features, parameters, batched=batched),
         )
         of_the_step = OfTheStep(output_name(own_key), backfill_policy, pool, op_tags, required_resource_keys, hooks)
         return as_dagster_asset([spec], body, of_the_step)
@@ -186,28 +192,25 @@ def databuild_asset(
 
 def databuild_multi_asset(
     *,
-    outs: Mapping[str, AssetSpec] | None = None,
+    outs: Mapping[str, dg.AssetSpec] | None = None,
     name: str | None = None,
-    partitions_def: PartitionsDefinition[Any] | None = None,
-    ins: Mapping[str, AssetIn] | None = None,
+    partitions_def: dg.PartitionsDefinition[Any] | None = None,
+    ins: Mapping[str, dg.AssetIn] | None = None,
     deps: Iterable[Any] | None = None,
-    backfill_policy: BackfillPolicy | None = None,
+    backfill_policy: dg.BackfillPolicy | None = None,
     pool: str | None = None,
     op_tags: Mapping[str, Any] | None = None,
     required_resource_keys: Iterable[str] | None = None,
-    hooks: Iterable[HookDefinition] | None = None,
+    hooks: Iterable[dg.HookDefinition] | None = None,
     max_partitions_per_launch: int = DEFAULT_MAX_PARTITIONS_PER_LAUNCH,
     concurrency: int | None = None,
     batched: bool = False,
-    parts: None = None,
     blocking_checks: Mapping[str, Sequence[Callable[..., Any]]] | None = None,
     allow_schema_change: bool = False,
     subscribe: Source | Sequence[Source] | None = None,
     follow_late: bool = False,
     skip_empty: bool = False,
-    publish: Publish | Mapping[str, Publish] = None,
-    sample: bool | Mapping[str, bool] = False,
-    **refused: Unpack[RefusedOfMulti],
+    **options: Unpack[MultiAssetOptions],
 ) -> _Decorate:
     """Declare several assets that one function builds together (rule 6.2).
 
@@ -222,10 +225,12 @@ def databuild_multi_asset(
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
         own_name = function.__name__ if name is None else name
-        refuse_options(own_name, refused, REFUSED_OF_MULTI, inspect.signature(databuild_multi_asset).parameters)
+        given = cast(dict[str, Any], dict(options))
+        of_features = settings.taken_out(given)
+        known = [*inspect.signature(databuild_multi_asset).parameters, *settings.asset_settings()]
+        refuse_options(own_name, given, REFUSED_OF_MULTI, known)
         if outs is None:
             raise InvalidAsset(f"Multi-asset {own_name!r} has no outs; {REFUSED_OF_MULTI['specs']}.")
-        refuse_parts(own_name, parts)
         _check_outs(own_name, outs, partitions_def, blocking_checks or {})
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {own_name!r} has no partitions, so batched=True means nothing; leave it out.")
@@ -234,11 +239,10 @@ def databuild_multi_asset(
         shared = deps_of(own_name, upstreams, ins or {}, list(deps or ()))
         read = {dep.asset_key for dep in shared}
         _refuse_second_mappings(own_name, outs, read)
-        tables = _publish_by_out(own_name, outs, publish)
-        samples = sample_by_out(own_name, outs, sample)
+        metadata = settings.metadata_by_output(own_name, outs, of_features)
         specs = [
             spec.replace_attributes(
-                metadata={**spec.metadata, **publish_metadata(out, tables[out]), **samples[out]},
+                metadata={**spec.metadata, **metadata[out]},
                 deps=[*shared, *(dep for dep in spec.deps if dep.asset_key not in read)],
                 skippable=True,
                 description=spec.description or function.__doc__,
@@ -250,7 +254,7 @@ def databuild_multi_asset(
             function=function,
             parameters=parameters,
             upstreams=upstreams,
-            filters=filters_of(own_name, ins or {}),
+            filters=filters_of(own_name, ins or {}, parameters),
             outputs={out: output_name(spec.key) for out, spec in outs.items()},
             is_batched=batched,
             gates={out: gates_of(out, given, local_names) for out, given in (blocking_checks or {}).items()},
@@ -278,25 +282,25 @@ def databuild_multi_asset(
 def _own_key(
     asset_name: str,
     *,
-    key: AssetKey | str | Sequence[str] | None,
+    key: dg.AssetKey | str | Sequence[str] | None,
     name: str | None,
     key_prefix: str | Sequence[str] | None,
-) -> AssetKey:
+) -> dg.AssetKey:
     if key is not None:
         if name is not None or key_prefix is not None:
             raise InvalidAsset(f"Asset {asset_name!r} gives key and also name or key_prefix; the key says both.")
-        own_key = AssetKey.from_coercible(key)
+        own_key = dg.AssetKey.from_coercible(key)
     else:
         prefix = [key_prefix] if isinstance(key_prefix, str) else list(key_prefix or ())
-        own_key = AssetKey([*prefix, asset_name])
+        own_key = dg.AssetKey([*prefix, asset_name])
     asset_text(own_key)
     return own_key
 
 
 def _check_outs(
     name: str,
-    outs: Mapping[str, AssetSpec],
-    partitions_def: PartitionsDefinition[Any] | None,
+    outs: Mapping[str, dg.AssetSpec],
+    partitions_def: dg.PartitionsDefinition[Any] | None,
     blocking_checks: Mapping[str, Sequence[Callable[..., Any]]],
 ) -> None:
     if not outs:
@@ -304,7 +308,7 @@ def _check_outs(
             f"Multi-asset {name!r} has no outs; name each output, for example outs={{'x': AssetSpec('x')}}."
         )
     kinds: Mapping[str, type] = {out: type(spec) for out, spec in outs.items()}
-    if other := [out for out, kind in kinds.items() if not issubclass(kind, AssetSpec)]:
+    if other := [out for out, kind in kinds.items() if not issubclass(kind, dg.AssetSpec)]:
         raise InvalidAsset(
             f"Output {other[0]!r} of multi-asset {name!r} is no AssetSpec but {kinds[other[0]].__name__}; "
             f"write AssetSpec({other[0]!r}, …) there."
@@ -330,22 +334,7 @@ def _check_outs(
         raise InvalidAsset(f"blocking_checks of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
 
 
-def _publish_by_out(
-    name: str, outs: Mapping[str, AssetSpec], publish: Publish | Mapping[str, Publish]
-) -> dict[str, Publish]:
-    """Raises `InvalidAsset`."""
-    if isinstance(publish, Mapping):
-        if unknown := [out for out in publish if out not in outs]:
-            raise InvalidAsset(f"publish of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
-        return {out: publish.get(out) for out in outs}
-    if isinstance(publish, Iceberg) and publish.table is not None and len(outs) > 1:
-        raise InvalidAsset(
-            f"publish of multi-asset {name!r} gives its outputs one table, {publish.table!r}; give each its own: publish={{…}}."
-        )
-    return dict.fromkeys(outs, publish)
-
-
-def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Collection[AssetKey]) -> None:
+def _refuse_second_mappings(name: str, outs: Mapping[str, dg.AssetSpec], read: Collection[dg.AssetKey]) -> None:
     """A dependency that all outputs share has one mapping. Raises `InvalidAsset`."""
     for out, spec in outs.items():
         for dep in spec.deps:
@@ -354,3 +343,131 @@ def _refuse_second_mappings(name: str, outs: Mapping[str, AssetSpec], read: Coll
                     f"Output {out!r} of multi-asset {name!r} maps {dep.asset_key.to_user_string()!r} once more; "
                     "give the mapping in ins= or deps= of the decorator."
                 )
+
+
+# A function and its options become a Dagster asset whose every build passes our step. Dagster gets a generator
+# `@multi_asset` with skippable outputs. Our inputs are deps of the specs, so the graph is right and no IO manager loads them.
+
+
+@dataclass(frozen=True, slots=True)
+class OfTheStep:
+    """The options that Dagster keeps for the step of an asset, which builds any number of its partitions."""
+
+    name: str
+    backfill_policy: dg.BackfillPolicy | None = None
+    pool: str | None = None
+    op_tags: Mapping[str, Any] | None = None
+    required_resource_keys: Iterable[str] | None = None
+    hooks: Iterable[dg.HookDefinition] | None = None
+
+
+def as_dagster_asset(specs: Sequence[dg.AssetSpec], body: AssetBody, step: OfTheStep) -> DatabuildAsset:
+    """The asset with one output per spec, and a check per gate."""
+    backfill_policy = step.backfill_policy
+    if backfill_policy is None and specs[0].partitions_def is not None:
+        # One Dagster run costs seconds and hosts any number of partitions, which fail separately.
+        backfill_policy = dg.BackfillPolicy.single_run()
+    keys = {output_name(spec.key): spec.key for spec in specs}
+    checks = [taint_check_spec(spec.key) for spec in specs] + [
+        # Not blocking in Dagster: an instance that does not pass never becomes live, which is enough.
+        dg.AssetCheckSpec(gate.name, asset=keys[body.outputs[name]], description=gate.description)
+        for name, gates in body.gates.items()
+        for gate in gates
+    ]
+    resources = {parameter.name for parameter in body.parameters if parameter.kind is ParameterKind.RESOURCE}
+    with quiet_beta_warnings():
+        assets_def = dg.multi_asset(
+            specs=specs,
+            check_specs=checks,
+            # Only a step that can be subset may leave out checks and outputs, and a run may select a check alone.
+            can_subset=True,
+            name=step.name,
+            required_resource_keys={DEPLOYMENT, SPARK, *resources, *(step.required_resource_keys or ())},
+            resource_defs=_default_resources(),
+            backfill_policy=backfill_policy,
+            pool=step.pool,
+            op_tags=step.op_tags,
+            hooks=None if step.hooks is None else set(step.hooks),
+        )(_step_function(body))
+        return DatabuildAsset(**assets_def.get_attributes_dict())
+
+
+@cache
+def _default_resources() -> dict[str, Any]:
+    """Enough for `materialize([asset])`; `build_definitions` replaces them. Dagster compares them by identity, hence the cache."""
+    return {
+        DEPLOYMENT: DeploymentResource(Deployment()),
+        SPARK: DatabuildSpark().get_resource_definition(),
+        IO_MANAGER: databuild_io_manager,
+    }
+
+
+def output_name(key: dg.AssetKey) -> str:
+    """Dagster's name for the output of an asset."""
+    return key.to_python_identifier()
+
+
+def _step_function(body: AssetBody) -> Callable[..., Iterator[Any]]:
+    """The generator Dagster runs: its signature has only context and config, which Dagster fills."""
+    config = next((p.annotation for p in body.parameters if p.kind is ParameterKind.CONFIG), None)
+
+    def with_config(context: dg.AssetExecutionContext, config: Any) -> Iterator[Any]:
+        if not context.selected_asset_keys:
+            # The run selects checks alone. Blocking checks run only with new data.
+            yield from selected_taint_checks(context)
+            return
+        yield from run_step(context, body, config)
+
+    def without_config(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        yield from with_config(context, None)
+
+    step: Any = without_config if config is None else with_config
+    # Dagster reads the classes, and the annotations of this module are texts.
+    step.__annotations__["context"] = dg.AssetExecutionContext
+    if config is not None:
+        step.__annotations__["config"] = config
+    step.__name__ = getattr(body.function, "__name__", "asset")
+    setattr(step, BODY_ATTRIBUTE, body)
+    return step  # type: ignore[no-any-return]
+
+
+def upstreams_of(
+    asset_name: str, parameters: Sequence[Parameter], ins: Mapping[str, dg.AssetIn]
+) -> dict[str, dg.AssetKey]:
+    """Parameter to its upstream asset. Raises `InvalidAsset`."""
+    inputs = [parameter.name for parameter in parameters if parameter.kind.is_input]
+    for unknown in [given for given in ins if given not in inputs]:
+        raise InvalidAsset(f"ins of asset {asset_name!r} names {unknown!r}, which is not a DataFrame parameter of it.")
+    return {parameter: _upstream_key(parameter, ins.get(parameter)) for parameter in inputs}
+
+
+def _upstream_key(parameter: str, asset_in: dg.AssetIn | None) -> dg.AssetKey:
+    if asset_in is None:
+        return dg.AssetKey(parameter)
+    if asset_in.key is not None:
+        return dg.AssetKey.from_coercible(asset_in.key)
+    prefix = asset_in.key_prefix
+    return dg.AssetKey([*([prefix] if isinstance(prefix, str) else prefix or ()), parameter])
+
+
+def deps_of(
+    asset_name: str, upstreams: Mapping[str, dg.AssetKey], ins: Mapping[str, dg.AssetIn], deps: Sequence[Any]
+) -> list[dg.AssetDep]:
+    """Every asset that must be live, read or not, with its partition mapping. Raises `InvalidAsset`."""
+    read: dict[dg.AssetKey, dg.AssetDep] = {}
+    for parameter, upstream in upstreams.items():
+        mapping = ins[parameter].partition_mapping if parameter in ins else None
+        if upstream in read:
+            raise InvalidAsset(f"Asset {asset_name!r} reads {upstream.to_user_string()!r} through two parameters.")
+        read[upstream] = dg.AssetDep(upstream, partition_mapping=mapping)
+    for given in deps:
+        dep = dg.AssetDep.from_coercible(given)
+        read.setdefault(dep.asset_key, dep)
+    return list(read.values())
+
+
+def at_least_one(asset_name: str, option: str, value: int) -> int:
+    """The value. Raises `InvalidAsset`."""
+    if why := why_out_of_bounds(value, 1):
+        raise InvalidAsset(f"{option} of asset {asset_name!r} is {number_in_words(value)}; {why}.")
+    return value

@@ -4,65 +4,43 @@ Our resources have our own keys, so that the result merges with other Definition
 Definitions with executors do not merge.
 """
 
-import inspect
+from __future__ import annotations
+
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-from dagster import (
-    AssetChecksDefinition,
-    AssetsDefinition,
-    AssetSpec,
-    Definitions,
-    SourceAsset,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, quiet_beta_warnings
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPARK, asset_text
-from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
-from databuild_dagster.bindings.arrivals.arrival_sensors import arrival_sensors
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
-from databuild_dagster.bindings.authoring.published import with_tables
 from databuild_dagster.bindings.authoring.shared_location import LocationParts, SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
-from databuild_dagster.bindings.building.deployment import (
-    DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    DEFAULT_SAMPLE_ROWS,
-    DEFAULT_THREADS,
-)
+from databuild_dagster.bindings.building.deployment import differing
 from databuild_dagster.bindings.declare.asset_spec import body_of
-from databuild_dagster.bindings.declare.publish import Publish
-from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS
 from databuild_dagster.bindings.registry.registration import remember
-from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.feature import rows
 from databuild_dagster.model.wording import few_of
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.building.deployment import GivenSettings
 
 
 def build_definitions(
-    assets: Iterable[AssetsDefinition | AssetSpec | SourceAsset],
+    assets: Iterable[dg.AssetsDefinition | dg.AssetSpec | dg.SourceAsset],
     *,
-    spark: LazyPySparkResource | PySparkResource | None = None,
     resources: Mapping[str, Any] | None = None,
     jobs: Iterable[Any] | None = None,
     schedules: Iterable[Any] | None = None,
     sensors: Iterable[Any] | None = None,
-    asset_checks: Iterable[AssetChecksDefinition] | None = None,
+    asset_checks: Iterable[dg.AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
-    warehouse: str | Path | None = None,
     location: str | SharedLocation | None = None,
-    interval_seconds: int = MIN_INTERVAL_SECONDS,
-    threads: int = DEFAULT_THREADS,
-    delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    limits: TickLimits | None = None,
-    sample_rows: int = DEFAULT_SAMPLE_ROWS,
-    alerts: Iterable[Alert] = (),
-    operations: Iterable[DistributedOperation[Any]] = (),
-    publish: Publish = None,
-) -> Definitions:
+    **settings: Unpack[GivenSettings],
+) -> dg.Definitions:
     """Definitions with the orchestrator sensor running, and one for automation conditions that read the store.
 
     `assets` are ours, boundaries and plain ones alike; `translator` changes how they look here. `spark` may be a plain
@@ -78,18 +56,6 @@ def build_definitions(
     of range, or for one besides a `SharedLocation`.
     """
     module = _calling_module()
-    settings: dict[str, Any] = {
-        "spark": spark,
-        "warehouse": warehouse,
-        "interval_seconds": interval_seconds,
-        "threads": threads,
-        "delegation_timeout_seconds": delegation_timeout_seconds,
-        "limits": limits,
-        "sample_rows": sample_rows,
-        "alerts": tuple(alerts),
-        "operations": tuple(operations),
-        "publish": publish,
-    }
     if isinstance(location, SharedLocation):
         shared = location
         _refuse_own_settings(shared, settings)
@@ -115,8 +81,7 @@ def build_definitions(
 
 def _refuse_own_settings(shared: SharedLocation, settings: Mapping[str, Any]) -> None:
     """Raises ValueError for a setting that the other definitions of the location would not have."""
-    parameters = inspect.signature(build_definitions).parameters
-    if own := [name for name, value in settings.items() if value != parameters[name].default]:
+    if own := list(differing(settings)):
         raise ValueError(
             f"{own[0]}= is a setting of all definitions of location {shared.name!r}; give it to SharedLocation({shared.name!r}, …)."
         )
@@ -130,11 +95,11 @@ def assembled(
     jobs: Iterable[Any] | None = None,
     schedules: Iterable[Any] | None = None,
     sensors: Iterable[Any] | None = None,
-    asset_checks: Iterable[AssetChecksDefinition] | None = None,
+    asset_checks: Iterable[dg.AssetChecksDefinition] | None = None,
     translator: DatabuildTranslator | None = None,
     automation_name: str = AUTOMATION,
     has_orchestrator: bool = True,
-) -> Definitions:
+) -> dg.Definitions:
     """Definitions of some assets of a location, with the parts that they need. Raises `InvalidAsset`."""
     shown, checks = translated(translator, map(_deployed, assets), asset_checks or ())
     given = list(sensors or ())
@@ -142,25 +107,27 @@ def assembled(
         if key in (resources or {}):
             raise ValueError(f"Resource {key!r} is databuild's own; give yours another key.")
 
-    shown = with_tables(shown, parts)
+    definers = rows(lambda feature: feature.definers)
+    for definer in definers:
+        shown = definer.assets(parts.deployment, shown)
     all_resources = {**parts.resources, **(resources or {})}
 
     def asset_graph() -> AssetGraph:
-        alone = Definitions(assets=shown, asset_checks=checks, resources=all_resources)
+        alone = dg.Definitions(assets=shown, asset_checks=checks, resources=all_resources)
         return alone.resolve_asset_graph()
 
     _warn_of_step_retries(jobs or (), shown, asset_graph)
     automation = automation_sensors(shown, given, asset_graph, name=automation_name)
-    return Definitions(
+    return dg.Definitions(
         assets=shown,
         asset_checks=checks,
-        jobs=[*(jobs or ()), *([parts.executors] if has_orchestrator else [])],
+        jobs=[*(jobs or ()), *(parts.jobs if has_orchestrator else ())],
         schedules=list(schedules or ()),
         sensors=[
             *given,
             *automation,
-            *arrival_sensors(parts.deployment, shown),
-            *([parts.orchestrator, parts.operations] if has_orchestrator else []),
+            *(sensor for definer in definers for sensor in definer.sensors_of(parts.deployment, shown)),
+            *(parts.sensors if has_orchestrator else ()),
         ],
         resources=all_resources,
     )
@@ -172,7 +139,7 @@ def _warn_of_step_retries(jobs: Iterable[Any], assets: Iterable[Any], asset_grap
     if not repeating:
         return
     graph = asset_graph()
-    ours = {key for asset in assets if isinstance(asset, AssetsDefinition) and body_of(asset) for key in asset.keys}
+    ours = {key for asset in assets if isinstance(asset, dg.AssetsDefinition) and body_of(asset) for key in asset.keys}
     for job in repeating:
         if touched := sorted(asset_text(key) for key in ours & job.selection.resolve(graph)):
             warnings.warn(
@@ -184,10 +151,10 @@ def _warn_of_step_retries(jobs: Iterable[Any], assets: Iterable[Any], asset_grap
 
 def _deployed(asset: Any) -> Any:
     """The asset without the default resources it brings along, which would conflict with the deployment's."""
-    if not isinstance(asset, AssetsDefinition) or body_of(asset) is None:
+    if not isinstance(asset, dg.AssetsDefinition) or body_of(asset) is None:
         return asset
     with quiet_beta_warnings():
-        return AssetsDefinition(**{**asset.get_attributes_dict(), "resource_defs": {}})
+        return dg.AssetsDefinition(**{**asset.get_attributes_dict(), "resource_defs": {}})
 
 
 def _calling_module() -> str:

@@ -10,13 +10,8 @@ from pathlib import Path
 
 from dagster import RepositoryDefinition
 
+from databuild_dagster.bindings.adapter import dagster_storage
 from databuild_dagster.bindings.adapter.dagster_private import repository_def_from_target_def
-from databuild_dagster.bindings.adapter.dagster_storage import (
-    GrpcServerCodeLocationOrigin,
-    WorkspaceOpts,
-    get_loadable_targets,
-    workspace_opts_to_load_target,
-)
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.model.wording import one_line
 
@@ -43,13 +38,13 @@ def load_code_locations(
     for path in (*files, *workspaces):
         if not Path(path).is_file():
             raise CannotLoad(f"There is no file {path}; give the path of your definitions.")
-    opts = WorkspaceOpts(
+    opts = dagster_storage.WorkspaceOpts(
         module_name=list(modules) or None,
         python_file=list(files) or None,
         workspace=list(workspaces) or None,
     )
     try:
-        origins = workspace_opts_to_load_target(opts).create_origins()
+        origins = dagster_storage.workspace_opts_to_load_target(opts).create_origins()
     except Exception as error:  # Dagster raises click errors, check errors and its own here.
         raise CannotLoad(_without_target(error)) from error
     return [_load(origin) for origin in origins]
@@ -77,12 +72,12 @@ def the_code_location(locations: Sequence[CodeLocation], name: str | None = None
 def _load(origin: object) -> CodeLocation:
     name = getattr(origin, "location_name", "?")
     target = getattr(origin, "loadable_target_origin", None)
-    if isinstance(origin, GrpcServerCodeLocationOrigin) or target is None:
+    if isinstance(origin, dagster_storage.GrpcServerCodeLocationOrigin) or target is None:
         raise CannotLoad(
             f"Code location {name} is a running server; databuild loads code itself, name its file or module."
         )
     try:
-        targets = get_loadable_targets(
+        targets = dagster_storage.get_loadable_targets(
             python_file=target.python_file,
             module_name=target.module_name,
             package_name=target.package_name,

@@ -10,6 +10,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.declare.asset_spec import AssetBody, body_of
+from databuild_dagster.bindings.declare.settings import asset_settings
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_ahead, open_now
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.data.ownership import Ownership
@@ -20,7 +21,6 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.errors import SparkRunsNoJob
 from databuild_dagster.spark.reach import MAX_START_SECONDS, check_reach
 from databuild_dagster.spark.session import check_startable
-from databuild_dagster.tables.opening import check_can_publish
 from databuild_dagster.warehouse.layout import Warehouse
 
 #: A person waits for the answer. The step of the build waits longer, as a cluster may start its first workers for it.
@@ -41,14 +41,15 @@ def prepare_machine(
 
     `datasets` are the registered ones of all locations. Nothing is checked when all refs are live, unless `rebuild`.
     Raises `JavaMissing`, `SailMissing`, `SparkUnreachable`, `WarehouseOutOfReach`, `ReadOnlyWarehouse`, `DiskFull`, `StorageTrouble`
-    or `RootOfAnother`, and for published tables `TableLibraryMissing`, `UnknownCatalog` or `NoPlaceForCatalog`.
+    or `RootOfAnother`, and what the settings of features refuse.
     """
     states = engine_for(instance).queries.states(refs)
     wanted = {asset_of(ref) for ref, state in states.items() if rebuild or state is not InstanceState.LIVE}
     by_asset = {spec.asset: spec for spec in datasets}
     needed = _with_upstreams(by_asset, wanted)
     for asset in sorted(needed & by_asset.keys()):
-        check_can_publish(by_asset[asset], warehouse_of(instance))
+        for setting in asset_settings().values():
+            setting.check_ready(by_asset[asset], warehouse_of(instance))
     to_claim: list[Warehouse] = []
     to_open: list[tuple[DatabuildSpark, Warehouse]] = []
     for location in locations:

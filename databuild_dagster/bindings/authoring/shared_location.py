@@ -4,42 +4,55 @@
 objects. Components of one project share them in the same way.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from dagster import AssetKey, Definitions, JobDefinition, SensorDefinition
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, LOCATION, SPARK, WANTS, specs_of
-from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource, PySparkResource
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.building.deployment import (
-    DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-    DEFAULT_SAMPLE_ROWS,
-    DEFAULT_THREADS,
+    CORE_SETTINGS,
     Deployment,
     DeploymentResource,
     LocationResource,
-    check_at_least,
 )
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
-from databuild_dagster.bindings.building.operation_types import known_operations
-from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import Iceberg, Publish, check_publish
-from databuild_dagster.bindings.display.alerts import Alert
-from databuild_dagster.bindings.orchestration.orchestrator import MIN_INTERVAL_SECONDS, orchestrator_sensor
+from databuild_dagster.bindings.declare.settings import settings
+from databuild_dagster.bindings.orchestration.orchestrator import orchestrator_sensor
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.reading.wants import Wants
-from databuild_dagster.engine.operations.manager import DistributedOperation
-from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.features.operations.executor_runs import operation_job, operations_sensor
+from databuild_dagster.feature import rows
 from databuild_dagster.warehouse.layout import Warehouse
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.building.deployment import GivenSettings
 
 #: Names under which code written for dagster-pyspark usually asks for its resource.
 _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
+
+
+def deployment_of(location: str, given: Mapping[str, Any], place: str) -> Deployment:
+    """The deployment with these settings; `place` names where they were given.
+
+    Raises TypeError for an unknown setting, ValueError for one out of its bounds, and what the settings of features raise.
+    """
+    names, of_features = [setting.name for setting in CORE_SETTINGS], settings()
+    if unknown := [name for name in given if name not in names and name not in of_features]:
+        known = ", ".join([*names, *of_features])
+        raise TypeError(f"{unknown[0]}= of {place} is no setting; the settings are {known}.")
+    core = {name: value for name, value in given.items() if name in names and value is not None}
+    if "warehouse" in core:
+        core["warehouse"] = Warehouse(str(core["warehouse"])).root
+    # Not the default of the record: each deployment has a resource of its own.
+    core.setdefault("spark", DatabuildSpark())
+    own = {name: setting.checked(given[name], place) for name, setting in of_features.items() if name in given}
+    return Deployment(location=location, of_features=own, **core)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +61,12 @@ class LocationParts:
 
     deployment: Deployment
     resources: Mapping[str, Any]
-    orchestrator: SensorDefinition
-    #: The job whose runs are executors of operations, and the sensor that launches them.
-    executors: JobDefinition
-    operations: SensorDefinition
-    #: The default table of its assets.
-    publish: Publish = None
+    jobs: Sequence[JobDefinition]
+    sensors: Sequence[SensorDefinition]
 
 
-def location_parts(deployment: Deployment, interval_seconds: int, publish: Publish = None) -> LocationParts:
-    """Raises ValueError for an interval below one second."""
-    check_at_least("interval_seconds", interval_seconds, 1)
+def location_parts(deployment: Deployment) -> LocationParts:
+    """The resources of a deployment, its orchestrator, and the jobs and sensors of features."""
     resources = {
         # The first, because Dagster names the first resource that differs where definitions do not merge.
         LOCATION: LocationResource(deployment.location),
@@ -68,13 +76,15 @@ def location_parts(deployment: Deployment, interval_seconds: int, publish: Publi
         SPARK: deployment.spark,
         IO_MANAGER: databuild_io_manager,
     }
+    definers = rows(lambda feature: feature.definers)
     return LocationParts(
         deployment,
         resources,
-        orchestrator_sensor(deployment, interval_seconds=interval_seconds),
-        operation_job(),
-        operations_sensor(deployment, interval_seconds=interval_seconds),
-        publish,
+        [job for definer in definers for job in definer.jobs(deployment)],
+        [
+            orchestrator_sensor(deployment, interval_seconds=deployment.interval_seconds),
+            *(sensor for definer in definers for sensor in definer.sensors(deployment)),
+        ],
     )
 
 
@@ -94,41 +104,11 @@ class SharedLocation:
     one warehouse, one Spark and one name in the store. The settings are those of `build_definitions`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        spark: LazyPySparkResource | PySparkResource | None = None,
-        warehouse: str | Path | None = None,
-        interval_seconds: int = MIN_INTERVAL_SECONDS,
-        threads: int = DEFAULT_THREADS,
-        delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS,
-        limits: TickLimits | None = None,
-        sample_rows: int = DEFAULT_SAMPLE_ROWS,
-        alerts: Iterable[Alert] = (),
-        operations: Iterable[DistributedOperation[Any]] = (),
-        publish: Publish = None,
-    ) -> None:
+    def __init__(self, name: str, **given: Unpack[GivenSettings]) -> None:
         """Raises `InvalidOperationType`, `InvalidAsset`, ValueError for a setting out of range or an empty name."""
         if not name:
             raise ValueError("The name of a location is empty; it is its name in the store, such as 'shop'.")
-        deployment = Deployment(
-            location=name,
-            warehouse=None if warehouse is None else Warehouse(str(warehouse)).root,
-            threads=threads,
-            delegation_timeout_seconds=delegation_timeout_seconds,
-            limits=limits or TickLimits(),
-            sample_rows=sample_rows,
-            alerts=tuple(alerts),
-            operations=known_operations(operations),
-            spark=spark or DatabuildSpark(),
-        )
-        check_publish(f"location {name!r}", publish)
-        if isinstance(publish, Iceberg) and publish.table is not None:
-            raise InvalidAsset(
-                f"publish of location {name!r} gives all assets one table, {publish.table!r}; write Iceberg(namespace=…) there."
-            )
-        self.parts = location_parts(deployment, interval_seconds, publish)
+        self.parts = location_parts(deployment_of(name, given, f"location {name!r}"))
         self._members: list[_Member] = []
 
     @property

@@ -14,8 +14,7 @@ from databuild_dagster.bindings.adapter.dagster_private import quiet_beta_warnin
 from databuild_dagster.bindings.adapter.keys import IO_MANAGER, asset_text, specs_of
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import PUBLISH
-from databuild_dagster.bindings.declare.samples import SAMPLE
+from databuild_dagster.bindings.declare.settings import asset_settings
 from databuild_dagster.model.errors import InvalidRef
 
 
@@ -80,7 +79,8 @@ def _checked(translator: DatabuildTranslator, spec: AssetSpec, *, is_ours: bool)
     if is_ours:
         # A new spec, or one with other metadata, would have lost these.
         new = new.replace_attributes(skippable=True).with_io_manager_key(IO_MANAGER)
-    if own := {name: spec.metadata[name] for name in (PUBLISH, SAMPLE) if name in spec.metadata}:
+    keys = [key for setting in asset_settings().values() for key in setting.keys]
+    if own := {key: spec.metadata[key] for key in keys if key in spec.metadata}:
         new = new.replace_attributes(metadata={**new.metadata, **own})
     return new
 

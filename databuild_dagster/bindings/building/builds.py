@@ -10,12 +10,10 @@ from dataclasses import replace
 from functools import partial
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
-from databuild_dagster.bindings.building.outputs import Outputs
-from databuild_dagster.bindings.building.parts_caller import PartsCaller
+from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
 from databuild_dagster.bindings.claims.results import Attempt, Built, BuiltOutput, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, MAY_RETRY, BadResult, DepMiss
-from databuild_dagster.bindings.declare.wrapped_results import unwrapped
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.contents import damage_behind
 from databuild_dagster.data.inputs import Inputs
@@ -50,7 +48,10 @@ class Builder:
         self.leftovers = Leftovers(tools.context, tools.frames.warehouse)
         self._outputs = Outputs(tools, self.stops, self.leftovers)
         self._owns_warehouse = False
-        self._parts = PartsCaller(tools, self._outputs, self.stops, self.leftovers, threads=threads)
+        split = tools.body.split
+        self._caller = (
+            None if split is None else split.caller(tools, self._outputs, self.stops, self.leftovers, threads=threads)
+        )
 
     def units(self, runs: Sequence[HostedRun], inputs: Mapping[Ref, Inputs]) -> list[tuple[HostedRun, ...]]:
         """The calls that build these job runs; with `skip_empty`, runs with empty inputs have a call of their own."""
@@ -126,9 +127,9 @@ class Builder:
     def _adopted(self, run: HostedRun, inputs: Mapping[Ref, Inputs]) -> Built | None:
         """The output of the job run before, if that was lost after it had finished and a build would repeat it (rule 6.9).
 
-        Not for an asset with parts or gates, whose own results cannot be repeated from a manifest.
+        Not for an asset with a split or gates, whose own results cannot be repeated from a manifest.
         """
-        if run.attempt == 1 or self._body.parts is not None or any(self._body.gates.values()):
+        if run.attempt == 1 or self._caller is not None or any(self._body.gates.values()):
             return None
         queries, warehouse = engine_for(self._context.instance).queries, self._frames.warehouse
         found, outputs = [], []
@@ -166,8 +167,8 @@ class Builder:
         with staging(self._frames.warehouse, call.runs[0].id) as folder:
             if all(self._passes_on(run, inputs) for run in call.runs):
                 return self._passed_on(call, context, folder)
-            if self._body.parts is not None:
-                return self._parts.call(call, self._body.parts, inputs, context, folder)
+            if self._caller is not None:
+                return self._caller.call(call, inputs, context, folder)
             try:
                 with self._frames.unchanged_folders(folder):
                     arguments = self._tools.arguments.of(call.runs, inputs, context, folder)
@@ -200,7 +201,7 @@ class Builder:
 
     def _passed_on(self, call: Call, context: BuildContext, folder: str) -> Attempt:
         """Empty instances with the columns of their neighbors; no user code runs, and no gate."""
-        if self._body.parts is not None:
+        if self._caller is not None:
             self.leftovers.attempts_before(call.runs[0], call.refs[0])
         for asset in self._outputs.by_asset(EMPTY, call):
             self._outputs.stage(call, asset, EMPTY, os.path.join(folder, f"output-{len(call.staged)}"))

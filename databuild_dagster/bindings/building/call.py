@@ -23,11 +23,8 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.staging import Staged
-from databuild_dagster.warehouse.disk import make_dirs, remove_tree
-from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse import disk, errors, manifest, removing
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest
-from databuild_dagster.warehouse.removing import discard, remove_from_attempts
 
 
 @dataclass
@@ -42,7 +39,7 @@ class Call:
     #: The manifests of a lot's parts, which are in place already.
     children: tuple[str, ...] = ()
     #: The files of these parts together.
-    whole: Manifest | None = None
+    whole: manifest.Manifest | None = None
 
     @property
     def refs(self) -> list[Ref]:
@@ -163,7 +160,7 @@ class Leftovers:
         if attempts:
             # It stays empty. Without its process, it shows that the job run left files (`data.lost_run_output`).
             folder = self._unsettled[run.id] = self._warehouse.new_staging_dir(run.id)
-            make_dirs(folder)
+            disk.make_dirs(folder)
         return attempts
 
     def settle(self, run: HostedRun) -> None:
@@ -174,20 +171,20 @@ class Leftovers:
         try:
             for ref in run.refs:
                 remove_attempts_before(self._queries, self._warehouse, ref, derive_partition_uuid(run.id, ref))
-            remove_tree(folder)
-        except (DiskTrouble, StorageTrouble) as error:
+            disk.remove_tree(folder)
+        except (errors.DiskTrouble, errors.StorageTrouble) as error:
             # While the folder exists, the orchestrator retries after this process has ended.
             self._context.log.warning(f"Files of earlier attempts at {few_of(run.refs)} are not removed yet: {error}")
 
     def discard(self, run: HostedRun) -> None:
         """The engine rejected the result: its files are removed, and files that earlier attempts kept stay."""
         if (folder := self._unsettled.pop(run.id, None)) is not None:
-            with suppress(DiskTrouble):
-                remove_tree(folder)
+            with suppress(errors.DiskTrouble):
+                disk.remove_tree(folder)
         for ref in run.refs:
             try:
                 uuid, others = derive_partition_uuid(run.id, ref), instances_of(self._queries, [ref])
-                discard(self._warehouse, asset_of(ref), uuid, others)
+                removing.discard(self._warehouse, asset_of(ref), uuid, others)
             except DatabuildError as error:
                 self._context.log.warning(f"The files of {ref} could not be removed: {error}")
 
@@ -195,7 +192,7 @@ class Leftovers:
         """No manifest will list these results: files that Spark wrote into the warehouse itself are removed."""
         paths = {path for result in staged if result.reach is not None for path in result.paths}
         try:
-            remove_from_attempts(paths)
+            removing.remove_from_attempts(paths)
         except DatabuildError as error:
             self._context.log.warning(f"{counted(len(paths), 'file')} without a manifest could not be removed: {error}")
 

@@ -1,26 +1,28 @@
-"""`Deployment`: the settings that `build_definitions` decides once for a code location, for steps and commands."""
+"""`Settings` and `Deployment`: what `build_definitions` decides once for a code location, for steps and commands."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDefinition
 
+from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
-from databuild_dagster.bindings.adapter.run_tags import (
-    LAUNCH_TAG,
-    OPERATION_TAG,
-    PROCESS_TAG,
-    WORKER_TAG,
-    machine_tag,
-)
-from databuild_dagster.bindings.building.operation_types import Operations, known_operations
-from databuild_dagster.bindings.declare.numbers import why_out_of_bounds
-from databuild_dagster.bindings.display.alerts import Alert
+from databuild_dagster.bindings.declare.parameters import why_out_of_bounds
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
 from databuild_dagster.model.wording import number_in_words
 
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.reading.spark_resource import LazyPySparkResource, PySparkResource
+    from databuild_dagster.features.settings import LocationOptions
+
+#: Seconds between two ticks. Dagster's daemon does not evaluate a sensor more often.
+MIN_INTERVAL_SECONDS: Final = 5
 #: Partitions of one launch that are built at the same time, by threads of one Spark session. For 100 days four threads
 #: took 8.8 s and one took 16.1 s; more threads wait for Spark's own cores.
 DEFAULT_THREADS = 4
@@ -32,34 +34,82 @@ DEFAULT_SAMPLE_ROWS = 0
 _REBUILD = "Build partitions again that are live or failed; builds of other runs are joined."
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """One code location's settings."""
+def _said(description: str, default: Any = None) -> Any:
+    """A setting with this default, and with the description that `dg` shows of it."""
+    return field(default=default, metadata={"description": description})
 
-    location: str = AD_HOC_LOCATION
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a code location: keywords of `build_definitions`, attributes of a `defs.yaml`.
+
+    Raises ValueError for a setting out of its bounds.
+    """
+
     #: None: beside the Dagster instance.
-    warehouse: str | None = None
-    threads: int = DEFAULT_THREADS
-    delegation_timeout_seconds: float = DEFAULT_DELEGATION_TIMEOUT_SECONDS
-    limits: TickLimits = field(default_factory=TickLimits)
-    #: For deployments where all who see Dagster may see the data.
-    sample_rows: int = DEFAULT_SAMPLE_ROWS
-    #: Sent for missed SLAs, besides the line in the log.
-    alerts: tuple[Alert, ...] = ()
-    #: All known types: given ones, those of installed packages, provided ones.
-    operations: Operations = field(default_factory=known_operations, compare=False)
-    #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (rule 8.7).
-    rebuild: bool = False
+    warehouse: str | None = _said(
+        "A folder, or a url such as s3://bucket/prefix; <DAGSTER_HOME>/warehouse unless given."
+    )
     #: The Spark resource as given, to interrupt sessions that dead Dagster runs left.
-    spark: Any = field(default=None, compare=False, repr=False)
+    spark: Any = field(
+        default=None,
+        compare=False,
+        repr=False,
+        metadata={"description": "Where Spark runs; a local server unless given."},
+    )
+    interval_seconds: int = _said("Seconds between two ticks of the orchestrator.", MIN_INTERVAL_SECONDS)
+    threads: int = _said("Partitions of one launch that are built at the same time.", DEFAULT_THREADS)
+    delegation_timeout_seconds: float = _said(
+        "How long a Dagster run waits for builds of others.", DEFAULT_DELEGATION_TIMEOUT_SECONDS
+    )
+    #: For deployments where all who see Dagster may see the data.
+    sample_rows: int = _said("Rows of each partition that Dagster shows; 0 for none.", DEFAULT_SAMPLE_ROWS)
+    limits: TickLimits = field(default_factory=TickLimits, metadata={"description": "How much one tick may start."})
+    #: The values of the settings that features add, by name.
+    of_features: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a setting out of its bounds."""
+        check_at_least("interval_seconds", self.interval_seconds, 1)
         check_at_least("threads", self.threads, 1)
         for limit in fields(self.limits):
             check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
         check_at_least("sample_rows", self.sample_rows, 0)
         check_at_least("delegation_timeout_seconds", self.delegation_timeout_seconds, 0)
+
+
+if TYPE_CHECKING:
+
+    class GivenSettings(LocationOptions, total=False):
+        """The settings as an author gives them, for type checkers; `Settings` has their meaning and defaults."""
+
+        warehouse: str | Path | None
+        spark: LazyPySparkResource | PySparkResource | None
+        interval_seconds: int
+        threads: int
+        delegation_timeout_seconds: float
+        sample_rows: int
+        limits: TickLimits | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployment(Settings):
+    """One code location: its name in the store, and its settings."""
+
+    location: str = AD_HOC_LOCATION
+    #: Whether this Dagster run builds live partitions again, as asked for in the Launchpad (rule 8.7).
+    rebuild: bool = False
+
+
+#: The settings of the core, in the order in which they are declared.
+CORE_SETTINGS: Final = tuple(setting for setting in fields(Settings) if setting.name != "of_features")
+
+
+def differing(given: Mapping[str, Any]) -> Iterable[str]:
+    """The given settings that are not what they would be without being given."""
+    defaults = {setting.name: setting.default for setting in CORE_SETTINGS} | {"limits": None}
+    for name, value in given.items():
+        if name not in defaults or value != defaults[name]:
+            yield name
 
 
 def check_at_least(option: str, value: float, least: int) -> None:
@@ -105,8 +155,8 @@ def _tag_process(context: InitResourceContext) -> None:
     """Tag the Dagster run of a launch, or of an executor of operations, with this process before its step may wait in a
     queue: if the process is killed there, the next tick sees that it is dead."""
     run, instance = context.run, context.instance
-    if run is None or instance is None or machine_tag(run.tags, PROCESS_TAG) is not None:
+    if run is None or instance is None or run.tags.get(run_tags.PROCESS_TAG) is not None:
         return
-    if machine_tag(run.tags, LAUNCH_TAG) is None and OPERATION_TAG not in run.tags:
+    if run.tags.get(run_tags.LAUNCH_TAG) is None and run_tags.OPERATION_TAG not in run.tags:
         return
-    instance.add_run_tags(run.run_id, {WORKER_TAG: this_process()})
+    instance.add_run_tags(run.run_id, {run_tags.WORKER_TAG: this_process()})

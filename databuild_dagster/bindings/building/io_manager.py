@@ -6,15 +6,7 @@ they read exactly the instances that their job run pinned.
 
 from typing import Any
 
-from dagster import (
-    DagsterInstance,
-    DagsterInvariantViolationError,
-    InitResourceContext,
-    InputContext,
-    IOManager,
-    OutputContext,
-    io_manager,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_text
 from databuild_dagster.bindings.adapter.run_tags import partition_keys_of
@@ -29,16 +21,16 @@ from databuild_dagster.spark.memory_frames import FrameKind, frame_kind
 from databuild_dagster.store.queries.canonical import Canonical
 
 
-class DatabuildIOManager(IOManager):
+class DatabuildIOManager(dg.IOManager):
     """Reads canonical instances; the step of each asset writes."""
 
-    def __init__(self, instance: DagsterInstance, deployment: Deployment, spark_resource: Any) -> None:
+    def __init__(self, instance: dg.DagsterInstance, deployment: Deployment, spark_resource: Any) -> None:
         self._instance = instance
         self._frames = Frames(
             spark_resource=spark_resource, warehouse=deployment.warehouse or warehouse_of(instance), instance=instance
         )
 
-    def handle_output(self, context: OutputContext, obj: Any) -> None:
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         if obj is None:
             # Our own step yields no value; its data is in place.
             return
@@ -47,7 +39,7 @@ class DatabuildIOManager(IOManager):
         )
 
     @errors_without_secrets()
-    def load_input(self, context: InputContext) -> Any:
+    def load_input(self, context: dg.InputContext) -> Any:
         asset = asset_text(context.asset_key)
         canonical = self._canonical(asset, context)
         for instance in canonical.values():
@@ -56,7 +48,7 @@ class DatabuildIOManager(IOManager):
         kind = frame_kind(annotated) if isinstance(annotated, type) else None
         return self._frames.read(list(canonical.values()), asset, How(kind or FrameKind.SPARK))
 
-    def _canonical(self, asset: str, context: InputContext) -> dict[Ref, Canonical]:
+    def _canonical(self, asset: str, context: dg.InputContext) -> dict[Ref, Canonical]:
         keys: list[str | None] = list(context.asset_partition_keys) if context.has_asset_partitions else [None]
         if is_check := context.has_asset_partitions and _is_for_a_check(context):
             tags = context.step_context.dagster_run.tags
@@ -68,18 +60,18 @@ class DatabuildIOManager(IOManager):
         return canonical
 
 
-def _is_for_a_check(context: InputContext) -> bool:
+def _is_for_a_check(context: dg.InputContext) -> bool:
     try:
         step = context.step_context
-    except DagsterInvariantViolationError:
+    except dg.DagsterInvariantViolationError:
         # Loaded by hand, outside of a run.
         return False
     assets_def = step.job_def.asset_layer.get_assets_def_for_node(step.node_handle)
     return assets_def is not None and not assets_def.keys
 
 
-@io_manager(required_resource_keys={DEPLOYMENT, SPARK}, description="Reads what databuild built; writes nothing.")
-def databuild_io_manager(context: InitResourceContext) -> DatabuildIOManager:
+@dg.io_manager(required_resource_keys={DEPLOYMENT, SPARK}, description="Reads what databuild built; writes nothing.")
+def databuild_io_manager(context: dg.InitResourceContext) -> DatabuildIOManager:
     assert context.instance is not None, "an IO manager is only made for a run"
     return DatabuildIOManager(
         context.instance, getattr(context.resources, DEPLOYMENT), getattr(context.resources, SPARK)

@@ -5,7 +5,8 @@ threads of one Spark session build the job runs; the step's thread reports each 
 once. Then the step waits for the builds of others, and holds nothing.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import typing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -13,22 +14,9 @@ from typing import Any
 
 from dagster import AssetExecutionContext, Failure
 
-from databuild_dagster.bindings.adapter.dagster_private import BACKFILL_ID_TAG, AssetGraph, execute_in_process_executor
+from databuild_dagster.bindings.adapter import dagster_private, run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, SPARK, asset_key, asset_text
-from databuild_dagster.bindings.adapter.run_tags import (
-    DELEGATED_TAG,
-    LAUNCH_TAG,
-    OUTCOME_DENIED,
-    OUTCOME_DEP_MISS,
-    OUTCOME_TAG,
-    OUTCOME_WAITING,
-    PARTITIONS_TAG,
-    PROCESS_TAG,
-    machine_tag,
-    range_in_words,
-)
 from databuild_dagster.bindings.building.arguments import Arguments
-from databuild_dagster.bindings.building.asset_value import put_asset_value
 from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.call import Tools
 from databuild_dagster.bindings.building.deployment import Deployment
@@ -36,12 +24,13 @@ from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Prog
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
-from databuild_dagster.bindings.claims.not_live import NotBuilt, NotLive, not_live
+from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
-from databuild_dagster.bindings.display.page_links import page_metadata
+from databuild_dagster.bindings.declare.parameters import kind_of
+from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.ui_events import Painter
-from databuild_dagster.bindings.reading.frames import Frames
+from databuild_dagster.bindings.reading.frames import Frames, How
 from databuild_dagster.bindings.registry.instance import engine_for, temporary_home_of, warehouse_of
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
 from databuild_dagster.bindings.registry.registration import datasets_of
@@ -55,13 +44,17 @@ from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.failures import explain_failure
-from databuild_dagster.spark.progress import watch_progress
-from databuild_dagster.spark.session import spark_ui_url
+from databuild_dagster.spark.memory_frames import FrameKind
+from databuild_dagster.spark.session import spark_ui_url, watch_progress
+from databuild_dagster.store.queries.canonical import Canonical
 
 #: How often a run claims refs again that others gave up while it waited.
 MAX_CLAIMS = 20
 #: Waiting refs that have a line each in the log of a run; one line counts the rest.
 MAX_WARNINGS = 50
+#: Data of more partitions or bytes is no value of a result of `materialize()`.
+MAX_PARTITIONS = 100
+MAX_BYTES = 64 * 1024 * 1024
 
 _LIVE = InstanceState.LIVE
 
@@ -83,7 +76,7 @@ class _Step:
         self.config = config
         self.deployment: Deployment = getattr(context.resources, DEPLOYMENT)
         self.engine = engine_for(context.instance)
-        self.graph: AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
+        self.graph: dagster_private.AssetGraph = context.job_def.asset_layer.asset_graph.source_asset_graph
         registered = self._registered()
         #: The selected outputs, in the order of their declaration.
         outputs = context.assets_def.keys_by_output_name.values()
@@ -106,9 +99,9 @@ class _Step:
             ahead_seconds=lambda: max(self.engine.now() - self.engine.clock(), 0.0),
         )
         self.asking = replace(asker, made_with=made_with(context, body.function))
-        self.is_backfill = BACKFILL_ID_TAG in context.run.tags
+        self.is_backfill = dagster_private.BACKFILL_ID_TAG in context.run.tags
         #: Whether a script or a test called `materialize()`.
-        self.is_direct = context.job_def.executor_def is execute_in_process_executor
+        self.is_direct = context.job_def.executor_def is dagster_private.execute_in_process_executor
         self.launch_id: str | None = None
         #: When it first had to wait for others, and its claims of refs that they gave up.
         self.waiting_since: float | None = None
@@ -126,7 +119,7 @@ class _Step:
             self.datasets,
             self._partition_keys(),
             asking=self.asking,
-            launch_id=machine_tag(self.context.run.tags, LAUNCH_TAG),
+            launch_id=self.context.run.tags.get(run_tags.LAUNCH_TAG),
             apart=self._with_missing_inputs,
             check=self._check_spark,
         )
@@ -168,7 +161,7 @@ class _Step:
             outputs = map(asset_text, self.context.assets_def.keys_by_output_name.values())
             tags = self.context.run.tags
             # A launch is executed right after the tick that made it, which has registered in the same process.
-            is_current = LAUNCH_TAG in tags and tags.get(PROCESS_TAG) == this_process()
+            is_current = run_tags.LAUNCH_TAG in tags and tags.get(run_tags.PROCESS_TAG) == this_process()
             known = register(self.engine, location, datasets, building=outputs, is_current=is_current, is_asked=False)
         return {spec.asset: spec for spec in known.datasets.values()}
 
@@ -176,8 +169,8 @@ class _Step:
         if not any(spec.partitions_def is not None for spec in self.context.assets_def.specs):
             return [None]
         keys = list(self.context.partition_keys)
-        if len(keys) > 1 and PARTITIONS_TAG not in self.context.run.tags:
-            self.painter.tag(PARTITIONS_TAG, range_in_words(keys))
+        if len(keys) > 1 and run_tags.PARTITIONS_TAG not in self.context.run.tags:
+            self.painter.tag(run_tags.PARTITIONS_TAG, run_tags.range_in_words(keys))
         return keys
 
     def _with_missing_inputs(self, refs: Sequence[Ref]) -> set[Ref]:
@@ -299,12 +292,12 @@ class _Step:
         yield from self.painter.checks(progress.verdicts)
         # A re-execution has the tags of the run before it.
         is_delegated = bool(progress.live) and not progress.n_hosted
-        if is_delegated or DELEGATED_TAG in self.context.run.tags:
-            self.painter.tag(DELEGATED_TAG, str(is_delegated).lower())
+        if is_delegated or run_tags.DELEGATED_TAG in self.context.run.tags:
+            self.painter.tag(run_tags.DELEGATED_TAG, str(is_delegated).lower())
         left = self._not_live(asked)
         waiting = {} if is_launch else self._judged(left)
         if progress.denied:
-            self.painter.tag(OUTCOME_TAG, OUTCOME_DENIED)
+            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DENIED)
         if progress.failed or progress.denied or (waiting and self.is_direct):
             self.painter.only_failed([*progress.failed, *progress.denied])
             why = _failure_message(progress) or next(iter(waiting.values())).sentence
@@ -317,11 +310,11 @@ class _Step:
                 else Failure(why, metadata=metadata, allow_retries=False)
             ) from progress.cause
         if progress.missed and is_launch:
-            self.painter.tag(OUTCOME_TAG, OUTCOME_DEP_MISS)
+            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_DEP_MISS)
         elif any(ref.is_wanted for ref in waiting.values()):
-            self.painter.tag(OUTCOME_TAG, OUTCOME_WAITING)
+            self.painter.tag(run_tags.OUTCOME_TAG, run_tags.OUTCOME_WAITING)
         elif progress.stopped:
-            self.painter.tag(OUTCOME_TAG, "stopped")
+            self.painter.tag(run_tags.OUTCOME_TAG, "stopped")
         yield from self.painter.waiting(waiting)
         not_live_assets = {asset_of(ref) for ref in left}
         for asset in self.datasets:
@@ -374,3 +367,40 @@ def _failure_message(progress: Progress) -> str:
     keys = list(dict.fromkeys(partition_key_of(ref) or ref for ref in progress.failed))
     partitions = "partition" if progress.n_hosted == 1 else "partitions"
     return f"{len(keys)} of {progress.n_hosted} {partitions} failed: {few_of(keys)}. First: {error}"
+
+
+# The value of an asset in the result of `materialize()`: `result.asset_value("orders")`, as tests of Dagster read it.
+# The step yields no value, so it is read from the instances after the asset is live. A frame of Spark is read only when it is
+# used. Other frames are in memory at once, so that large ones are left to `read`.
+
+
+def put_asset_value(
+    context: AssetExecutionContext, body: AssetBody, frames: Frames, asset: str, instances: Sequence[Canonical]
+) -> None:
+    """Put the rows of live instances into the result, as one frame of the kind that the function is annotated to return."""
+    n_bytes = sum(instance.bytes or 0 for instance in instances)
+    if len(instances) > MAX_PARTITIONS or n_bytes > MAX_BYTES:
+        context.log.info(
+            f"result.asset_value({asset!r}) is None: {len(instances)} partitions and {n_bytes:,} bytes are too many. "
+            "Read them with databuild_dagster.table or read."
+        )
+        return
+    output = context.assets_def.get_output_name_for_asset_key(asset_key(asset))
+    dagster_private.put_result(context, output, frames.read(instances, asset, How(_returned_kind(body))))
+
+
+def _returned_kind(body: AssetBody) -> FrameKind:
+    """As annotated; without an annotation Spark's where the function uses Spark, else pandas'."""
+    annotation = _return_annotation(body.function)
+    for option in (annotation, *typing.get_args(annotation)):
+        kind = kind_of(option)
+        if kind is not None and kind.frame is not None:
+            return kind.frame
+    return FrameKind.SPARK if body.uses_spark else FrameKind.PANDAS
+
+
+def _return_annotation(function: Callable[..., Any]) -> Any:
+    try:
+        return typing.get_type_hints(function).get("return")
+    except NameError:  # A name that only the scope of the function has.
+        return None

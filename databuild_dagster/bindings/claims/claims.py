@@ -15,6 +15,7 @@ from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.feature import rows
 from databuild_dagster.model.commands import ClaimRefs, StartLaunch
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import AlreadyStarted, NotFound
@@ -108,6 +109,8 @@ def begin(
         return hosting
     refs = [make_ref(asset, key) for key in partition_keys for asset in datasets]
     check(refs)
+    for provide in rows(lambda feature: feature.provides):
+        provide(engine, refs)
     return claim(engine, datasets, refs, asking=asking, apart=apart)
 
 

@@ -7,29 +7,16 @@ Both find runs by their tag, so that each sees the runs of the other.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dagster import (
-    AssetKey,
-    DagsterEventType,
-    DagsterInstance,
-    DagsterRun,
-    JobDefinition,
-    RepositoryDefinition,
-    RunRecord,
-    RunRequest,
-    RunsFilter,
-)
-from dagster import DagsterRunStatus as Status
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, PRIORITY_TAG
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.adapter.run_tags import (
-    FORMER_NAMES,
     LAUNCH_TAG,
     OPERATION_TAG,
     PLAIN_TAG,
     PROCESS_TAG,
     WORKER_TAG,
-    machine_tag,
     partition_tags,
 )
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -43,22 +30,22 @@ LAUNCHES_PER_QUERY = 200
 FORGOTTEN_SECONDS = 180
 
 _STATUS = {
-    Status.NOT_STARTED: DagsterRunStatus.QUEUED,
-    Status.QUEUED: DagsterRunStatus.QUEUED,
-    Status.STARTING: DagsterRunStatus.QUEUED,
-    Status.MANAGED: DagsterRunStatus.QUEUED,
-    Status.STARTED: DagsterRunStatus.RUNNING,
-    Status.CANCELING: DagsterRunStatus.RUNNING,
-    Status.SUCCESS: DagsterRunStatus.SUCCEEDED,
-    Status.FAILURE: DagsterRunStatus.FAILED,
-    Status.CANCELED: DagsterRunStatus.CANCELED,
+    dg.DagsterRunStatus.NOT_STARTED: DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.QUEUED: DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTING: DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.MANAGED: DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.STARTED: DagsterRunStatus.RUNNING,
+    dg.DagsterRunStatus.CANCELING: DagsterRunStatus.RUNNING,
+    dg.DagsterRunStatus.SUCCESS: DagsterRunStatus.SUCCEEDED,
+    dg.DagsterRunStatus.FAILURE: DagsterRunStatus.FAILED,
+    dg.DagsterRunStatus.CANCELED: DagsterRunStatus.CANCELED,
 }
 
 
 class OrderCollector:
     """A `Launcher` that collects the orders of a tick; its owner starts them."""
 
-    def __init__(self, instance: DagsterInstance) -> None:
+    def __init__(self, instance: dg.DagsterInstance) -> None:
         self._instance = instance
         self._orders: dict[str, LaunchOrder] = {}
 
@@ -75,7 +62,7 @@ class OrderCollector:
         found: dict[str, DagsterRunState] = {}
         by_run = {run_id: launch_id for launch_id, run_id in launches.items() if run_id is not None}
         for run_ids in _chunks(list(by_run)):
-            for record in self._instance.get_run_records(filters=RunsFilter(run_ids=run_ids)):
+            for record in self._instance.get_run_records(filters=dg.RunsFilter(run_ids=run_ids)):
                 found[by_run[record.dagster_run.run_id]] = self.state_of(record)
         for tags in _chunks([launch_id for launch_id, run_id in launches.items() if run_id is None]):
             for launch_id, record in runs_of_launches(self._instance, tags):
@@ -88,35 +75,35 @@ class OrderCollector:
         run = self._instance.get_run_by_id(dagster_run_id)
         if run is not None and not run.is_finished:
             self._instance.report_run_failed(run, message)
-        elif run is not None and run.status is Status.CANCELED:
+        elif run is not None and run.status is dg.DagsterRunStatus.CANCELED:
             self._instance.report_engine_event(message, run)
 
-    def was_forgotten(self, record: RunRecord) -> bool:
+    def was_forgotten(self, record: dg.RunRecord) -> bool:
         """Whether a daemon created the run and was killed, or found no code server, before it submitted the run.
 
         Such a run counts as absent: at the next request with the same run key, Dagster submits it.
         """
         run = record.dagster_run
-        if run.status is not Status.NOT_STARTED or machine_tag(run.tags, PROCESS_TAG) is not None:
+        if run.status is not dg.DagsterRunStatus.NOT_STARTED or run.tags.get(PROCESS_TAG) is not None:
             return False
         patience = self._instance.run_monitoring_start_timeout_seconds or FORGOTTEN_SECONDS
         return engine_for(self._instance).clock() - record.update_timestamp.timestamp() > patience
 
-    def state_of(self, record: RunRecord) -> DagsterRunState:
+    def state_of(self, record: dg.RunRecord) -> DagsterRunState:
         """The state of a run and its process."""
         run = record.dagster_run
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
-            holder=machine_tag(run.tags, PROCESS_TAG),
-            worker=machine_tag(run.tags, WORKER_TAG),
+            holder=run.tags.get(PROCESS_TAG),
+            worker=run.tags.get(WORKER_TAG),
             begin_by=self._begin_by(record),
-            error=self._error_of(run) if run.status is Status.FAILURE else None,
+            error=self._error_of(run) if run.status is dg.DagsterRunStatus.FAILURE else None,
         )
 
-    def _error_of(self, run: DagsterRun) -> str | None:
+    def _error_of(self, run: dg.DagsterRun) -> str | None:
         """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks."""
-        page = self._instance.get_records_for_run(run.run_id, of_type=DagsterEventType.RUN_FAILURE, ascending=False)
+        page = self._instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE, ascending=False)
         for record in page.records:
             event = record.event_log_entry.dagster_event
             if event is None:
@@ -131,36 +118,32 @@ class OrderCollector:
                 return one_line(found.message)
         return None
 
-    def _begin_by(self, record: RunRecord) -> float | None:
+    def _begin_by(self, record: dg.RunRecord) -> float | None:
         """When Dagster's run monitoring would give the run up; None if it is off, as by default."""
         patience = self._instance.run_monitoring_start_timeout_seconds
         run = record.dagster_run
         # With another executor the step may wait for its turn before it has a process that reports.
         is_in_process = run.run_config == IN_PROCESS or OPERATION_TAG in run.tags
-        is_begun_at_once = run.status is Status.STARTED and is_in_process
-        if patience <= 0 or not (run.status is Status.STARTING or is_begun_at_once):
+        is_begun_at_once = run.status is dg.DagsterRunStatus.STARTED and is_in_process
+        if patience <= 0 or not (run.status is dg.DagsterRunStatus.STARTING or is_begun_at_once):
             return None
         return record.update_timestamp.timestamp() + patience
 
 
-def runs_of_launches(instance: DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, RunRecord]]:
+def runs_of_launches(instance: dg.DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, dg.RunRecord]]:
     """Each Dagster run that has the tag of one of these launches, the oldest first, with its launch."""
-    found = []
-    # A run may have waited in the queue since before an upgrade.
-    for tag in (FORMER_NAMES[LAUNCH_TAG], LAUNCH_TAG):
-        # Dagster lists the newest first.
-        for record in reversed(instance.get_run_records(filters=RunsFilter(tags={tag: list(launch_ids)}))):
-            found.append((record.dagster_run.tags[tag], record))
-    return found
+    found = instance.get_run_records(filters=dg.RunsFilter(tags={LAUNCH_TAG: list(launch_ids)}))
+    # Dagster lists the newest first.
+    return [(record.dagster_run.tags[LAUNCH_TAG], record) for record in reversed(found)]
 
 
-def run_request(order: LaunchOrder, repository: RepositoryDefinition) -> RunRequest:
+def run_request(order: LaunchOrder, repository: dg.RepositoryDefinition) -> dg.RunRequest:
     """The run request of an order. Dagster starts one run per run key, however often it is requested.
 
     A plain asset's run has its author's configuration.
     """
     job = repository.get_job(IMPLICIT_ASSET_JOB_NAME)
-    return RunRequest(
+    return dg.RunRequest(
         run_key=order.launch_id,
         asset_selection=[asset_key(asset) for asset in order.assets],
         run_config=run_config(job) if order.kind is DatasetKind.OURS else {},
@@ -182,12 +165,12 @@ def run_tags(order: LaunchOrder) -> dict[str, str]:
 IN_PROCESS: Final[dict[str, object]] = {"execution": {"config": {"in_process": {}}}}
 
 
-def run_config(job: JobDefinition) -> dict[str, object]:
+def run_config(job: dg.JobDefinition) -> dict[str, object]:
     """Execute all steps in one process, because a process per step costs 4.5 s. A job with another executor keeps it."""
     return IN_PROCESS if job.executor_def.name == "multi_or_in_process_executor" else {}
 
 
-def selected_keys(order: LaunchOrder) -> frozenset[AssetKey]:
+def selected_keys(order: LaunchOrder) -> frozenset[dg.AssetKey]:
     return frozenset(asset_key(asset) for asset in order.assets)
 
 

@@ -10,12 +10,8 @@ from typing import Any
 
 from dagster import DagsterInstance, DagsterRun
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    MULTIDIMENSIONAL_PARTITION_PREFIX,
-    get_multipartition_key_from_tags,
-)
+from databuild_dagster.bindings.adapter import dagster_private, run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, asset_text
-from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK, partition_keys_of
 from databuild_dagster.bindings.claims.claims import Asking, asking, claim_of
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.engine.engine import Engine
@@ -121,7 +117,7 @@ def _plan(instance: DagsterInstance, run: DagsterRun) -> tuple[dict[str, str], l
         checks = [output.asset_check_key for output in outputs if output.asset_check_key is not None]
         try:
             steps.update((asset_text(key), step.key) for key in keys)
-            taint_checks += [asset_text(check.asset_key) for check in checks if check.name == TAINT_CHECK]
+            taint_checks += [asset_text(check.asset_key) for check in checks if check.name == run_tags.TAINT_CHECK]
         except InvalidRef:
             return None
     return steps, taint_checks
@@ -131,6 +127,6 @@ def _partition_keys(instance: DagsterInstance, run: DagsterRun, dataset: Dataset
     """The partition keys that the step would get; empty if the run's tags have none."""
     if (partitions := partitions_from(dataset.partitions)) is None:
         return [None]
-    if any(tag.startswith(MULTIDIMENSIONAL_PARTITION_PREFIX) for tag in run.tags):
-        return [str(get_multipartition_key_from_tags(run.tags))]
-    return partition_keys_of(run.tags, partitions, instance)
+    if any(tag.startswith(dagster_private.MULTIDIMENSIONAL_PARTITION_PREFIX) for tag in run.tags):
+        return [str(dagster_private.get_multipartition_key_from_tags(run.tags))]
+    return run_tags.partition_keys_of(run.tags, partitions, instance)

@@ -1,16 +1,25 @@
 """The part of an asset that Dagster's definition does not have, and how to find it from the definition."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagster import AssetDep, AssetKey, AssetsDefinition
 
 from databuild_dagster.bindings.adapter.dagster_private import stringify_asset_key_to_input_name
 from databuild_dagster.bindings.adapter.keys import asset_text
 from databuild_dagster.bindings.declare.gates import Gate
-from databuild_dagster.bindings.declare.lot_parts import Split
 from databuild_dagster.bindings.declare.parameters import Parameter, ParameterKind
+from databuild_dagster.model.refs import Ref
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
+    from databuild_dagster.bindings.building.outputs import Outputs
+    from databuild_dagster.bindings.claims.results import Attempt
+    from databuild_dagster.bindings.declare.build_context import BuildContext
+    from databuild_dagster.data.inputs import Inputs
 
 #: The most partitions of one launch, unless the asset sets another number (rule 11.2).
 DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
@@ -18,6 +27,20 @@ DEFAULT_MAX_PARTITIONS_PER_LAUNCH = 1000
 BODY_ATTRIBUTE: Final = "__databuild_body__"
 
 _OF_SPARK = (ParameterKind.SPARK_FRAME, ParameterKind.SPARK_SESSION, ParameterKind.SPARK_RESOURCE)
+
+
+class Caller(Protocol):
+    """Makes the calls of one step's function, in place of one call for each job run or batch."""
+
+    def call(self, call: Call, inputs: Mapping[Ref, Inputs], context: BuildContext, folder: str) -> Attempt:
+        """Build the one job run of `call`; `folder` takes what is not published yet. Raises what the function raises."""
+
+
+class Split(Protocol):
+    """An option of an asset that divides one call of its function into several."""
+
+    def caller(self, tools: Tools, outputs: Outputs, stops: Stops, leftovers: Leftovers, *, threads: int) -> Caller:
+        """The caller of a step; `threads` calls run at a time unless the option says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +69,8 @@ class AssetBody:
     skip_empty: bool = False
     #: Parameter to its filter, a condition of Spark's SQL, if it has one.
     filters: Mapping[str, str] = field(default_factory=dict)
-    #: How a lot is split; None if one call builds a lot.
-    parts: Split | None = None
+    #: How one call becomes several; None if one call builds a job run or a batch.
+    split: Split | None = None
 
     @property
     def uses_spark(self) -> bool:

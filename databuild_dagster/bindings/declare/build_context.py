@@ -6,13 +6,12 @@ A call builds one partition or a batch. The context returns values of the call o
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun, TimeWindow
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.declare.context_members import INSTEAD
 from databuild_dagster.bindings.declare.outcomes import texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
@@ -202,3 +201,40 @@ class BuildContext:
 
     def __repr__(self) -> str:
         return f"BuildContext({self}, job_run_id={self.job_run_id!r})"
+
+
+_RUN_TAGS: Final = "context.run.tags"
+_KEYS: Final = "context.partition_keys"
+_CONFIG: Final = "a parameter `config:` with a class of dagster.Config"
+_REFS: Final = "context.refs, what this call builds"
+_ROWS: Final = "nothing: the parameter has the rows of exactly these partitions"
+
+#: The members of Dagster's context that a build does not have, with what to write instead. `docs/how-to/existing-assets.md` has all
+#: members, and a test walks both. Every other member is in `context.dagster_context`, for the whole Dagster run.
+INSTEAD: Final[Mapping[str, str]] = {
+    "add_asset_metadata": "context.add_output_metadata",
+    "asset_key_for_output": "context.asset_key",
+    "asset_partition_key_for_input": _ROWS,
+    "asset_partition_key_for_output": "context.partition_key",
+    "asset_partition_key_range": _KEYS,
+    "asset_partition_key_range_for_input": _ROWS,
+    "asset_partition_key_range_for_output": _KEYS,
+    "asset_partition_keys_for_input": _ROWS,
+    "asset_partition_keys_for_output": _KEYS,
+    "asset_partitions_time_window_for_input": _ROWS,
+    "asset_partitions_time_window_for_output": "context.partition_time_window",
+    "dagster_run": "context.run",
+    "get_tag": _RUN_TAGS,
+    "has_partition_key_range": "context.has_partition_key",
+    "has_tag": _RUN_TAGS,
+    "is_subset": _REFS,
+    "load_asset_value": "a parameter annotated with a frame, or context.read(ref)",
+    "multi_partition_key": "context.partition_key, which is text: a key of each dimension, joined by |",
+    "op_config": _CONFIG,
+    "partition_key_range": _KEYS,
+    "run_config": _CONFIG,
+    "run_tags": _RUN_TAGS,
+    "selected_asset_keys": _REFS,
+    "selected_output_names": _REFS,
+    "set_data_version": "nothing: the data version is the uuid of the instance",
+}

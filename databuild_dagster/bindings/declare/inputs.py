@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from dagster import AssetDep, AssetIn, AssetKey
 
-from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.warehouse.filters import BadFilter, parsed_filter
+from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter, ParameterKind
+from databuild_dagster.warehouse.filters import BadFilter, FilterLibraryMissing, parsed_filter
 
 #: A source: the name of a DataFrame parameter or of an asset, an asset, or an `AssetDep` with a partition mapping.
 Source = Any
@@ -19,16 +19,17 @@ Source = Any
 WHERE: Final = "where"
 
 
-def filters_of(asset_name: str, ins: Mapping[str, AssetIn]) -> dict[str, str]:
+def filters_of(asset_name: str, ins: Mapping[str, AssetIn], parameters: Iterable[Parameter]) -> dict[str, str]:
     """Parameter to its condition, if it has one. Raises `InvalidAsset`."""
+    by_spark = {parameter.name for parameter in parameters if parameter.kind is ParameterKind.SPARK_FRAME}
     return {
-        parameter: _checked(asset_name, parameter, given.metadata[WHERE])
+        parameter: _checked(asset_name, parameter, given.metadata[WHERE], spark_decides=parameter in by_spark)
         for parameter, given in ins.items()
         if given.metadata is not None and WHERE in given.metadata
     }
 
 
-def _checked(asset_name: str, parameter: str, where: Any) -> str:
+def _checked(asset_name: str, parameter: str, where: Any, *, spark_decides: bool) -> str:
     if not isinstance(where, str):
         raise InvalidAsset(
             f"ins of asset {asset_name!r} filters {parameter!r} by {where!r}; "
@@ -37,6 +38,8 @@ def _checked(asset_name: str, parameter: str, where: Any) -> str:
     try:
         parsed_filter(where)
     except BadFilter as bad:
+        if spark_decides and isinstance(bad, FilterLibraryMissing):
+            return where
         raise InvalidAsset(f"ins of asset {asset_name!r}, input {parameter!r}: {bad}") from bad
     return where
 

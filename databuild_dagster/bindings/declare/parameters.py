@@ -4,12 +4,14 @@ Classes of Spark and pandas are recognized by their names, so that importing a f
 annotation is resolved in the scope of the function.
 """
 
+from __future__ import annotations
+
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from dagster import AssetExecutionContext, Config, MaterializeResult, OpExecutionContext, Output
 from dagster._config.pythonic_config import ConfigurableResourceFactory
@@ -223,3 +225,14 @@ def _shown(annotation: Any) -> str:
 
 def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", repr(function))
+
+
+#: The largest number of a setting: what the integer column of each database holds; of seconds 68 years.
+MAX_NUMBER: Final = 2**31 - 1
+
+
+def why_out_of_bounds(value: float, least: int) -> str:
+    """The bound that a number does not keep, in words; empty if it keeps both. NaN keeps none."""
+    if not value >= least:
+        return f"it must be at least {least}"
+    return "" if value <= MAX_NUMBER else f"it must be at most {MAX_NUMBER:,}"

@@ -9,19 +9,10 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
 
-from dagster import (
-    AssetExecutionContext,
-    AssetKey,
-    AssetMaterialization,
-    DagsterInstance,
-    MetadataValue,
-    MultiPartitionKey,
-    TableColumn,
-    TableColumnConstraints,
-    TableSchema,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import (
     CODE_VERSION_TAG,
@@ -35,17 +26,23 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
 from databuild_dagster.bindings.claims.results import Built, BuiltOutput
-from databuild_dagster.bindings.display.page_links import page_metadata
-from databuild_dagster.bindings.display.table_snapshots import table_entries
+from databuild_dagster.bindings.declare.settings import shown_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.pages_notes import pages_root
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.warehouse.files import sample_rows
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import TableSchema as WrittenSchema
+
+#: The metadata with the link to the page of an instance.
+PAGE: Final = "databuild/page"
+
+_log = logger(__name__)
 
 #: Refs of one step that have columns and a sample: Dagster takes 2 ms longer to write 20 columns. Beyond that only the
 #: last of those reported together has them, which the asset's own page shows.
@@ -61,7 +58,7 @@ class Describer:
 
     def __init__(
         self,
-        context: AssetExecutionContext,
+        context: dg.AssetExecutionContext,
         engine: Engine,
         warehouse: Warehouse,
         datasets: Mapping[str, DatasetSpec],
@@ -75,13 +72,13 @@ class Describer:
         self._warehouse = warehouse
         # A table without a warehouse of its own is in the home's.
         home = warehouse_of(context.instance)
-        self._tables = {asset: table_entries(dataset, home) for asset, dataset in datasets.items()}
+        self._of_settings = {asset: shown_of(dataset, home) for asset, dataset in datasets.items()}
         self._sample_rows = sample_rows
         self._details_left = MAX_DETAILED
-        self._schemas: dict[WrittenSchema, TableSchema] = {}
-        self._pointers: dict[AssetKey, int | None] = {}
+        self._schemas: dict[WrittenSchema, dg.TableSchema] = {}
+        self._pointers: dict[dg.AssetKey, int | None] = {}
         self._pointers_until = 0.0
-        self._plain_versions: dict[AssetKey, str | None] = {}
+        self._plain_versions: dict[dg.AssetKey, str | None] = {}
 
     # For people
 
@@ -102,9 +99,9 @@ class Describer:
                     "dagster/row_count": manifest.rows,
                     "databuild/bytes": manifest.bytes,
                     "databuild/files": len(manifest.files),
-                    "databuild/manifest": MetadataValue.path(output.uri),
+                    "databuild/manifest": dg.MetadataValue.path(output.uri),
                     "databuild/wants": origin.wants,
-                    **self._tables.get(manifest.dataset, {}),
+                    **self._of_settings.get(manifest.dataset, {}),
                 }
                 if origin.seconds is not None:
                     # Since the start of its launch: the job runs of a launch begin together.
@@ -118,14 +115,16 @@ class Describer:
     def _details(self, output: BuiltOutput) -> dict[str, Any]:
         details: dict[str, Any] = {"dagster/column_schema": self._schema(output.manifest.schema)}
         if (sample := self._sample(output)) is not None:
-            details["databuild/sample"] = MetadataValue.md(sample)
+            details["databuild/sample"] = dg.MetadataValue.md(sample)
         return details
 
-    def _schema(self, written: WrittenSchema) -> TableSchema:
+    def _schema(self, written: WrittenSchema) -> dg.TableSchema:
         if written not in self._schemas:
-            self._schemas[written] = TableSchema(
+            self._schemas[written] = dg.TableSchema(
                 columns=[
-                    TableColumn(column.name, column.type, constraints=TableColumnConstraints(nullable=column.nullable))
+                    dg.TableColumn(
+                        column.name, column.type, constraints=dg.TableColumnConstraints(nullable=column.nullable)
+                    )
                     for column in written.columns
                 ]
             )
@@ -160,7 +159,7 @@ class Describer:
             tags[get_input_event_pointer_tag(dep)] = NULL_EVENT_POINTER if pointer is None else str(pointer)
         return tags
 
-    def _input_version(self, dep: AssetKey, uuids: list[str]) -> str:
+    def _input_version(self, dep: dg.AssetKey, uuids: list[str]) -> str:
         if dep not in self._plain_versions:
             self._plain_versions[dep] = self._plain_version(dep)
         if (version := self._plain_versions[dep]) is not None:
@@ -168,7 +167,7 @@ class Describer:
         # Dagster compares it only for unpartitioned inputs, which have one.
         return uuids[0] if len(uuids) == 1 else sha256("".join(sorted(uuids)).encode()).hexdigest()
 
-    def _plain_version(self, dep: AssetKey) -> str | None:
+    def _plain_version(self, dep: dg.AssetKey) -> str | None:
         """Dagster's own version of an unpartitioned plain asset; None for ours and for partitioned assets."""
         if self._graph.has(dep) and self._graph.get(dep).is_partitioned:
             return None
@@ -179,7 +178,7 @@ class Describer:
         version = None if record is None else extract_data_version_from_entry(record.event_log_entry)
         return None if version is None else version.value
 
-    def _pointers_of(self, deps: Iterable[AssetKey]) -> Mapping[AssetKey, int | None]:
+    def _pointers_of(self, deps: Iterable[dg.AssetKey]) -> Mapping[dg.AssetKey, int | None]:
         """Read as late as possible: an input may be reported to Dagster only after the step began."""
         missing = [dep for dep in deps if dep not in self._pointers]
         now = time.monotonic()
@@ -196,7 +195,7 @@ class Describer:
 
 def version_tags(uuid: str, partition: str | None) -> dict[str, str]:
     """The tags that identify an instance for Dagster, and the dimensions of its partition key."""
-    dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, MultiPartitionKey) else {}
+    dimensions = get_tags_from_multi_partition_key(partition) if isinstance(partition, dg.MultiPartitionKey) else {}
     return {DATA_VERSION_TAG: uuid, DATA_VERSION_IS_USER_PROVIDED_TAG: "true", **dimensions}
 
 
@@ -220,7 +219,7 @@ def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) ->
         "databuild/job_run": served.job_run,
     }
     if served.dagster_run_id is not None:
-        metadata["databuild/served_by"] = MetadataValue.dagster_run(served.dagster_run_id)
+        metadata["databuild/served_by"] = dg.MetadataValue.dagster_run(served.dagster_run_id)
     return {
         "asset_key": asset_key(asset_of(ref)),
         "partition": partition,
@@ -230,12 +229,12 @@ def event_of(engine: Engine, ref: Ref, partition: str | None, served: Served) ->
 
 
 def report_live(
-    instance: DagsterInstance, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None
+    instance: dg.DagsterInstance, dataset: DatasetSpec, ref: Ref, uuid: str, rows: int | None, description: str | None
 ) -> None:
     """Materialize a live ref in Dagster, without a run."""
     partition = dagster_partition(dataset.partitions, partition_key_of(ref))
     instance.report_runless_asset_event(
-        AssetMaterialization(
+        dg.AssetMaterialization(
             asset_key=asset_key(asset_of(ref)),
             partition=partition,
             description=description,
@@ -249,7 +248,7 @@ def report_live(
     )
 
 
-def shown_keys(instance: DagsterInstance, asset: str, keys: Iterable[str | None]) -> set[str | None]:
+def shown_keys(instance: dg.DagsterInstance, asset: str, keys: Iterable[str | None]) -> set[str | None]:
     """The partition keys among these that Dagster shows as materialized; None is that of an unpartitioned asset."""
     asked, key = set(keys), asset_key(asset)
     if asked != {None}:
@@ -269,3 +268,23 @@ def _cell(value: Any) -> str:
     text = text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…"
     # An image in a cell would be fetched from its host when a person opens the page.
     return re.sub(r"([\\|!\[\]<>`*_])", r"\\\1", text)
+
+
+def page_metadata(engine: Engine, ref: Ref, uuid: str | None = None) -> dict[str, dg.UrlMetadataValue]:
+    """The link to a partition or its instance, as metadata of an event in Dagster; empty while no web server has pages.
+
+    A web server announces its pages in the store (decision 0051).
+    """
+    try:
+        root = pages_root(engine)
+    except DatabuildError as error:
+        # A partition must not fail because of a link.
+        log_failure(_log, "Dagster gets no links to the pages of databuild", error)
+        return {}
+    return {} if root is None else {PAGE: dg.MetadataValue.url(page_of(root, ref, uuid))}
+
+
+def page_of(root: str, ref: Ref, uuid: str | None) -> str:
+    """The page of a partition, with the chosen instance, on the web server whose pages are at the path `root`."""
+    query = {"ref": ref} if uuid is None else {"ref": ref, "instance": uuid}
+    return f"{root}/partition?{urlencode(query, quote_via=quote)}"

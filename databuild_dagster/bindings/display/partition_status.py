@@ -14,11 +14,7 @@ from typing import Final
 
 from dagster import DagsterInstance, EventLogEntry
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    IMPLICIT_ASSET_JOB_NAME,
-    AssetMaterializationPlannedData,
-    DagsterEvent,
-)
+from databuild_dagster.bindings.adapter import dagster_private
 from databuild_dagster.bindings.adapter.dagster_storage import SqlEventLogStorage, SqlEventLogStorageTable
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.engine.engine import Engine
@@ -114,10 +110,10 @@ def clear_cached_status(instance: DagsterInstance, assets: Iterable[str]) -> Non
 
 
 def _planned(ref: Ref, run_id: str, step_key: str) -> EventLogEntry:
-    event = DagsterEvent.build_asset_materialization_planned_event(
-        IMPLICIT_ASSET_JOB_NAME,
+    event = dagster_private.DagsterEvent.build_asset_materialization_planned_event(
+        dagster_private.IMPLICIT_ASSET_JOB_NAME,
         step_key,
-        AssetMaterializationPlannedData(
+        dagster_private.AssetMaterializationPlannedData(
             asset_key(asset_of(ref)), partition=partition_key_of(ref), partitions_subset=None
         ),
     )
@@ -128,6 +124,6 @@ def _planned(ref: Ref, run_id: str, step_key: str) -> EventLogEntry:
         run_id=run_id,
         timestamp=time.time(),
         step_key=step_key,
-        job_name=IMPLICIT_ASSET_JOB_NAME,
+        job_name=dagster_private.IMPLICIT_ASSET_JOB_NAME,
         dagster_event=event,
     )

@@ -10,16 +10,8 @@ from datetime import UTC, datetime
 
 from dagster import AssetRecordsFilter, DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus, RunsFilter
 
+from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.adapter.run_tags import (
-    LAUNCH_TAG,
-    PLAIN_TAG,
-    PROCESS_TAG,
-    STOPPED_TAG,
-    TAINT_TAG,
-    WORKER_TAG,
-    machine_tag,
-)
 from databuild_dagster.bindings.display.materialization import report_live
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import dagster_partition
@@ -56,8 +48,8 @@ def _open_without_process(instance: DagsterInstance, engine: Engine) -> list[Dag
     """Open runs of launches whose job runs have all ended and whose process is gone; each is reported as failed."""
     ended = []
     for run in instance.get_runs(filters=RunsFilter(statuses=[DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING])):
-        process = machine_tag(run.tags, WORKER_TAG) or machine_tag(run.tags, PROCESS_TAG)
-        launch_id = machine_tag(run.tags, LAUNCH_TAG)
+        process = run.tags.get(run_tags.WORKER_TAG) or run.tags.get(run_tags.PROCESS_TAG)
+        launch_id = run.tags.get(run_tags.LAUNCH_TAG)
         if launch_id is None or process is None or not surely_gone(process):
             continue
         runs = engine.queries.job_runs_of_launch(launch_id)
@@ -82,7 +74,7 @@ def _failed_lately(instance: DagsterInstance, engine: Engine) -> list[DagsterRun
     runs = [
         run
         for run in instance.get_runs(filters=failed, limit=MAX_RUNS)
-        if not {TAINT_TAG, STOPPED_TAG} & run.tags.keys() and machine_tag(run.tags, PLAIN_TAG) is None
+        if not {run_tags.TAINT_TAG, run_tags.STOPPED_TAG} & run.tags.keys() and run.tags.get(run_tags.PLAIN_TAG) is None
     ]
     engine.memory.put(_LAST_LOOK, now)
     return [run for run in runs if not _failed_itself(instance, run)]
@@ -100,7 +92,7 @@ def _failed_itself(instance: DagsterInstance, run: DagsterRun) -> bool:
 
 def _built_by(engine: Engine, run: DagsterRun) -> dict[Ref, str]:
     """Ref to the job run of this Dagster run for it."""
-    if (launch_id := machine_tag(run.tags, LAUNCH_TAG)) is not None:
+    if (launch_id := run.tags.get(run_tags.LAUNCH_TAG)) is not None:
         return _built_in(engine, launch_id)
     entries = engine.ledger.of_requester(run.run_id)
     return {entry.ref: entry.job_run for entry in entries if entry.kind is Answer.BUILD and entry.job_run is not None}

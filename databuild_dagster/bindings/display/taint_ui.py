@@ -14,19 +14,9 @@ from typing import Final
 
 from dagster import DagsterEventType, DagsterInstance, DagsterRun, DagsterRunStatus
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    IMPLICIT_ASSET_JOB_NAME,
-    MAX_RETRIES_TAG,
-    SENSOR_NAME_TAG,
-    DagsterEvent,
-    DagsterRunAlreadyExists,
-    EngineEventData,
-)
-from databuild_dagster.bindings.adapter.dagster_storage import leave_out_of_run_list
-from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR, asset_key
-from databuild_dagster.bindings.adapter.run_tags import STOPPED_TAG, TAINT_TAG
+from databuild_dagster.bindings.adapter import dagster_private, dagster_storage, keys, run_tags
 from databuild_dagster.bindings.display.checks import MAX_NAMED, report_tainted
-from databuild_dagster.bindings.display.page_links import page_metadata
+from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.partition_status import (
     clear_cached_status,
     plan_runs,
@@ -142,7 +132,7 @@ def _paint_red(instance: DagsterInstance, engine: Engine, refs: Collection[Ref])
 def _ensure_taint_run(instance: DagsterInstance, engine: Engine, taint: Taint, refs: list[Ref]) -> None:
     dataset = engine.queries.dataset(asset_of(refs[0]))
     why = _message(taint, refs, arrives=dataset is not None and dataset.kind is DatasetKind.BOUNDARY)
-    run_id, tags = taint_run_id(taint.taint_id), {TAINT_TAG: taint.taint_id}
+    run_id, tags = taint_run_id(taint.taint_id), {run_tags.TAINT_TAG: taint.taint_id}
     _ensure_run(instance, run_id, tags, refs, "This run represents a taint.", why)
 
 
@@ -158,7 +148,7 @@ def _paint_stopped(instance: DagsterInstance, engine: Engine, refs: Sequence[Ref
             f"Job run {job_run_id} of {few_of(of_run)} was {found[of_run[0]].reason}. This run executed nothing. "
             f"`databuild retry {of_run[0]}` opens it, and what waits for it."
         )
-        run_id, tags = stopped_run_id(job_run_id), {STOPPED_TAG: job_run_id}
+        run_id, tags = stopped_run_id(job_run_id), {run_tags.STOPPED_TAG: job_run_id}
         _ensure_run(instance, run_id, tags, of_run, "This run represents a cancellation.", why)
     plan_runs(instance, runs_to_show(engine, [ref for of_run in by_job_run.values() for ref in of_run]))
 
@@ -170,25 +160,25 @@ def _ensure_run(
     run = instance.get_run_by_id(run_id)
     if run is None:
         made = DagsterRun(
-            job_name=IMPLICIT_ASSET_JOB_NAME,
+            job_name=dagster_private.IMPLICIT_ASSET_JOB_NAME,
             run_id=run_id,
             status=DagsterRunStatus.NOT_STARTED,
             # Dagster's pages would name a person as the one who launched it.
-            tags={**tags, MAX_RETRIES_TAG: "0", SENSOR_NAME_TAG: ORCHESTRATOR},
-            asset_selection=frozenset(asset_key(asset_of(ref)) for ref in refs),
+            tags={**tags, dagster_private.MAX_RETRIES_TAG: "0", dagster_private.SENSOR_NAME_TAG: keys.ORCHESTRATOR},
+            asset_selection=frozenset(keys.asset_key(asset_of(ref)) for ref in refs),
         )
         try:
             run = instance.add_run(made)
-            leave_out_of_run_list(instance, run_id)
-        except DagsterRunAlreadyExists:
+            dagster_storage.leave_out_of_run_list(instance, run_id)
+        except dagster_private.DagsterRunAlreadyExists:
             # Another process that ticks has just created it.
             run = instance.get_run_by_id(run_id)
     if run is not None and not run.is_finished:
         # Without a start event Dagster's list of runs shows that it failed to start.
-        began = DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
+        began = dagster_private.DagsterEvent(DagsterEventType.PIPELINE_START.value, run.job_name, message=what)
         instance.report_dagster_event(began, run_id)
         if links := page_metadata(engine_for(instance), next(iter(refs))):
-            instance.report_engine_event("databuild has a page about it.", run, EngineEventData(links))
+            instance.report_engine_event("databuild has a page about it.", run, dagster_private.EngineEventData(links))
         instance.report_run_failed(run, why)
 
 

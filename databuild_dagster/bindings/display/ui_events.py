@@ -7,25 +7,14 @@ The step yields materializations and observations; `runs_to_show` decides the PL
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from dagster import (
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetExecutionContext,
-    AssetKey,
-    AssetMaterialization,
-    AssetObservation,
-    MetadataValue,
-    MultiPartitionsDefinition,
-    Output,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import OBSERVED, EngineEventData
 from databuild_dagster.bindings.adapter.keys import asset_key, asset_text
-from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG, machine_tag
+from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG, OUTCOME_WAITING, PROCESS_TAG
 from databuild_dagster.bindings.claims.claims import Hosting
-from databuild_dagster.bindings.claims.not_live import NotLive
 from databuild_dagster.bindings.claims.results import Built
+from databuild_dagster.bindings.claims.run_messages import NotLive
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.bindings.display.checks import listed, selected_taint_checks
 from databuild_dagster.bindings.display.materialization import Describer, Served, event_of
@@ -46,7 +35,7 @@ class Painter:
 
     def __init__(
         self,
-        context: AssetExecutionContext,
+        context: dg.AssetExecutionContext,
         warehouse: Warehouse,
         datasets: Mapping[str, DatasetSpec],
         *,
@@ -66,7 +55,7 @@ class Painter:
         when it was created, with every partition of its range.
         """
         build = [ref for run in hosting.job_runs for ref in run.refs]
-        if machine_tag(self._context.run.tags, PROCESS_TAG) is not None:
+        if self._context.run.tags.get(PROCESS_TAG) is not None:
             self._plan(dict.fromkeys(build, self._context.run.run_id))
             return
         # Usually the step builds the run's whole range, and Dagster need not be asked.
@@ -75,7 +64,7 @@ class Painter:
         painted = self._engine.queries.taints_to_show(build)
         self._plan({**runs_to_show(self._engine, others), **dict.fromkeys(painted, self._context.run.run_id)})
 
-    def built(self, built: Sequence[Built]) -> Iterable[AssetMaterialization]:
+    def built(self, built: Sequence[Built]) -> Iterable[dg.AssetMaterialization]:
         """Materializations of refs that are live now."""
         if not built:
             return
@@ -84,7 +73,7 @@ class Painter:
             for output in success.outputs:
                 ref, uuid = output.fact.ref, output.manifest.instance_uuid
                 partition = self._partition(ref)
-                yield AssetMaterialization(
+                yield dg.AssetMaterialization(
                     asset_key=_key(ref),
                     partition=partition,
                     metadata=metadata[ref],
@@ -104,7 +93,7 @@ class Painter:
         runs = self._engine.queries.job_runs_named(
             instance.job_run for instance in canonical.values() if instance.job_run
         )
-        event = AssetMaterialization if as_materializations else AssetObservation
+        event = dg.AssetMaterialization if as_materializations else dg.AssetObservation
         for ref in shown:
             job_run = canonical[ref].job_run or ""
             run = runs.get(job_run)
@@ -115,10 +104,10 @@ class Painter:
                 f"{len(uuids)} partitions were live already; {len(shown)} of them have an observation."
             )
 
-    def waiting(self, described: Mapping[Ref, NotLive]) -> Iterable[AssetObservation]:
+    def waiting(self, described: Mapping[Ref, NotLive]) -> Iterable[dg.AssetObservation]:
         """An observation for each ref that waits at the end of the run, with its causes and their wants (rule 8.8)."""
         for ref, found in list(described.items())[:MAX_OBSERVATIONS]:
-            yield AssetObservation(
+            yield dg.AssetObservation(
                 asset_key=_key(ref),
                 partition=self._partition(ref),
                 description=found.sentence,
@@ -136,21 +125,21 @@ class Painter:
 
     # The run as a whole
 
-    def checks(self, verdicts: Mapping[Ref, Iterable[Verdict]]) -> Iterable[AssetCheckResult]:
+    def checks(self, verdicts: Mapping[Ref, Iterable[Verdict]]) -> Iterable[dg.AssetCheckResult]:
         """The results of the gates, one for each check of each asset, and of the selected taint checks."""
-        found: dict[AssetCheckKey, dict[Ref, Verdict]] = {}
+        found: dict[dg.AssetCheckKey, dict[Ref, Verdict]] = {}
         for ref, of_ref in verdicts.items():
             for verdict in of_ref:
-                found.setdefault(AssetCheckKey(_key(ref), verdict.gate), {})[ref] = verdict
+                found.setdefault(dg.AssetCheckKey(_key(ref), verdict.gate), {})[ref] = verdict
         for check, by_ref in found.items():
             if check in self._context.selected_asset_check_keys:
                 yield _check_result(check, by_ref)
         yield from selected_taint_checks(self._context)
 
-    def all_live(self, key: AssetKey) -> Output[None]:
+    def all_live(self, key: dg.AssetKey) -> dg.Output[None]:
         """The output that lets later steps and checks of the run begin; it is no materialization."""
         output_name = self._context.assets_def.get_output_name_for_asset_key(key)
-        return Output(None, output_name=output_name, metadata=OBSERVED)
+        return dg.Output(None, output_name=output_name, metadata=OBSERVED)
 
     def tag(self, name: str, value: str) -> None:
         """Tag the whole run, where Dagster's list of runs shows it."""
@@ -158,7 +147,7 @@ class Painter:
 
     def link(self, sentence: str, **urls: str) -> None:
         """A line with links in the log of the run: Dagster shows the URL of a tag as text."""
-        links = {name: MetadataValue.url(url) for name, url in urls.items()}
+        links = {name: dg.MetadataValue.url(url) for name, url in urls.items()}
         self._instance.report_engine_event(sentence, self._context.run, EngineEventData(links))
 
     # Helpers
@@ -190,29 +179,29 @@ class Painter:
     def _partition(self, ref: Ref) -> str | None:
         key = partition_key_of(ref)
         partitions = self._context.assets_def.specs_by_key[_key(ref)].partitions_def
-        if key is not None and isinstance(partitions, MultiPartitionsDefinition):
+        if key is not None and isinstance(partitions, dg.MultiPartitionsDefinition):
             return partitions.get_partition_key_from_str(key)
         return key
 
 
-def _key(ref: Ref) -> AssetKey:
+def _key(ref: Ref) -> dg.AssetKey:
     return asset_key(asset_of(ref))
 
 
-def _check_result(check: AssetCheckKey, verdicts: Mapping[Ref, Verdict]) -> AssetCheckResult:
+def _check_result(check: dg.AssetCheckKey, verdicts: Mapping[Ref, Verdict]) -> dg.AssetCheckResult:
     bad = {ref: verdict for ref, verdict in verdicts.items() if not verdict.passed}
     named = listed(len(bad), list(bad)[:MAX_NAMED])
     first = next(iter(bad.values()), None)
     metadata: dict[str, Any] = {"databuild/refs": len(verdicts), "databuild/not_passed": named}
     if len(verdicts) == 1:
         metadata |= next(iter(verdicts.values())).metadata
-    return AssetCheckResult(
+    return dg.AssetCheckResult(
         passed=not bad,
         asset_key=check.asset_key,
         check_name=check.name,
-        severity=AssetCheckSeverity.WARN
+        severity=dg.AssetCheckSeverity.WARN
         if bad and all(v.is_warning for v in bad.values())
-        else AssetCheckSeverity.ERROR,
+        else dg.AssetCheckSeverity.ERROR,
         description=None if first is None else f"{len(bad)} of {len(verdicts)} did not pass. First: {first.why}",
         metadata=metadata,
     )

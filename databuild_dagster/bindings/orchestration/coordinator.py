@@ -16,7 +16,7 @@ from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRu
 
 from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
 from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig, target_assets_alone
-from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED, machine_tag
+from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
 
@@ -43,7 +43,7 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
             if run.tags.get(HOLD_TAG) == HELD:
                 # A re-execution has copies of the tags of the run before it.
                 self._instance.add_run_tags(run.run_id, {HOLD_TAG: RELEASED})
-            if machine_tag(run.tags, LAUNCH_TAG) is None and self._has_ended(run):
+            if run.tags.get(LAUNCH_TAG) is None and self._has_ended(run):
                 return self._instance.get_run_by_id(run.run_id) or run
         return super().submit_run(context)
 

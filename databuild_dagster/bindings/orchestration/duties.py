@@ -14,7 +14,6 @@ from dagster import DagsterInstance, RepositoryDefinition
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
-from databuild_dagster.bindings.display.sla_check import report_sla_checks
 from databuild_dagster.bindings.display.taint_ui import paint_taints
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
@@ -127,7 +126,7 @@ def _tick(work: Work) -> None:
             launcher=work.launcher,
             foreign=ForeignAssets(instance),
             # A judge has to watch a launch for a while before it may declare it dead, so it outlives the tick.
-            judge=work.engine.memory.of(Judge, Judge),
+            judge=work.engine.memory.of(Judge, lambda: Judge(witnesses=rows(lambda feature: feature.lives))),
             owner=this_process(),
             limits=deployment.limits,
             remains=work.remains,
@@ -135,6 +134,7 @@ def _tick(work: Work) -> None:
             datasets=work.registered.plannable,
             head=work.registered.head,
             serving=work.serving,
+            providers=rows(lambda feature: feature.provides),
         )
     )
     work.report.add(done)
@@ -163,11 +163,6 @@ DUTIES: Final = (
         "tend held Dagster runs",
         _tend_held_runs,
         why="a held run waits for what the tick launches again, instead of building it",
-    ),
-    Duty(
-        "report SLA checks",
-        lambda work: report_sla_checks(work.instance, work.deployment.location, work.repository.asset_graph),
-        why="the tick records which SLAs were missed",
     ),
     Duty(
         "show taints",

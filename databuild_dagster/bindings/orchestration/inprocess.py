@@ -5,19 +5,13 @@ In the main thread one at a time: there Ctrl-C reaches the step. In other thread
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, JobDefinition, RepositoryDefinition
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    IMPLICIT_ASSET_JOB_NAME,
-    ONE_PLANNED_EVENT_PER_RUN,
-    DagsterEvent,
-    DagsterExecutionInterruptedError,
-    InMemoryJob,
-    execute_run_iterator,
-)
+from databuild_dagster.bindings.adapter import dagster_private
+from databuild_dagster.bindings.adapter.dagster_private import CapturedLogContext
 from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
 from databuild_dagster.bindings.building.hosted_launch import end_open_launches
 from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
@@ -33,7 +27,7 @@ def create_run(
     instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder, *, log_level: str = QUIET
 ) -> DagsterRun:
     """The Dagster run of an order, not started; `log_level` is that of its console."""
-    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
+    job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=selected_keys(order))
     with _planned_in_one_event(order.kind is DatasetKind.OURS):
         return instance.create_run_for_job(
             job,
@@ -46,12 +40,12 @@ def create_run(
 
 def execute(
     instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
-) -> Iterator[DagsterEvent]:
+) -> Iterator[dagster_private.DagsterEvent]:
     """Execute a run here, event by event. A failing run ends; Ctrl-C ends it and raises."""
-    job = repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
+    job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
     interrupted = False
     try:
-        for event in execute_run_iterator(InMemoryJob(job), run, instance):
+        for event in dagster_private.execute_run_iterator(dagster_private.InMemoryJob(job), run, instance):
             interrupted = interrupted or _is_interrupt(event)
             yield event
     finally:
@@ -63,17 +57,17 @@ def execute(
 
 def execute_order(
     instance: DagsterInstance, repository: RepositoryDefinition, order: LaunchOrder, *, log_level: str = QUIET
-) -> Iterator[DagsterEvent]:
+) -> Iterator[dagster_private.DagsterEvent]:
     """Create an order's run and execute it here."""
     run = create_run(instance, repository, order, log_level=log_level)
     yield from execute(instance, repository, run, selected_keys(order))
 
 
-def _is_interrupt(event: DagsterEvent) -> bool:
+def _is_interrupt(event: dagster_private.DagsterEvent) -> bool:
     if event.event_type is DagsterEventType.PIPELINE_CANCELED:
         return True
     error = event.step_failure_data.error if event.is_step_failure else None
-    return error is not None and error.cls_name == DagsterExecutionInterruptedError.__name__
+    return error is not None and error.cls_name == dagster_private.DagsterExecutionInterruptedError.__name__
 
 
 def _console(job: JobDefinition, log_level: str) -> dict[str, object]:
@@ -85,9 +79,30 @@ def _planned_in_one_event(one: bool) -> Iterator[None]:
     """Dagster reads the variable when it creates a run. Our step plans its partitions itself; a plain asset cannot."""
     before: Mapping[str, str] = dict(os.environ)
     if one:
-        os.environ[ONE_PLANNED_EVENT_PER_RUN] = "1"
+        os.environ[dagster_private.ONE_PLANNED_EVENT_PER_RUN] = "1"
     try:
         yield
     finally:
-        if one and ONE_PLANNED_EVENT_PER_RUN not in before:
-            del os.environ[ONE_PLANNED_EVENT_PER_RUN]
+        if one and dagster_private.ONE_PLANNED_EVENT_PER_RUN not in before:
+            del os.environ[dagster_private.ONE_PLANNED_EVENT_PER_RUN]
+
+
+def allow_runs_in_threads(instance: DagsterInstance) -> None:
+    """Let several Dagster runs of the instance execute at once, each in a thread of this process, which Dagster does not foresee.
+
+    It takes two habits from them. Call it before the first of them; a second call changes nothing.
+
+    - Dagster configures Python's logging for each run. That takes logging's lock and then those of all handlers. A handler
+      that writes an event in another thread takes them in the other order, and both threads wait for ever. So the handlers
+      of dagster.yaml (`python_logs`) are made once.
+    - Dagster sends stdout and stderr of the whole process to a file of the run. Runs that end in another order than they began
+      would leave them in the file of an ended run. So what a step prints stays in the output of the process.
+    """
+    handlers = list(instance.get_yaml_python_handlers())
+    instance.get_yaml_python_handlers = lambda: handlers  # type: ignore[method-assign]
+    instance.compute_log_manager.capture_logs = _nothing_captured  # type: ignore[method-assign]
+
+
+@contextmanager
+def _nothing_captured(log_key: Sequence[str]) -> Iterator[CapturedLogContext]:
+    yield CapturedLogContext(log_key)

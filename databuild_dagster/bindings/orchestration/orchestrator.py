@@ -6,16 +6,7 @@ tick finds the launch without a Dagster run and repeats the request with the sam
 
 from collections.abc import Callable, Collection, Mapping
 
-from dagster import (
-    AssetSelection,
-    DagsterInstance,
-    DefaultSensorStatus,
-    RepositoryDefinition,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SensorResult,
-    SkipReason,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import is_dry_run
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
@@ -33,8 +24,6 @@ from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, one_line
 
-#: Dagster's daemon does not evaluate a sensor more often.
-MIN_INTERVAL_SECONDS = 5
 #: Reasons that one tick prints, of those for which it set something aside.
 MAX_SENTENCES = 10
 
@@ -44,11 +33,11 @@ _TWO_VERSIONS = (
 )
 
 
-def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> SensorDefinition:
+def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> dg.SensorDefinition:
     """The sensor that turns wants into launches; it runs as soon as it is deployed."""
 
     @errors_without_secrets()
-    def evaluate(context: SensorEvaluationContext) -> SensorResult:
+    def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         repository = context.repository_def
         assert repository is not None, "a deployed sensor knows its repository"
         if is_dry_run(context):
@@ -57,7 +46,7 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
                 engine.queries.datasets(deployment.location), engine.now(), deployment.limits.due_refs
             )
             test = f"Only a test: nothing is launched by it. {len(due)} refs are due for the next tick."
-            return SensorResult(skip_reason=SkipReason(test))
+            return dg.SensorResult(skip_reason=dg.SkipReason(test))
         launcher = OrderCollector(context.instance)
         taken: list[str] = []
         report = run_tick(
@@ -72,22 +61,22 @@ def orchestrator_sensor(deployment: Deployment, *, interval_seconds: int) -> Sen
         for sentence in taken:
             context.log.warning(sentence)
         if not orders:
-            return SensorResult(skip_reason=SkipReason(" ".join([_summary(report), *taken])))
-        return SensorResult(run_requests=[run_request(order, repository) for order in orders])
+            return dg.SensorResult(skip_reason=dg.SkipReason(" ".join([_summary(report), *taken])))
+        return dg.SensorResult(run_requests=[run_request(order, repository) for order in orders])
 
-    return SensorDefinition(
+    return dg.SensorDefinition(
         name=ORCHESTRATOR,
         evaluation_fn=evaluate,
-        asset_selection=AssetSelection.all(),
+        asset_selection=dg.AssetSelection.all(),
         minimum_interval_seconds=interval_seconds,
-        default_status=DefaultSensorStatus.RUNNING,
+        default_status=dg.DefaultSensorStatus.RUNNING,
         description="Turns open wants into launches. Its decisions are in the store.",
     )
 
 
 def run_tick(
-    instance: DagsterInstance,
-    repository: RepositoryDefinition,
+    instance: dg.DagsterInstance,
+    repository: dg.RepositoryDefinition,
     deployment: Deployment,
     launcher: OrderCollector,
     *,

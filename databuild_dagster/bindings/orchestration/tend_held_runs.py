@@ -9,12 +9,11 @@ from threading import Lock
 
 from dagster import DagsterEvent, DagsterInstance, DagsterRun, DagsterRunStatus, RunRecord, RunsFilter
 
-from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED, machine_tag
+from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.queued_request import Request, answers, request_of
 from databuild_dagster.bindings.orchestration.coordinator import DatabuildRunCoordinator
-from databuild_dagster.bindings.orchestration.finish_run import log_to_run
-from databuild_dagster.bindings.orchestration.held_runs import answer, end, release, see_off, state_of
+from databuild_dagster.bindings.orchestration.held_runs import answer, end, log_to_run, release, see_off, state_of
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.coordination import Answer
@@ -74,11 +73,7 @@ def _not_held_yet(instance: DagsterInstance) -> list[DagsterRun]:
     queued = RunsFilter(statuses=[DagsterRunStatus.QUEUED])
     runs = instance.get_runs(filters=queued, limit=MAX_HELD_PER_TICK, ascending=True)
     # A re-execution has copies of the tags of the run before it, `over` among them.
-    return [
-        run
-        for run in runs
-        if machine_tag(run.tags, LAUNCH_TAG) is None and run.tags.get(HOLD_TAG) not in (HELD, RELEASED)
-    ]
+    return [run for run in runs if run.tags.get(LAUNCH_TAG) is None and run.tags.get(HOLD_TAG) not in (HELD, RELEASED)]
 
 
 def _answerable(instance: DagsterInstance, engine: Engine, runs: Sequence[DagsterRun]) -> list[str]:

@@ -5,15 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from dagster import (
-    DefaultScheduleStatus,
-    DefaultSensorStatus,
-    ScheduleDefinition,
-    ScheduleEvaluationContext,
-    SensorDefinition,
-    SensorEvaluationContext,
-    SkipReason,
-)
+import dagster as dg
 
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, is_dry_run
 from databuild_dagster.bindings.adapter.keys import WANTS
@@ -28,16 +20,16 @@ def want_schedule(
     *,
     name: str,
     cron_schedule: str | Sequence[str],
-    refs: Callable[[ScheduleEvaluationContext], Refs],
+    refs: Callable[[dg.ScheduleEvaluationContext], Refs],
     comment: str = "",
     priority: int = 0,
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
     sla_seconds: float | None = None,
-    data_timestamp: Callable[[ScheduleEvaluationContext], datetime | None] | None = None,
+    data_timestamp: Callable[[dg.ScheduleEvaluationContext], datetime | None] | None = None,
     execution_timezone: str | None = None,
-    default_status: DefaultScheduleStatus = DefaultScheduleStatus.STOPPED,
+    default_status: dg.DefaultScheduleStatus = dg.DefaultScheduleStatus.STOPPED,
     description: str | None = None,
-) -> ScheduleDefinition:
+) -> dg.ScheduleDefinition:
     """A schedule that wants `refs(context)` instead of starting runs; a repeated evaluation creates the wants once.
 
     A ref may be a range, `sales@2024-01-01..2024-01-31` (rule 2.5).
@@ -47,7 +39,7 @@ def want_schedule(
     """
     options = {"priority": priority, "ttl_seconds": ttl_seconds, "sla_seconds": sla_seconds}
     evaluate = _evaluation("schedule", name, refs, data_timestamp, comment, **options)
-    return ScheduleDefinition(
+    return dg.ScheduleDefinition(
         name=name,
         cron_schedule=cron_schedule,
         # Dagster requires a target even without run requests; every location with assets has this job.
@@ -65,23 +57,23 @@ def want_schedule(
 def want_sensor(
     *,
     name: str,
-    refs: Callable[[SensorEvaluationContext], Refs],
+    refs: Callable[[dg.SensorEvaluationContext], Refs],
     minimum_interval_seconds: int | None = None,
     comment: str = "",
     priority: int = 0,
     ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
     sla_seconds: float | None = None,
-    data_timestamp: Callable[[SensorEvaluationContext], datetime | None] | None = None,
-    default_status: DefaultSensorStatus = DefaultSensorStatus.STOPPED,
+    data_timestamp: Callable[[dg.SensorEvaluationContext], datetime | None] | None = None,
+    default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
     description: str | None = None,
-) -> SensorDefinition:
+) -> dg.SensorDefinition:
     """A sensor that wants `refs(context)`; the context's cursor tells old refs from new ones.
 
     The SLA counts as for a schedule. Raises `InvalidRequest` as `want_schedule` does.
     """
     options = {"priority": priority, "ttl_seconds": ttl_seconds, "sla_seconds": sla_seconds}
     evaluate = _evaluation("sensor", name, refs, data_timestamp, comment, **options)
-    return SensorDefinition(
+    return dg.SensorDefinition(
         name=name,
         evaluation_fn=lambda context: evaluate(context),
         required_resource_keys={WANTS},
@@ -98,7 +90,7 @@ def _evaluation(
     data_timestamp: Callable[[Any], datetime | None] | None,
     comment: str,
     **options: Any,
-) -> Callable[..., SkipReason]:
+) -> Callable[..., dg.SkipReason]:
     """The evaluation of a schedule or sensor. Bad seconds are refused here, when the code is loaded."""
     for option in ("ttl_seconds", "sla_seconds"):
         value = options[option]
@@ -108,13 +100,13 @@ def _evaluation(
             raise InvalidRequest(what=what, value=value, why="it must be a positive number of seconds")
 
     @errors_without_secrets()
-    def evaluate(context: Any, command_id: str | None = None) -> SkipReason:
+    def evaluate(context: Any, command_id: str | None = None) -> dg.SkipReason:
         wanted = [parse_ref(ref) for ref in refs(context)]
         if not wanted:
-            return SkipReason("Nothing to want this time.")
+            return dg.SkipReason("Nothing to want this time.")
         named = wanted[0] if len(wanted) == 1 else f"{len(wanted)} refs, {wanted[0]} to {wanted[-1]}"
         if is_dry_run(context):
-            return SkipReason(f"Only a test: it would want {named}.")
+            return dg.SkipReason(f"Only a test: it would want {named}.")
         wants: Wants = getattr(context.resources, WANTS)
         request = wants.create(
             wanted,
@@ -125,6 +117,6 @@ def _evaluation(
             command_id=command_id,
             **options,
         )
-        return SkipReason(f"Wanted {named} (request {request}); the orchestrator builds what is missing.")
+        return dg.SkipReason(f"Wanted {named} (request {request}); the orchestrator builds what is missing.")
 
     return evaluate

@@ -1,9 +1,13 @@
 """Frames for one step: instances through Spark or in memory, plain assets through Dagster's loading. Thread-safe."""
 
+import os
+import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from threading import Lock
+from threading import Lock, Thread, local
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,24 +15,36 @@ from dagster import DagsterInstance
 
 from databuild_dagster.bindings.adapter.dagster_private import AssetGraph, AssetValueLoader
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.reading.instance_writer import InstanceWriter
-from databuild_dagster.bindings.reading.spark_use import SparkUse
+from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.read_plan import manifests_in, neighbour
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
-from databuild_dagster.model.refs import PARTITION_KEY, Ref, partition_key_of
+from databuild_dagster.model.refs import PARTITION_KEY, Ref, asset_of, partition_key_of
+from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
+from databuild_dagster.spark.interrupt import interrupt_begun
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, with_key
-from databuild_dagster.spark.memory_frames import FrameKind, frame_kind, from_arrow, to_arrow
+from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, has_no_rows, to_arrow
+from databuild_dagster.spark.project_modules import send_project_modules
 from databuild_dagster.spark.pyspark_names import arrow_of_frame, frame_of_arrow
-from databuild_dagster.spark.reach import check_reach
+from databuild_dagster.spark.reach import Reach, check_reach, in_place
+from databuild_dagster.spark.schemas import Columns
+from databuild_dagster.spark.session import active_in_thread, has_workers_elsewhere, interrupt, tag_operations
+from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
+from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
 from databuild_dagster.warehouse.filters import Filter, matching_places, matching_rows, parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import FileEntry, Manifest
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, TableSchema, kept_manifests
 from databuild_dagster.warehouse.whole_folders import WholeFolders, check_unchanged
+
+#: A stopped call may start operations for so long; then all operations with its tag are interrupted once more.
+LONGEST_STOP_SECONDS = 60.0
+LOOK_EVERY_SECONDS = 0.1
+#: The schema of an asset that has returned only EMPTY so far.
+NO_COLUMNS = TableSchema((), spark='{"type":"struct","fields":[]}')
 
 _log = logger(__name__)
 
@@ -243,3 +259,209 @@ def _narrowed(manifest: Manifest, files: Collection[str]) -> Manifest:
 
 def _file_name(manifest: Manifest, file: FileEntry) -> str:
     return f"{manifest.instance_uuid}/{file.uri}"
+
+
+# The session
+
+
+@dataclass
+class _Call:
+    """One call's use of Spark, in the thread that makes it."""
+
+    tags: tuple[str, ...]
+    held: ExitStack
+    session: Any = None
+
+
+class SparkUse:
+    """The Spark session of one step, shared by its threads.
+
+    The first thread that needs the session opens it, so an asset of pandas alone starts no Spark. Operations inside of
+    `interruptible` carry tags, by which any thread can stop them.
+    """
+
+    def __init__(
+        self,
+        resource: Any,
+        on_session: Callable[[Any], None] = lambda session: None,
+        check: Callable[[Any], None] = lambda session: None,
+    ) -> None:
+        """`check` raises a `DatabuildError` for a new session that this step cannot use."""
+        self.resource = resource
+        self._on_session = on_session
+        self._check = check
+        self._session: Any = None
+        self._refusal: DatabuildError | None = None
+        self._lock = Lock()
+        #: Per thread, its current call.
+        self._local = local()
+        #: Tag to the number of running calls that carry it.
+        self._in_use: Counter[str] = Counter()
+        self._in_use_lock = Lock()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether others run the Spark, as far as the resource says before a session is open."""
+        return getattr(self.resource, "mode", None) == "remote"
+
+    @property
+    def session(self) -> Any:
+        """The session. Inside of `interruptible`, this thread's operations carry the tags.
+
+        Raises errors of opening and of the check.
+        """
+        with self._lock:
+            is_new = self._session is None
+            if is_new:
+                self._session = self._opened()
+            session = self._session
+        if is_new:
+            self._on_session(session)
+        call = getattr(self._local, "call", None)
+        if call is not None and call.session is not session:
+            call.session = session
+            call.held.enter_context(active_in_thread(session))
+            for tag in call.tags:
+                call.held.enter_context(tag_operations(session, tag))
+        if has_workers_elsewhere(session):
+            send_project_modules()
+        return session
+
+    def _opened(self) -> Any:
+        """A session that was checked. A refusal counts for all threads: a launch does not ask again for each of its refs."""
+        if self._refusal is not None:
+            raise self._refusal
+        session = self.resource.spark_session
+        try:
+            self._check(session)
+        except DatabuildError as error:
+            if is_lost(error):
+                forget_session_of(self.resource, session)
+            else:
+                self._refusal = error
+            raise
+        return session
+
+    @contextmanager
+    def interruptible(self, *tags: str) -> Iterator[None]:
+        """This thread's Spark operations inside of the block can be stopped by any of these tags."""
+        with ExitStack() as held:
+            self._local.call = _Call(tags, held)
+            with self._in_use_lock:
+                self._in_use.update(tags)
+            try:
+                yield
+            finally:
+                with self._in_use_lock:
+                    self._in_use.subtract(tags)
+
+    def interrupt(self, tag: str) -> None:
+        """Stop the operations with a tag, from any thread. A server that does not answer has nothing to stop.
+
+        While calls with the tag run, each new operation of theirs is stopped when it begins (`interrupt_begun`).
+        """
+        until = time.monotonic() + LONGEST_STOP_SECONDS
+        try:
+            while self._in_use[tag] > 0 and time.monotonic() < until:
+                session = self._session
+                if session is not None and not interrupt_begun(session, tag):
+                    break
+                time.sleep(LOOK_EVERY_SECONDS)
+            if self._session is not None:
+                interrupt(self._session, tag)
+        except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+            _log.warning("databuild: the Spark operations of %s cannot be interrupted: %s", tag, explain_failure(error))
+
+    def begin_to_interrupt(self, tag: str) -> None:
+        """`interrupt` in a new thread: it may wait, and one server that hangs must not delay other interrupts."""
+        Thread(target=self.interrupt, args=(tag,), name="databuild interrupt", daemon=True).start()
+
+    def forget_lost_session(self) -> None:
+        """Drop the session that this thread's last call used, unless another thread has replaced it already."""
+        call = getattr(self._local, "call", None)
+        with self._lock:
+            if call is not None and self._session is not None and self._session is call.session:
+                forget_session_of(self.resource, self._session)
+                self._session = None
+
+
+# Writing
+
+
+class InstanceWriter:
+    """Writes for the job runs of one step. Thread-safe.
+
+    How many files a frame becomes, and which columns an EMPTY result has, follows from the log.
+    """
+
+    def __init__(self, warehouse: Warehouse, instance: DagsterInstance) -> None:
+        self._warehouse = warehouse
+        self._instance = instance
+
+    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str]) -> Staged:
+        """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
+        if _is_nothing(frame):
+            return self._nothing(asset_of(ref), folder)
+        reach = self._reach_of(frame)
+        coalesce = files_wanted(self._input_manifests(inputs))
+        with self._place(asset_of(ref), folder, reach) as place:
+            return stage_instance(frame, place, ref=ref, coalesce=coalesce, reach=reach)
+
+    def stage_batch(
+        self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
+    ) -> dict[str, Staged]:
+        """Write the frame of a batch of partition keys at once; `inputs` is by key."""
+        if _is_nothing(frame) or (column_names(frame) == [PARTITION_KEY] and has_no_rows(frame)):
+            return dict.fromkeys(keys, self._nothing(asset, folder))
+        everything = self._input_manifests({ref: uuid for found in inputs.values() for ref, uuid in found.items()})
+        of_uuid = {manifest.instance_uuid: manifest for manifest in everything}
+        by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
+        reach = self._reach_of(frame)
+        with self._place(asset, folder, reach) as place:
+            return stage_batch(frame, place, asset=asset, keys=keys, is_large=is_large(by_key.values()), reach=reach)
+
+    def _reach_of(self, frame: Any) -> Reach | None:
+        """How the frame's Spark writes into the warehouse itself; None where it writes on a disk, or is no Spark."""
+        session = getattr(frame, "sparkSession", None)
+        return None if session is None else in_place(session, self._warehouse)
+
+    @contextmanager
+    def _place(self, asset: str, folder: str, reach: Reach | None) -> Iterator[str]:
+        """The staging folder, or an attempt's, which carries the name of the call's staging folder.
+
+        An attempt that fails is removed. Spark may still be writing there; `databuild gc --leftovers` removes such files.
+        """
+        if reach is None:
+            yield folder
+            return
+        place = self._warehouse.new_attempt_dir(asset, os.path.basename(os.path.dirname(folder)))
+        try:
+            yield place
+        except BaseException:
+            with suppress(DiskTrouble, StorageTrouble):
+                self._warehouse.storage.remove_tree(place)
+            raise
+
+    def columns_of(self, asset: str) -> Columns | None:
+        """The columns of the newest live instance of an asset, None if there is none."""
+        newest = neighbour(engine_for(self._instance).queries, asset)
+        return None if newest is None else Columns(newest.ref, newest.schema)
+
+    def _nothing(self, asset: str, folder: str) -> Staged:
+        newest = neighbour(engine_for(self._instance).queries, asset)
+        return Staged(folder, (), newest.schema if newest else NO_COLUMNS)
+
+    def _input_manifests(self, inputs: Mapping[Ref, str]) -> list[Manifest]:
+        """The manifests of inputs, none if one is missing: a plain asset has no manifest."""
+        by_asset: dict[str, list[str]] = {}
+        for ref, uuid in inputs.items():
+            by_asset.setdefault(asset_of(ref), []).append(uuid)
+        try:
+            return [m for asset, uuids in by_asset.items() for m in kept_manifests(self._warehouse, asset, uuids)]
+        except ManifestMissing:
+            return []
+
+
+def _is_nothing(frame: Any) -> bool:
+    """True also for a frame without columns, which has only EMPTY inputs: Parquet cannot store it."""
+    return frame is None or not column_names(frame)

@@ -4,6 +4,7 @@ The functions take a ref as text or `PartitionRef`, and the place to look: a `ho
 the project, or a Dagster `instance`. They read only the store, so they import neither Dagster nor Spark.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, TypeAlias
 
-from databuild_dagster.bindings.reading.open_store import opened_store
+from databuild_dagster.data.home import existing_home, store_url_of_home
 from databuild_dagster.data.read_plan import AsOf, moment_of, store_at
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.publishing import Publication
 from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.pauses import why_refused as why_paused
 from databuild_dagster.model.refs import AnyRef, Ref, asset_of, parse_ref
 from databuild_dagster.model.states import LEASED, InstanceState
@@ -26,9 +28,11 @@ from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantView
+from databuild_dagster.store.store import Store, open_store
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
+
 
 Home = str | Path | None
 #: A Dagster instance, in place of a home.
@@ -190,7 +194,46 @@ def available_lots(
     """
     with opened_store(home, instance) as store:
         # Lot ids need Dagster, and no other lookup does.
-        from databuild_dagster.bindings.registry.announced_lots import announced_lots
+        from databuild_dagster.bindings.registry.lot_partitions import announced_lots
 
         announced = announced_lots(Queries(store), after_seq, follow=follow)
         yield from (found for found in announced if dataset in (None, found.dataset))
+
+
+class NothingBuilt(DatabuildError):
+    """Nothing was ever built in {home}: there is no {path}."""
+
+    hint = "Name the home that has builds, by home= or DAGSTER_HOME, or build something: `databuild build REF`."
+
+
+@contextmanager
+def opened_store(home: str | Path | None, instance: "DagsterInstance | None") -> Iterator[Store]:
+    """Open the store for the block only: a notebook is open for days, and its home may be created again meanwhile.
+
+    Raises `NothingBuilt`, `BadHome`, and `InvalidRequest` when both are given.
+    """
+    if instance is not None:
+        if home is not None:
+            raise InvalidRequest(what="home", value=str(home), why="instance= has a home already; give one of them")
+        from databuild_dagster.bindings.registry.instance import engine_for
+
+        yield engine_for(instance).store
+        return
+    store = open_store(existing_store_url(existing_home(home)))
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def existing_store_url(home: Path) -> str:
+    """The URL of the store. Raises `NothingBuilt`, because opening a store that does not exist would create it."""
+    url = store_url_of_home(home)
+    if url is None:
+        from databuild_dagster.bindings.registry.instance import open_instance, store_url
+
+        url = store_url(open_instance(home))
+    path = url.removeprefix("sqlite:///")
+    if path != url and not os.path.exists(path):
+        raise NothingBuilt(home=home, path=path)
+    return url

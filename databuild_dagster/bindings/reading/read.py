@@ -18,20 +18,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from databuild_dagster.bindings.reading.open_store import opened_store
+from databuild_dagster.bindings.reading.lookups import opened_store
+from databuild_dagster.data import read_plan
 from databuild_dagster.data.home import existing_home
-from databuild_dagster.data.read_plan import AsOf, Readable, WhyNot, live_of_dataset, moment_of, neighbour, readable_ref
-from databuild_dagster.data.repairs import damage_named
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
-from databuild_dagster.spark.errors import SessionModesMixed
-from databuild_dagster.spark.failures import is_lost
+from databuild_dagster.spark import errors, failures, memory_frames, settings, temporary
 from databuild_dagster.spark.frames import filter_in, filtered, no_rows, read_arrow, read_instances, united
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow, refuse_taken
-from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.session import abandon, open_session
-from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.spark.temporary import folder_of_process
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.file_index import without_needless_files
 from databuild_dagster.warehouse.filters import parsed_filter
@@ -47,7 +42,7 @@ if TYPE_CHECKING:
 
 Format = Literal["spark", "pandas", "polars", "arrow"]
 
-_FORMATS = tuple(kind.value for kind in FrameKind)
+_FORMATS = tuple(kind.value for kind in memory_frames.FrameKind)
 #: A name of a view or of a column that needs no quotes in Spark's SQL.
 _A_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -62,7 +57,7 @@ class _Options(TypedDict, total=False):
     """The options that `read` and `table` share, for the type checker; the functions have their defaults."""
 
     where: str | None
-    as_of: AsOf | None
+    as_of: read_plan.AsOf | None
     spark: "SparkSession | None"
     home: str | Path | None
     instance: "DagsterInstance | None"
@@ -96,7 +91,7 @@ def read(
     ref: AnyRef,
     *,
     where: str | None = None,
-    as_of: AsOf | None = None,
+    as_of: read_plan.AsOf | None = None,
     format: Format = "spark",
     allow_tainted: bool = False,
     spark: "SparkSession | None" = None,
@@ -106,8 +101,8 @@ def read(
     """The rows of one partition as its readers see them: `read("flight_delays@2013-01-01")`.
 
     `where` is a condition of Spark's SQL that selects rows. Files in which an index finds no such row are not read
-    (`databuild operation run build_index`). For other frames than Spark's it may have comparisons of a column with a value, IN,
-    BETWEEN, IS NULL, AND, OR and NOT.
+    (`databuild operation run build_index`, and the extra `filters`). For other frames than Spark's the extra is needed, and the
+    condition may have comparisons of a column with a value, IN, BETWEEN, IS NULL, AND, OR and NOT.
     `as_of` selects an earlier time: an aware datetime, ISO 8601 text with its offset, or a seq of the event log.
     A tainted partition is refused unless `allow_tainted`. A Spark frame belongs to the session `spark`, or else to the
     shared server of the home; the formats pandas, polars and arrow need no Spark server. The home is `home`, or
@@ -119,11 +114,13 @@ def read(
     """
     check_format(format)
     with _opened(home, instance) as place:
-        moment = moment_of(place.queries, as_of, datetime.now(UTC))
-        found = readable_ref(place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted)
+        moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
+        found = read_plan.readable_ref(
+            place.queries, parse_ref(ref), moment, place.why_not, allow_tainted=allow_tainted
+        )
         manifests = _by_warehouse(place.queries, [found])
         spec = place.queries.dataset(asset_of(found.ref))
-    with damage_named(spec, {found.manifest.instance_uuid: found.ref}):
+    with read_plan.damage_named(spec, {found.manifest.instance_uuid: found.ref}):
         return _frame(manifests, where, format, place.own_session if spark is None else lambda: spark)
 
 
@@ -155,7 +152,7 @@ def table(
     dataset: str,
     *,
     where: str | None = None,
-    as_of: AsOf | None = None,
+    as_of: read_plan.AsOf | None = None,
     format: Format = "spark",
     view: str | None = None,
     key_column: str | None = PARTITION_KEY,
@@ -181,14 +178,14 @@ def table(
     if "@" in dataset:
         raise InvalidRequest(what="dataset", value=dataset, why="it names one partition; read(…) reads that")
     with _opened(home, instance) as place:
-        moment = moment_of(place.queries, as_of, datetime.now(UTC))
-        found = live_of_dataset(place.queries, dataset, moment)
+        moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
+        found = read_plan.live_of_dataset(place.queries, dataset, moment)
         manifests = _by_warehouse(place.queries, found)
         spec = place.queries.dataset(asset_of(found[0].ref))
     column = key_column if partition_key_of(found[0].ref) is not None else None
     if column is not None:
         refuse_taken(column, [manifest for in_warehouse in manifests.values() for manifest in in_warehouse])
-    with damage_named(spec, {one.manifest.instance_uuid: one.ref for one in found}):
+    with read_plan.damage_named(spec, {one.manifest.instance_uuid: one.ref for one in found}):
         frame = _frame(manifests, where, format, place.own_session if spark is None else lambda: spark, column)
     if view is not None:
         frame.createOrReplaceTempView(view)
@@ -203,8 +200,8 @@ def _frame(
     column: str | None = None,
 ) -> Any:
     """One frame of all manifests; `column` is the name of the column with the partition key, if there is one."""
-    kind = FrameKind(format)
-    session = session_of() if kind is FrameKind.SPARK else None
+    kind = memory_frames.FrameKind(format)
+    session = session_of() if kind is memory_frames.FrameKind.SPARK else None
     wanted = None if where is None else parsed_filter(where) if session is None else filter_in(session, where)
     if not by_warehouse:
         return no_rows(kind, session_of, *([] if column is None else [column]))
@@ -223,7 +220,7 @@ def _frame(
         else:
             frames.append(read_keyed(session, warehouse, keyed, _links_for(session), column=column))
     if session is None:
-        return from_arrow(united(frames), kind)
+        return memory_frames.from_arrow(united(frames), kind)
     whole = united(frames, allow_missing_columns=True)
     if len(frames) > 1 and column is not None:
         # A column that only a later warehouse has is after the key. One frame is in order: asking for its columns would
@@ -232,13 +229,13 @@ def _frame(
     return whole if wanted is None else filtered(whole, wanted)
 
 
-def _by_warehouse(queries: Queries, found: Sequence[Readable]) -> dict[Warehouse, list[Manifest]]:
+def _by_warehouse(queries: Queries, found: Sequence[read_plan.Readable]) -> dict[Warehouse, list[Manifest]]:
     """The manifests that have columns. If all are EMPTY, one without rows that has the columns of a neighbour.
 
     The result is empty if no partition of the dataset ever had columns.
     """
     usable = [readable for readable in found if readable.manifest.schema.columns]
-    if not usable and (known := neighbour(queries, found[0].manifest.dataset)) is not None:
+    if not usable and (known := read_plan.neighbour(queries, found[0].manifest.dataset)) is not None:
         usable = [replace(found[0], manifest=msgspec.structs.replace(found[0].manifest, schema=known.schema))]
     by_warehouse: dict[Warehouse, list[Manifest]] = {}
     for readable in usable:
@@ -265,7 +262,7 @@ class _Place:
     """The store to read, and the Spark session that belongs to it."""
 
     queries: Queries
-    why_not: WhyNot
+    why_not: read_plan.WhyNot
     #: Raises what opening a session raises, and `SparkNotGiven`.
     own_session: Callable[[], Any]
 
@@ -311,8 +308,8 @@ def _session_of_home(home: Path) -> Any:
         if known is not None and _answers(known):
             return known
         try:
-            _sessions[key] = open_session(SparkSettings(home=home))
-        except SessionModesMixed as error:
+            _sessions[key] = open_session(settings.SparkSettings(home=home))
+        except errors.SessionModesMixed as error:
             raise SparkNotGiven() from error
         return _sessions[key]
 
@@ -325,7 +322,7 @@ def _answers(spark: Any) -> bool:
         try:
             spark.conf.get("spark.sql.session.timeZone")
         except Exception as error:
-            if not is_lost(error):
+            if not failures.is_lost(error):
                 raise
             abandon(spark)
             return False
@@ -339,4 +336,4 @@ def _links_for(spark: Any) -> str | None:
     """
     if not str(spark.conf.get("spark.master", "")).startswith("local"):
         return None
-    return tempfile.mkdtemp(dir=folder_of_process("databuild-read-"))
+    return tempfile.mkdtemp(dir=temporary.folder_of_process("databuild-read-"))

@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 from dagster import EnvVar, InitResourceContext
 from pydantic import Field, PrivateAttr
 
-from databuild_dagster.bindings.adapter.pyspark_resource import LazyPySparkResource
 from databuild_dagster.bindings.reading.orphan_sessions import SessionUse
 from databuild_dagster.model.redaction import errors_without_secrets, keep_secrets_of, values_without_secrets
 from databuild_dagster.spark.at_import import allow_before_sessions
@@ -20,6 +19,39 @@ from databuild_dagster.spark.errors import BadSetting
 from databuild_dagster.spark.session import abandon, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.spark.temporary import temporary
+
+# dagster-pyspark's resources where it is installed, and a base of the same form where it is not: dagster-pyspark demands the
+# distribution `pyspark`, which must not be beside a client such as databricks-connect.
+try:
+    from dagster_pyspark import LazyPySparkResource as LazyPySparkResource
+    from dagster_pyspark import PySparkResource as PySparkResource
+except ImportError:
+    from dagster import ConfigurableResource
+    from pydantic import PrivateAttr
+
+    class LazyPySparkResource(ConfigurableResource):  # type: ignore[no-redef,type-arg]
+        """A resource with a session that is opened when it is first asked for."""
+
+        spark_config: dict[str, Any]
+        _spark_session: Any = PrivateAttr(default=None)
+
+        def _init_session(self) -> None:
+            raise NotImplementedError
+
+        @property
+        def spark_session(self) -> Any:
+            """The session, which is opened now unless it is open. Raises errors of opening."""
+            self._init_session()
+            return self._spark_session
+
+        @property
+        def spark_context(self) -> Any:
+            """The context of the session's JVM. A client has none, and PySpark says so."""
+            return self.spark_session.sparkContext
+
+    class PySparkResource(LazyPySparkResource):  # type: ignore[no-redef]
+        """The same; no session is opened before it is asked for."""
+
 
 # This module is imported with the decorators, before the modules of a project that use them.
 allow_before_sessions()

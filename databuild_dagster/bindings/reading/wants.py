@@ -16,13 +16,7 @@ from databuild_dagster.data.home import existing_home
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import USER, this_user
 from databuild_dagster.engine.why.want_report import WantReport, find_wants, want_reports
-from databuild_dagster.model.commands import (
-    DEFAULT_TTL_SECONDS,
-    CancelWants,
-    CreateWants,
-    PausePartitions,
-    ResumePartitions,
-)
+from databuild_dagster.model import commands
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
 from databuild_dagster.model.selections import may_be_selection
@@ -55,7 +49,7 @@ class Wants(ConfigurableResource[Any]):
         *,
         comment: str = "",
         priority: int = 0,
-        ttl_seconds: float | None = DEFAULT_TTL_SECONDS,
+        ttl_seconds: float | None = commands.DEFAULT_TTL_SECONDS,
         sla_seconds: float | None = None,
         data_timestamp: datetime | None = None,
         together: bool = False,
@@ -77,7 +71,7 @@ class Wants(ConfigurableResource[Any]):
         engine, source = self._engine(), source or self._source
         named = self._selected(engine, refs)
         outcome = engine.handle(
-            CreateWants(
+            commands.CreateWants(
                 wants=(named,) if together else tuple((ref,) for ref in named),
                 source=source,
                 source_id=source_id,
@@ -103,7 +97,7 @@ class Wants(ConfigurableResource[Any]):
         """
         engine = self._engine()
         names = tuple(engine.queries.full_id(IdKind.WANT, id) for id in ids)
-        command = CancelWants(ids=names, reason=reason, terminate=terminate)
+        command = commands.CancelWants(ids=names, reason=reason, terminate=terminate)
         return len(engine.handle(command, actor=_actor(self._source, None)).canceled_want_ids)
 
     def pause(
@@ -121,14 +115,14 @@ class Wants(ConfigurableResource[Any]):
             else _seconds_since_1970(until, "until")
         )
         names = select_names(engine.queries, lambda: self._instance, map(parse_ref, refs))
-        command = PausePartitions(refs=names, reason=reason, until=end, terminate=terminate)
+        command = commands.PausePartitions(refs=names, reason=reason, until=end, terminate=terminate)
         engine.handle(command, actor=_actor(self._source, None))
 
     def resume(self, refs: Refs, *, reason: str = "") -> None:
         """End the pauses of refs; an asset alone ends all of its pauses. Raises `NotPaused`, `PausedAsAWhole`, `UnknownAsset`."""
         engine = self._engine()
         names = select_names(engine.queries, lambda: self._instance, map(parse_ref, refs))
-        engine.handle(ResumePartitions(refs=names, reason=reason), actor=_actor(self._source, None))
+        engine.handle(commands.ResumePartitions(refs=names, reason=reason), actor=_actor(self._source, None))
 
     def status(self, name: str) -> Sequence[WantView]:
         """The wants of a request id, or the want of a want id; empty for an unknown id."""

@@ -1,18 +1,16 @@
 """The lots of a dataset for lists and gap reports: by lot ids where it has these, else by Dagster's windows (rule 10.1)."""
 
-from collections.abc import Collection
+from datetime import date, datetime
 from functools import lru_cache
-from typing import Protocol
+from zoneinfo import ZoneInfo
 
 from dagster import MultiPartitionsDefinition, TimeWindowPartitionsDefinition
 
-from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
+from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
-from databuild_dagster.engine.why.gaps import Expected
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
-from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.lots import Cadence
+from databuild_dagster.model.errors import InvalidRequest, Refused
 
 
 class NoLots(Refused):
@@ -24,34 +22,8 @@ class NoLots(Refused):
     )
 
 
-class Lots(Protocol):
-    """The lots of one dataset. `LotKeys` has those with lot ids, `WindowKeys` all others."""
-
-    @property
-    def asset(self) -> str: ...
-    @property
-    def cadence(self) -> Cadence: ...
-    def start_of(self, key: str) -> float:
-        """The first moment of a partition key. Raises `NoLotKey`."""
-        ...
-
-    def start_of_lot(self, lot_id: str) -> float:
-        """The first moment of a lot id. Raises `InvalidLot` and `NoLotKey`."""
-        ...
-
-    def name_of(self, key: str) -> str:
-        """The lot id of a partition key, or else the key. Raises `NoLotKey`."""
-        ...
-
-    def n_absent(self, now: float, there: Collection[float]) -> int:
-        """How many lots that exist by now do not begin at one of these moments."""
-        ...
-
-    def expected(
-        self, now: float, start: float | None = None, end: float | None = None, *, touched: bool = False
-    ) -> Expected:
-        """The lots of a range. Raises `TooManyLots`, `InvalidLotRange` and `InvalidMoment`."""
-        ...
+#: The lots of one dataset: with lot ids, or all others.
+Lots = LotKeys | WindowKeys
 
 
 def lots_of(dataset: DatasetSpec) -> Lots:
@@ -85,3 +57,42 @@ def _window_keys(asset: str, text: str | None) -> WindowKeys | str:
     if len(set(keys)) < len(keys):
         return f"its key format {partitions.fmt!r} gives several lots of {windows.cadence} the same key"
     return windows
+
+
+class InvalidTime(InvalidRequest):
+    """{what} is {value!r}, which is not possible: {why}."""
+
+    hint = (
+        "Write a partition key, a day such as 2023-02-27, a time with its offset such as 2023-02-27T23:55Z, or a lot id if "
+        "its lots have ids."
+    )
+
+
+def moment_of(name: str, text: str | None, lots: Lots) -> float | None:
+    """The moment that a person names as the end of a range of lots (rule 10.7).
+
+    It is a lot or a partition key, which begins there, a day of the partitions' zone, or a time. `name` is
+    the option or parameter, for messages. Raises `InvalidTime`, `InvalidLot`, `NoLotKey`.
+    """
+    if text is None:
+        return None
+    try:
+        return lots.start_of(text)
+    except NoLotKey as error:
+        no_key = error
+    if text[:1].isdigit() and "P" in text.upper():
+        return lots.start_of_lot(text)
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        pass
+    else:
+        return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(lots.cadence.timezone)).timestamp()
+    try:
+        at = datetime.fromisoformat(text)
+        why = "it does not say in which time zone" if at.utcoffset() is None else None
+    except ValueError:
+        why = "that is no day, no time and no lot"
+    if why is not None:
+        raise InvalidTime(what=name, value=text, why=f"{why}, and as a partition key {no_key.facts['why']}")
+    return at.timestamp()

@@ -11,27 +11,9 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from dagster import (
-    AllPartitionMapping,
-    DynamicPartitionsDefinition,
-    IdentityPartitionMapping,
-    LastPartitionMapping,
-    MultiPartitionMapping,
-    MultiPartitionsDefinition,
-    PartitionMapping,
-    PartitionsDefinition,
-    SpecificPartitionsPartitionMapping,
-    StaticPartitionsDefinition,
-    TimeWindowPartitionMapping,
-    TimeWindowPartitionsDefinition,
-    partition_loading_context,
-)
+import dagster as dg
 
-from databuild_dagster.bindings.adapter.dagster_private import (
-    DynamicPartitionsStore,
-    PartitionDimensionDefinition,
-    infer_partition_mapping,
-)
+from databuild_dagster.bindings.adapter import dagster_private
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any, lot_of
 from databuild_dagster.bindings.registry.registration import mapping_from, partitions_from
 from databuild_dagster.bindings.registry.window_keys import is_listed, shifts_by_part_of_an_hour
@@ -43,7 +25,7 @@ from databuild_dagster.model.wording import few_of
 #: Keys and inputs cached per process. A year of a dozen daily assets needs a twentieth.
 MAX_REMEMBERED = 100_000
 
-_SAME_FOR_EVERY_KEY = (AllPartitionMapping, LastPartitionMapping, SpecificPartitionsPartitionMapping)
+_SAME_FOR_EVERY_KEY = (dg.AllPartitionMapping, dg.LastPartitionMapping, dg.SpecificPartitionsPartitionMapping)
 
 
 class LateInstance:
@@ -52,7 +34,7 @@ class LateInstance:
     Opening one imports Dagster's storages, and most datasets have no dynamic partitions.
     """
 
-    def __init__(self, open_instance: Callable[[], DynamicPartitionsStore]) -> None:
+    def __init__(self, open_instance: Callable[[], dagster_private.DynamicPartitionsStore]) -> None:
         self._instance = cache(open_instance)
 
     def get_dynamic_partitions(self, partitions_def_name: str) -> Sequence[str]:
@@ -76,7 +58,7 @@ class LateInstance:
 class DagsterCatalog:
     """Answers from Dagster's partitions definitions and partition mappings."""
 
-    def __init__(self, instance: DynamicPartitionsStore) -> None:
+    def __init__(self, instance: dagster_private.DynamicPartitionsStore) -> None:
         self._instance = instance
         self._dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
         #: Keys known to exist, by the text of their definition. None of them is ever removed.
@@ -99,8 +81,8 @@ class DagsterCatalog:
             return f"{dataset.asset} is partitioned, so a partition key has to follow: {dataset.asset}@KEY, or {dataset.asset}@* for all."
         if partition_key in self._existing[dataset.partitions]:
             return None
-        with partition_loading_context(dynamic_partitions_store=self._instance):
-            if isinstance(partitions, TimeWindowPartitionsDefinition) and self._surely_has(
+        with dg.partition_loading_context(dynamic_partitions_store=self._instance):
+            if isinstance(partitions, dg.TimeWindowPartitionsDefinition) and self._surely_has(
                 dataset, partitions, partition_key
             ):
                 why_not = None
@@ -117,7 +99,7 @@ class DagsterCatalog:
         unsure = [key for key in partition_keys if key not in known]
         return {key: why for key in unsure if (why := self.why_not(dataset, key)) is not None}
 
-    def _surely_has(self, dataset: DatasetSpec, partitions: TimeWindowPartitionsDefinition, key: str) -> bool:
+    def _surely_has(self, dataset: DatasetSpec, partitions: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
         """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""
         text = dataset.partitions
         assert text is not None, "the dataset has partitions in time"
@@ -165,7 +147,7 @@ class DagsterCatalog:
         partitions = partitions_from(dataset.partitions)
         if partitions is None or not keys:
             return (partition_keys,)
-        with partition_loading_context(dynamic_partitions_store=self._instance):
+        with dg.partition_loading_context(dynamic_partitions_store=self._instance):
             lines = _lines(partitions, keys)
         return tuple(tuple(line[at : at + most]) for line in lines for at in range(0, len(line), most))
 
@@ -178,7 +160,7 @@ class DagsterCatalog:
             return [None], True
         if _is_one_to_one(mapping, downstream, upstream):
             return [partition_key], True
-        with partition_loading_context(dynamic_partitions_store=self._instance):
+        with dg.partition_loading_context(dynamic_partitions_store=self._instance):
             # The first day has no yesterday of its own asset; any other input has to exist.
             may_be_none = spec.asset == dataset.asset
             return _mapped(mapping, downstream, upstream, partition_key, may_be_none=may_be_none)
@@ -193,16 +175,16 @@ class DagsterCatalog:
             return (None,)
         if upstream is not None and _is_one_to_one(mapping, downstream, upstream):
             return (partition_key,)
-        with partition_loading_context(dynamic_partitions_store=self._instance):
+        with dg.partition_loading_context(dynamic_partitions_store=self._instance):
             if upstream is None:
                 return tuple(downstream.get_partition_keys())
             if partition_key is None or not _has(upstream, partition_key):
                 return ()
-            inferred = infer_partition_mapping(mapping, downstream, upstream)
+            inferred = dagster_private.infer_partition_mapping(mapping, downstream, upstream)
             subset = upstream.subset_with_partition_keys([partition_key])
             found = inferred.get_downstream_partitions_for_partitions(subset, upstream, downstream)
             keys = list(found.get_partition_keys())
-            return tuple(keys if isinstance(downstream, TimeWindowPartitionsDefinition) else sorted(keys))
+            return tuple(keys if isinstance(downstream, dg.TimeWindowPartitionsDefinition) else sorted(keys))
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """Whether an input's partitions depend on the output's key, by its declared mapping.
@@ -212,15 +194,15 @@ class DagsterCatalog:
         mapping, downstream, upstream = self._resolved(dataset, spec)
         if upstream is None or downstream is None:
             return False
-        inferred = infer_partition_mapping(mapping, downstream, upstream)
-        if isinstance(inferred, MultiPartitionMapping):
+        inferred = dagster_private.infer_partition_mapping(mapping, downstream, upstream)
+        if isinstance(inferred, dg.MultiPartitionMapping):
             dimensions = inferred.downstream_mappings_by_upstream_dimension.values()
             return any(not isinstance(along.partition_mapping, _SAME_FOR_EVERY_KEY) for along in dimensions)
         return not isinstance(inferred, _SAME_FOR_EVERY_KEY)
 
     def _resolved(
         self, dataset: DatasetSpec, spec: InputSpec
-    ) -> tuple[PartitionMapping | None, PartitionsDefinition | None, PartitionsDefinition | None]:
+    ) -> tuple[dg.PartitionMapping | None, dg.PartitionsDefinition | None, dg.PartitionsDefinition | None]:
         """(mapping, None for Dagster's default; the dataset's partitions; the input's partitions)."""
         mapping, is_here, upstream = mapping_from(spec.mapping)
         if not is_here and (found := self._dataset_of(spec.asset)) is not None:
@@ -228,9 +210,9 @@ class DagsterCatalog:
         return mapping, partitions_from(dataset.partitions), upstream
 
 
-def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
+def _lines(partitions: dg.PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:
     """Ordered groups of keys that one range can span: all keys, or with dimensions those that differ in one."""
-    if not isinstance(partitions, MultiPartitionsDefinition):
+    if not isinstance(partitions, dg.MultiPartitionsDefinition):
         order = _order(partitions, keys)
         return [sorted(keys, key=order.__getitem__)]
     along = _longest_dimension(partitions)
@@ -243,28 +225,28 @@ def _lines(partitions: PartitionsDefinition, keys: Sequence[str]) -> list[list[s
     return [[key for _, key in sorted(line, key=lambda pair: order[pair[0]])] for line in lines.values()]
 
 
-def _longest_dimension(partitions: MultiPartitionsDefinition) -> PartitionDimensionDefinition:
+def _longest_dimension(partitions: dg.MultiPartitionsDefinition) -> dagster_private.PartitionDimensionDefinition:
     for dimension in partitions.partitions_defs:
-        if isinstance(dimension.partitions_def, TimeWindowPartitionsDefinition):
+        if isinstance(dimension.partitions_def, dg.TimeWindowPartitionsDefinition):
             return dimension
     return partitions.partitions_defs[-1]
 
 
-def _order(partitions: PartitionsDefinition, keys: Iterable[str]) -> dict[str, float]:
-    if isinstance(partitions, TimeWindowPartitionsDefinition):
+def _order(partitions: dg.PartitionsDefinition, keys: Iterable[str]) -> dict[str, float]:
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return {key: partitions.start_time_for_partition_key(key).timestamp() for key in set(keys)}
     return {key: place for place, key in enumerate(partitions.get_partition_keys())}
 
 
 def _mapped(
-    mapping: PartitionMapping | None,
-    downstream: PartitionsDefinition | None,
-    upstream: PartitionsDefinition,
+    mapping: dg.PartitionMapping | None,
+    downstream: dg.PartitionsDefinition | None,
+    upstream: dg.PartitionsDefinition,
     partition_key: str | None,
     *,
     may_be_none: bool,
 ) -> tuple[Sequence[str | None], bool]:
-    mapping = infer_partition_mapping(mapping, downstream, upstream)
+    mapping = dagster_private.infer_partition_mapping(mapping, downstream, upstream)
     subset = None
     if downstream is not None and partition_key is not None:
         subset = downstream.subset_with_partition_keys([partition_key])
@@ -278,56 +260,56 @@ def _mapped(
         and not (may_be_none or getattr(mapping, "allow_nonexistent_upstream_partitions", False))
     ):
         absent = list(required)
-    if not isinstance(upstream, TimeWindowPartitionsDefinition):
+    if not isinstance(upstream, dg.TimeWindowPartitionsDefinition):
         keys.sort()  # Dagster keeps them in a set.
-    grows = isinstance(upstream, TimeWindowPartitionsDefinition) and upstream.end is None
-    ends = not grows or not isinstance(mapping, (AllPartitionMapping, LastPartitionMapping))
+    grows = isinstance(upstream, dg.TimeWindowPartitionsDefinition) and upstream.end is None
+    ends = not grows or not isinstance(mapping, (dg.AllPartitionMapping, dg.LastPartitionMapping))
     return [*keys, *absent], ends and not absent and not is_dynamic(upstream)
 
 
 def _is_one_to_one(
-    mapping: PartitionMapping | None, downstream: PartitionsDefinition | None, upstream: PartitionsDefinition
+    mapping: dg.PartitionMapping | None, downstream: dg.PartitionsDefinition | None, upstream: dg.PartitionsDefinition
 ) -> bool:
     """Whether each key maps to itself: the common case, 30 times faster than Dagster's mapping."""
-    if downstream is None or downstream != upstream or isinstance(upstream, MultiPartitionsDefinition):
+    if downstream is None or downstream != upstream or isinstance(upstream, dg.MultiPartitionsDefinition):
         return False
-    if isinstance(mapping, TimeWindowPartitionMapping):
+    if isinstance(mapping, dg.TimeWindowPartitionMapping):
         return mapping.start_offset == 0 and mapping.end_offset == 0
-    return mapping is None or isinstance(mapping, IdentityPartitionMapping)
+    return mapping is None or isinstance(mapping, dg.IdentityPartitionMapping)
 
 
-def _never_exists(partitions: PartitionsDefinition, key: str) -> bool:
+def _never_exists(partitions: dg.PartitionsDefinition, key: str) -> bool:
     """Whether a window is before the first or after the last, so that it never exists: the first day has no yesterday."""
-    if not isinstance(partitions, TimeWindowPartitionsDefinition):
+    if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return False
     start = partitions.start_time_for_partition_key(key)
     return start < partitions.start or (partitions.end is not None and start >= partitions.end)
 
 
-def why_no_key(partitions: PartitionsDefinition, key: str) -> str | None:
+def why_no_key(partitions: dg.PartitionsDefinition, key: str) -> str | None:
     """One sentence why a key is none of the definition, with the nearest one; None if it is one."""
     if _has(partitions, key):
         return None
     match partitions:
-        case TimeWindowPartitionsDefinition():
+        case dg.TimeWindowPartitionsDefinition():
             return _why_no_window(partitions, key)
-        case DynamicPartitionsDefinition():
+        case dg.DynamicPartitionsDefinition():
             return f"{key!r} is not among the dynamic partitions {partitions.name!r}; add it to them first."
-        case StaticPartitionsDefinition():
+        case dg.StaticPartitionsDefinition():
             keys = partitions.get_partition_keys()
             near = near_names(key, keys)
             return f"{key!r} {NO_KEY}{f'; did you mean {near}?' if near else f': {few_of(keys)}.'}"
-        case MultiPartitionsDefinition():
+        case dg.MultiPartitionsDefinition():
             dimensions = "|".join(partitions.partition_dimension_names)
             return f"{key!r} {NO_KEYS}; write {dimensions} with a key of each."
         case _:
             return f"{key!r} {NO_KEY}."
 
 
-def _has(partitions: PartitionsDefinition, key: str) -> bool:
+def _has(partitions: dg.PartitionsDefinition, key: str) -> bool:
     if not partitions.has_partition_key(key):
         return False
-    if isinstance(partitions, TimeWindowPartitionsDefinition):
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         # Dagster takes 05:30 for the hour that begins at 06:00, which would be a second name of one partition.
         start = partitions.time_window_for_partition_key(key).start
         found = partitions.get_partition_key_for_timestamp(start.timestamp())
@@ -335,7 +317,7 @@ def _has(partitions: PartitionsDefinition, key: str) -> bool:
     return True
 
 
-def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:
+def _why_no_window(partitions: dg.TimeWindowPartitionsDefinition, key: str) -> str:
     first = partitions.get_first_partition_key()
     last = partitions.get_last_partition_key()
     if first is None or last is None:
@@ -356,13 +338,13 @@ def _why_no_window(partitions: TimeWindowPartitionsDefinition, key: str) -> str:
     return f"{key} has not passed yet; the last partition so far is {last}."
 
 
-def is_dynamic(partitions: PartitionsDefinition) -> bool:
-    if isinstance(partitions, MultiPartitionsDefinition):
+def is_dynamic(partitions: dg.PartitionsDefinition) -> bool:
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
         return any(is_dynamic(dimension.partitions_def) for dimension in partitions.partitions_defs)
-    return isinstance(partitions, DynamicPartitionsDefinition)
+    return isinstance(partitions, dg.DynamicPartitionsDefinition)
 
 
-def refs_of_dataset(dataset: DatasetSpec, instance: DynamicPartitionsStore) -> list[Ref]:
+def refs_of_dataset(dataset: DatasetSpec, instance: dagster_private.DynamicPartitionsStore) -> list[Ref]:
     """Every existing ref of a dataset, in definition order."""
     if (partitions := partitions_from(dataset.partitions)) is None:
         return [make_ref(dataset.asset, None)]

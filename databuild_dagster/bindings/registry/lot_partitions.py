@@ -7,7 +7,7 @@ no lot id either. `window_keys` has the lots of other definitions, which have th
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -17,10 +17,11 @@ from typing import cast
 from dagster import TimeWindowPartitionsDefinition, partition_loading_context
 
 from databuild_dagster.bindings.registry.registration import partitions_from
-from databuild_dagster.engine.why.gaps import MAX_LOTS, Expected, TooManyLots
+from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.expected_lots import MAX_LOTS, Expected, TooManyLots
 from databuild_dagster.model.lots import (
     DAY_SECONDS,
     UNITS,
@@ -32,7 +33,8 @@ from databuild_dagster.model.lots import (
     lot_at,
     lots_between,
 )
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, partition_key_of
+from databuild_dagster.store.queries.queries import Queries
 
 #: Names of UTC, the time zone of lots.
 _UTC = frozenset(
@@ -253,3 +255,16 @@ def _times(field: str, n: int) -> set[int]:
     if re.fullmatch(r"[0-9]+(,[0-9]+)*", field):
         return {int(number) for number in field.split(",")}
     return set()
+
+
+def announced_lots(queries: Queries, after_seq: int, *, follow: bool) -> Iterator[Publication]:
+    """The publications after a seq with their lot ids (rule 10.3), to the end of the log; with `follow`, without end.
+
+    A lot id follows from the present registration. A partition of an earlier definition, or of a removed dataset, may have none.
+    """
+    for _, publications in published_stretches(queries, after_seq, follow=follow):
+        datasets = {spec.asset: spec for spec in queries.datasets().values()} if publications else {}
+        for found in publications:
+            dataset = datasets.get(found.dataset)
+            lot = None if dataset is None else lot_id_of(dataset, partition_key_of(found.ref))
+            yield found._replace(lot=lot)

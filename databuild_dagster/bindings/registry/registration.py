@@ -21,31 +21,23 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     deserialize_value,
     serialize_value,
 )
-from databuild_dagster.bindings.adapter.keys import asset_text
+from databuild_dagster.bindings.adapter.keys import BOUNDARY, asset_text
 from databuild_dagster.bindings.adapter.run_tags import VERSION_TAG
 from databuild_dagster.bindings.declare.asset_spec import DEFAULT_MAX_PARTITIONS_PER_LAUNCH, AssetBody, body_of
-from databuild_dagster.bindings.declare.boundaries import BOUNDARY
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import table_of
-from databuild_dagster.bindings.declare.samples import is_sample_allowed
+from databuild_dagster.bindings.declare.settings import registered_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
-from databuild_dagster.model.datasets import (
-    MAX_UNPACKED,
-    ArcSpec,
-    DatasetKind,
-    DatasetSpec,
-    InputSpec,
-)
+from databuild_dagster.model import datasets
 
 #: Cached because each tick and each step needs them, and a loaded graph does not change.
-_datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[DatasetSpec, ...]]] = WeakKeyDictionary()
+_datasets_of: WeakKeyDictionary[AssetGraph, dict[str, tuple[datasets.DatasetSpec, ...]]] = WeakKeyDictionary()
 
 #: Location to the asset graph of its definitions, if `build_definitions` made them in this process.
 _graphs: dict[str, Callable[[], AssetGraph]] = {}
 
 
-def datasets_of(graph: AssetGraph, location: str) -> tuple[DatasetSpec, ...]:
+def datasets_of(graph: AssetGraph, location: str) -> tuple[datasets.DatasetSpec, ...]:
     """Every asset that the code location declares, in order; computed once per graph. Raises `InvalidAsset`.
 
     An undeclared dep is no dataset: it may belong to another location, and `explain` names it.
@@ -90,7 +82,7 @@ def partitions_text(partitions: PartitionsDefinition | None) -> str | None:
     return serialize_value(snap)
 
 
-@lru_cache(maxsize=MAX_UNPACKED)
+@lru_cache(maxsize=datasets.MAX_UNPACKED)
 def partitions_from(text: str | None) -> PartitionsDefinition | None:
     if text is None:
         return None
@@ -122,7 +114,7 @@ def mapping_text(
     return json.dumps({"mapping": serialized, "here": upstream_is_here, "partitions": partitions_text(upstream)})
 
 
-@lru_cache(maxsize=MAX_UNPACKED)
+@lru_cache(maxsize=datasets.MAX_UNPACKED)
 def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, PartitionsDefinition | None]:
     """(mapping, None for Dagster's default; whether the upstream is in the same location; its partitions)."""
     if text is None:
@@ -132,9 +124,9 @@ def mapping_from(text: str | None) -> tuple[PartitionMapping | None, bool, Parti
     return mapping, parts["here"], partitions_from(parts["partitions"])
 
 
-def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> DatasetSpec:
+def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, location: str) -> datasets.DatasetSpec:
     body = body_of(assets_def)
-    return DatasetSpec(
+    return datasets.DatasetSpec(
         asset=asset_text(node.key),
         # Dagster makes one definition of several external assets, and no job builds them.
         job=job_of(assets_def) if assets_def.is_executable else asset_text(node.key),
@@ -147,17 +139,16 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         concurrency=body.concurrency if body else None,
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
         version=node.tags.get(VERSION_TAG, UNSET),
-        table=table_of(node.metadata) or UNSET,
-        sample=is_sample_allowed(node.metadata) or UNSET,
+        **registered_of(node.metadata),
     )
 
 
-def _kind(node: AssetNode, body: AssetBody | None) -> DatasetKind:
+def _kind(node: AssetNode, body: AssetBody | None) -> datasets.DatasetKind:
     if body is not None:
-        return DatasetKind.OURS
+        return datasets.DatasetKind.OURS
     if BOUNDARY in node.metadata:
-        return DatasetKind.BOUNDARY
-    return DatasetKind.PLAIN if node.is_materializable else DatasetKind.SOURCE
+        return datasets.DatasetKind.BOUNDARY
+    return datasets.DatasetKind.PLAIN if node.is_materializable else datasets.DatasetKind.SOURCE
 
 
 def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
@@ -170,7 +161,7 @@ def _partitions_of_a_plain_launch(assets_def: AssetsDefinition) -> int:
 
 def _inputs(
     graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody | None
-) -> tuple[InputSpec, ...]:
+) -> tuple[datasets.InputSpec, ...]:
     parameters = {key: parameter for parameter, key in body.upstreams_in(assets_def).items()} if body else {}
     filters = {key: body.filters[name] for key, name in parameters.items() if name in body.filters} if body else {}
     return tuple(
@@ -180,12 +171,12 @@ def _inputs(
     )
 
 
-def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody) -> ArcSpec:
+def _arc(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, body: AssetBody) -> datasets.ArcSpec:
     """The asset's arc. A source that is a declared input has that input's mapping."""
     declared = {dep.asset_key: dep for dep in assets_def.specs_by_key[node.key].deps}
     mappings = {key: declared.get(key, dep).partition_mapping for key, dep in body.sources_in(assets_def).items()}
     sources = tuple(_input(graph, node, key, mapping) for key, mapping in mappings.items())
-    return ArcSpec(sources=sources, follow_late=body.follow_late)
+    return datasets.ArcSpec(sources=sources, follow_late=body.follow_late)
 
 
 def _input(
@@ -195,12 +186,12 @@ def _input(
     mapping: PartitionMapping | None,
     param: str | None = None,
     where: str | UnsetType = UNSET,
-) -> InputSpec:
+) -> datasets.InputSpec:
     # Dagster makes a stub for an undeclared dep.
     here = graph.has(key) and not graph.get(key).assets_def.is_auto_created_stub
     upstream = graph.get(key).partitions_def if here else None
     place = f"Asset {node.key.to_user_string()!r}, input {key.to_user_string()!r},"
-    return InputSpec(
+    return datasets.InputSpec(
         asset=asset_text(key),
         mapping=mapping_text(mapping, upstream, upstream_is_here=here, place=place),
         param=param,

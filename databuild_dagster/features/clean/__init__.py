@@ -1,32 +1,12 @@
 """Data that no reader needs is removed: replaced instances, leftovers, orphans."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Command, Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.shapes.checks import Check
-
-
-def _checks() -> tuple[Check, ...]:
-    from databuild_dagster.features.clean.checks import CHECKS
-
-    return CHECKS
-
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="clean",
+    package=__name__,
     summary="`databuild gc` removes data that no reader needs.",
-    checks=_checks,
+    checks=Column("orphan_files:CHECKS"),
     commands=(
-        Command(
-            "gc",
-            "databuild_dagster.features.clean.commands:gc",
-            "Remove replaced data, or what failed attempts left.",
-            section="Maintain",
-            after="Maintain",
-        ),
+        Command("gc", "commands:gc", "Remove replaced data, or what failed attempts left.", "Maintain", "Maintain"),
     ),
 )

@@ -17,9 +17,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from databuild_dagster.data.keepers import Keeper
-from databuild_dagster.data.known_warehouses import warehouses_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains, instances_of
-from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.data.ownership import Ownership, warehouses_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.clean.orphan_files import (
@@ -37,8 +36,15 @@ from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.removals import Removable, Removals, Stored
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import ATTEMPT, MANIFEST_NAME, Warehouse
+from databuild_dagster.warehouse.layout import (
+    ATTEMPT,
+    MANIFEST_NAME,
+    Folder,
+    Found,
+    Warehouse,
+    find_staged,
+    find_stored,
+)
 from databuild_dagster.warehouse.manifest import file_paths, listed_in_attempts, read_manifest
 from databuild_dagster.warehouse.removing import remove_from_attempts, take_away
 from databuild_dagster.warehouse.storage import storage_at

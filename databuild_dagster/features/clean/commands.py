@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 from click.core import ParameterSource
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import DURATION, REF, Count, Selection, table_timeout, tabular
 from databuild_dagster.cli.output import count, emit, shown, table
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.process import FAILED, Exit
 from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.keepers import Keeper, open_keepers

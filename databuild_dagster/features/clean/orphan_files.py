@@ -6,11 +6,18 @@ The manifest of an arrival is reported at once when its lot has another instance
 (`arrival_ids`).
 """
 
+from __future__ import annotations
+
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
+from databuild_dagster.data.ownership import warehouses_of
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
+from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.instances import Kept
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
@@ -23,8 +30,15 @@ from databuild_dagster.warehouse.errors import (
     NewerManifest,
 )
 from databuild_dagster.warehouse.file_index import INDEX_NAME
-from databuild_dagster.warehouse.found import Folder, Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import MANIFEST_NAME, Warehouse, job_run_of
+from databuild_dagster.warehouse.layout import (
+    MANIFEST_NAME,
+    Folder,
+    Found,
+    Warehouse,
+    find_staged,
+    find_stored,
+    job_run_of,
+)
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
@@ -268,3 +282,24 @@ def _loose(attempt: Folder, files: Sequence[Listed], ref: Ref | None, why: str) 
 
 def _staged(folder: Folder, refs: Sequence[Ref], why: str) -> Unlisted:
     return Unlisted(folder.path, True, refs[0] if refs else None, None, len(folder.files), folder.bytes, why)
+
+
+def _unlisted(checked: Checked) -> list[Violation]:
+    queries = Queries(checked.store)
+    found = []
+    for warehouse in warehouses_of(queries, checked.warehouse()):
+        try:
+            unlisted = unlisted_storage(queries, warehouse, time.time())
+        except DatabuildError as error:
+            why = f"the warehouse cannot be looked through: {error.message}"
+            found.append(Violation("rule 10.8", warehouse.root, why))
+            continue
+        for storage in unlisted:
+            whose = f" of {storage.ref}" if storage.ref else ""
+            n_files = f"{storage.files} file{'' if storage.files == 1 else 's'}, " if storage.is_folder else ""
+            what = f"{n_files}{storage.bytes:,} bytes"
+            found.append(Violation("rule 10.8", storage.path, f"nothing reads this{whose} ({what}): {storage.why}"))
+    return found
+
+
+CHECKS = (Check("unlisted storage", _unlisted),)

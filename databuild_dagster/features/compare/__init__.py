@@ -1,24 +1,24 @@
 """Receipts of instances, the differences of two, and samples of rows."""
 
-from databuild_dagster.feature import Command, Feature
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="compare",
+    package=__name__,
     summary="Receipts, differences of two instances, samples of rows.",
+    needs=("tables",),
+    asset_settings=Column("settings:ASSET_SETTINGS"),
     commands=(
         Command(
-            "receipt",
-            "databuild_dagster.features.compare.commands.receipt:receipt",
-            "Show what the instances of REFS were made of.",
-            section="Find out",
-            after="read",
+            "receipt", "commands.receipt:receipt", "Show what the instances of REFS were made of.", "Find out", "read"
         ),
         Command(
             "diff",
-            "databuild_dagster.features.compare.commands.diff:diff",
+            "commands.diff:diff",
             "Compare two instances of REF: inputs, code, rows, columns.",
-            section="Find out",
-            after="receipt",
+            "Find out",
+            "receipt",
         ),
     ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
 )

@@ -3,16 +3,12 @@
 from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
-    name="erase",
+    package=__name__,
     summary="`databuild erase` removes rows everywhere.",
     needs=("clean", "tables"),
     commands=(
         Command(
-            "erase",
-            "databuild_dagster.features.erase.commands:erase",
-            "Erase rows of DATASET, in every instance and copy.",
-            section="Maintain",
-            after="gc",
+            "erase", "commands:erase", "Erase rows of DATASET, in every instance and copy.", "Maintain", after="gc"
         ),
     ),
 )

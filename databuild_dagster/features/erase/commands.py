@@ -14,9 +14,9 @@ from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.data.keepers import open_keepers
 from databuild_dagster.features.erase.erased_tables import ErasedTables
 from databuild_dagster.features.erase.erasing import Eraser, Receipt, Survey
+from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.tables.keeping import PublishedFiles
 
 
 @click.command()

@@ -22,8 +22,7 @@ from databuild_dagster.model.meta_storage import do
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.formats import READABLE, WRITTEN
-from databuild_dagster.warehouse.found import Found, find_staged, find_stored
-from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.layout import Found, Warehouse, find_staged, find_stored
 from databuild_dagster.warehouse.removing import discard
 
 #: The beginning of the names of staging folders.

@@ -1,85 +1,53 @@
 """Lots that arrive as files, arcs, parts, gap reports, and the copies that other tools read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Command, Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.orchestration.duties import Duty
-    from databuild_dagster.data.keepers import OpenKeeper
-    from databuild_dagster.shapes.checks import Check
-
-
-def _duties() -> tuple[Duty, ...]:
-    from databuild_dagster.features.lots.duties import DUTIES
-
-    return DUTIES
-
-
-def _checks() -> tuple[Check, ...]:
-    from databuild_dagster.features.lots.checks import CHECKS
-
-    return CHECKS
-
-
-def _keeps() -> tuple[OpenKeeper, ...]:
-    from databuild_dagster.features.lots.copy_keeper import open_copy_keeper
-
-    return (open_copy_keeper,)
-
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="lots",
+    package=__name__,
     summary="Files of other programs become lots; gap reports; lots in parts; copies for other tools.",
-    duties=_duties,
-    checks=_checks,
+    asset_settings=Column("settings:ASSET_SETTINGS"),
+    definers=Column("settings:DEFINERS"),
+    duties=Column("duties:DUTIES"),
+    checks=Column("duties:CHECKS"),
     commands=(
         Command(
             "adopt",
-            "databuild_dagster.features.lots.commands.adopt:adopt",
+            "commands.adopt:adopt",
             "Record existing Parquet files as partitions of ASSET.",
-            section="Correct",
-            after="resume",
+            "Correct",
+            "resume",
         ),
         Command(
             "lot list",
-            "databuild_dagster.features.lots.commands.lots:lots",
+            "commands.lots:lots",
             "Count the lots of DATASET, or of all, by state.",
-            section="By subject",
-            after="log",
+            "By subject",
+            "log",
             group="List lots and gaps, and record lots that arrive.",
         ),
         Command(
-            "lot gaps",
-            "databuild_dagster.features.lots.commands.gaps:gaps",
-            "Show which lots of DATASET are missing, and why.",
-            section="By subject",
-            after="list",
+            "lot gaps", "commands.gaps:gaps", "Show which lots of DATASET are missing, and why.", "By subject", "list"
         ),
         Command(
             "lot arrive",
-            "databuild_dagster.features.lots.commands.lot:arrive",
+            "commands.lot:arrive",
             "Record that LOT of DATASET arrived as Parquet files.",
-            section="By subject",
-            after="gaps",
+            "By subject",
+            "gaps",
         ),
         Command(
-            "lot look",
-            "databuild_dagster.features.lots.commands.lot:look",
-            "Record the files that wait in landing folders.",
-            section="By subject",
-            after="arrive",
+            "lot look", "commands.lot:look", "Record the files that wait in landing folders.", "By subject", "arrive"
         ),
         Command(
             "arc list",
-            "databuild_dagster.features.lots.commands.arc:list_arcs",
+            "commands.arc:list_arcs",
             "Count the lots of ARC, or of every arc, by state.",
-            section="By subject",
-            after="lot",
+            "By subject",
+            "lot",
             group="List arcs: assets that subscribe to others.",
         ),
     ),
-    keeps=_keeps,
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
+    keeps=Column("duties:KEEPS"),
 )

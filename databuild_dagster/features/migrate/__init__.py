@@ -3,15 +3,15 @@
 from databuild_dagster.feature import Command, Feature
 
 FEATURE = Feature(
-    name="migrate",
+    package=__name__,
     summary="`databuild migrate-project` lists the changes of a Dagster project.",
     commands=(
         Command(
             "migrate-project",
-            "databuild_dagster.features.migrate.commands:migrate_project",
+            "commands:migrate_project",
             "Show what to change in a Dagster project in PATH.",
-            section="Start",
-            after="init",
+            "Start",
+            "init",
         ),
     ),
 )

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from databuild_dagster.bindings.migration.findings import Action, AssetReport, Finding, ProjectReport, Verdict
-from databuild_dagster.bindings.migration.review import review_project
 from databuild_dagster.cli.options import common
 from databuild_dagster.cli.output import MAX_WIDTH, count, emit
 from databuild_dagster.cli.process import FAILED
+from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
+from databuild_dagster.features.migrate.review import review_project
 
 #: How a number of assets gets a verdict.
 _PLURALS = {

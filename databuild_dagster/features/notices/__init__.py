@@ -1,32 +1,19 @@
-"""Alerts about missed SLAs, and metrics."""
+"""Alerts and checks about missed SLAs, and metrics."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Command, Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.orchestration.duties import Duty
-
-
-def _duties() -> tuple[Duty, ...]:
-    from databuild_dagster.features.notices.duties import DUTIES
-
-    return DUTIES
-
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="notices",
-    summary="Alerts are sent for missed SLAs; metrics are shown and exported.",
-    duties=_duties,
+    package=__name__,
+    summary="Alerts and checks tell about missed SLAs; metrics are shown and exported.",
+    settings=Column("settings:SETTINGS"),
+    duties=Column("duties:DUTIES"),
     commands=(
         Command(
             "ledger metrics",
-            "databuild_dagster.features.notices.commands:metrics",
+            "commands.metrics:metrics",
             "Show success rates, and builds and seconds saved.",
-            section="By subject",
-            after="list",
+            "By subject",
+            "list",
         ),
     ),
 )

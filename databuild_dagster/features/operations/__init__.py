@@ -1,69 +1,49 @@
 """Jobs over every partition of a dataset, which survive the death of any process."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from databuild_dagster.feature import Command, Feature
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.orchestration.side_ticks import SideTick
-    from databuild_dagster.store.invariants import Invariant
-
-
-def _side_ticks() -> tuple[SideTick, ...]:
-    from databuild_dagster.features.operations.side_ticks import SIDE_TICKS
-
-    return SIDE_TICKS
-
-
-def _invariants() -> tuple[Invariant, ...]:
-    from databuild_dagster.features.operations.invariants import INVARIANTS
-
-    return INVARIANTS
-
+from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
-    name="operations",
+    package=__name__,
     summary="Operations run over all partitions of a dataset.",
-    side_ticks=_side_ticks,
-    invariants=_invariants,
+    settings=Column("operation_types:SETTINGS"),
+    definers=Column("executor_runs:DEFINERS"),
+    side_ticks=Column("executor_runs:SIDE_TICKS"),
+    invariants=Column("invariants:INVARIANTS"),
     commands=(
         Command(
             "operation run",
-            "databuild_dagster.features.operations.commands.operation_run:run",
+            "commands.operation_run:run",
             "Run an operation over the partitions of a dataset.",
-            section="By subject",
-            after="arc",
+            "By subject",
+            "arc",
             group="Run, list, watch and cancel operations on datasets.",
         ),
         Command(
             "operation list",
-            "databuild_dagster.features.operations.commands.operation:list_operations",
+            "commands.operation:list_operations",
             "List the running operations, on DATASET or on all.",
-            section="By subject",
-            after="run",
+            "By subject",
+            "run",
         ),
         Command(
             "operation show",
-            "databuild_dagster.features.operations.commands.operation:show",
+            "commands.operation:show",
             "Show the jobs, the failures and the result of OPERATION.",
-            section="By subject",
-            after="list",
+            "By subject",
+            "list",
         ),
         Command(
-            "operation watch",
-            "databuild_dagster.features.operations.commands.operation:watch",
-            "Follow OPERATION to its end.",
-            section="By subject",
-            after="show",
+            "operation watch", "commands.operation:watch", "Follow OPERATION to its end.", "By subject", after="show"
         ),
         Command(
             "operation cancel",
-            "databuild_dagster.features.operations.commands.operation:cancel",
+            "commands.operation:cancel",
             "Cancel operations, whether or not their code still loads.",
-            section="By subject",
-            after="watch",
+            "By subject",
+            "watch",
         ),
     ),
+    routes=Column("pages:ROUTES"),
+    pages=Column("pages:PAGES"),
+    actions=Column("actions:ACTIONS"),
 )

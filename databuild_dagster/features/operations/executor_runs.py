@@ -42,11 +42,19 @@ from databuild_dagster.bindings.adapter.run_tags import (
     OPERATION_TAG,
     OUTCOME_LOST,
     OUTCOME_TAG,
-    machine_tag,
 )
+from databuild_dagster.bindings.authoring.definers import Definer
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.building.operation_context import OperationContext
-from databuild_dagster.bindings.building.operations import (
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.side_ticks import SideReport, SideTick
+from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+from databuild_dagster.features.operations.coordinator import Coordination, Coordinator
+from databuild_dagster.features.operations.executor import Executor, Progress
+from databuild_dagster.features.operations.job import JobContext
+from databuild_dagster.features.operations.operation_context import OperationContext
+from databuild_dagster.features.operations.operations import (
     calls_at_once,
     executor_of,
     jobs_at_once,
@@ -54,18 +62,11 @@ from databuild_dagster.bindings.building.operations import (
     operation_resources,
     run_jobs,
 )
-from databuild_dagster.bindings.claims.launcher import OrderCollector
-from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.operations.coordinator import Coordination, Coordinator
-from databuild_dagster.engine.operations.executor import Executor, Progress
-from databuild_dagster.engine.operations.job import JobContext
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Mark, Trouble
-from databuild_dagster.model.operations.states import JobState
+from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.redaction import errors_without_secrets
 
 #: The name of the job in Dagster, and of its pool.
@@ -274,7 +275,7 @@ class OperationsTick:
     def _running(self) -> dict[str, list[RunRecord]]:
         """Operation to its executors that are queued or running; dead ones are ended in Dagster."""
         records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
-        executors = [machine_tag(record.dagster_run.tags, EXECUTOR_TAG) or "" for record in records]
+        executors = [record.dagster_run.tags.get(EXECUTOR_TAG) or "" for record in records]
         beats = self._engine.heartbeats.last([executor for executor in executors if executor]) if records else {}
         found: dict[str, list[RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
@@ -304,7 +305,7 @@ class OperationsTick:
         if _is_to_wait(before, self._engine.clock(), self._done[id][1]):
             return again
         useful = math.ceil(n_waiting / jobs_at_once(self.coordinator.manager, id))
-        n_to_begin = sum(machine_tag(record.dagster_run.tags, EXECUTOR_TAG) is None for record in now_running)
+        n_to_begin = sum(record.dagster_run.tags.get(EXECUTOR_TAG) is None for record in now_running)
         n_new = max(min(self.deployment.limits.executors - len(now_running), useful - n_to_begin), 0)
         # A tick whose requests were lost repeats their keys, and Dagster makes one run for each key.
         n_before = self._instance.get_runs_count(of_it) if n_new else 0
@@ -341,7 +342,7 @@ def operations_tick(instance: DagsterInstance, deployment: Deployment) -> Operat
     """The one of this process; a new one after the code location was loaded again."""
     memory, key = engine_for(instance).memory, (OperationsTick, deployment.location)
     found = memory.of(key, lambda: OperationsTick(instance, deployment))
-    if found.deployment != deployment or found.deployment.operations != deployment.operations:
+    if found.deployment != deployment:
         found = OperationsTick(instance, deployment)
         memory.put(key, found)
     return found
@@ -382,3 +383,25 @@ def _summary(done: Coordination) -> str:
     if done.waiting:
         return f"Nothing to launch; {sum(done.waiting.values())} jobs wait for an executor."
     return "No operation waits for an executor."
+
+
+DEFINERS: Final = (
+    Definer(
+        jobs=lambda deployment: [operation_job()],
+        sensors=lambda deployment: [operations_sensor(deployment, interval_seconds=deployment.interval_seconds)],
+    ),
+)
+
+
+def _tick(instance: DagsterInstance, deployment: Deployment) -> SideReport:
+    """Its requests for executors are left to the sensor: a command starts no Dagster runs of the daemon."""
+    done, _ = operations_tick(instance, deployment)()
+    return SideReport(
+        ended={str(id): outcome.value for id, outcome in done.completed.items()},
+        failed=frozenset(str(id) for id, outcome in done.completed.items() if outcome is OperationState.FAILED),
+        stuck={str(id): why for id, why in (done.problems | done.backing_off).items()},
+        waiting={str(id): n for id, n in done.waiting.items() if n},
+    )
+
+
+SIDE_TICKS = (SideTick("operations", _tick),)

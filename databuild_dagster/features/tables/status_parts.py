@@ -13,14 +13,14 @@ from databuild_dagster.shapes.status_parts import Shown, StatusPart
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
-    from databuild_dagster.bindings.display.table_lags import TableLag
+    from databuild_dagster.features.tables.table_lags import TableLag
 
 
 def lags_of(datasets: Collection[DatasetSpec], instance: Callable[[], DagsterInstance]) -> list[TableLag]:
     """The lag of each published table."""
     if not any(spec.table for spec in datasets):
         return []
-    from databuild_dagster.bindings.display.table_lags import table_lags
+    from databuild_dagster.features.tables.table_lags import table_lags
 
     return table_lags(instance(), datasets)
 

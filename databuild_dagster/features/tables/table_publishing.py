@@ -19,17 +19,19 @@ from typing import Final
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.display.table_snapshots import report_snapshot
+from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.engine.aside_reasons import TableReasons
 from databuild_dagster.engine.follower import apart
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.features.tables.errors import PublishingContinues
+from databuild_dagster.features.tables.live_files import Touches
+from databuild_dagster.features.tables.publisher import Published, follow
+from databuild_dagster.features.tables.table_check import report_table_checks
+from databuild_dagster.features.tables.table_snapshots import report_snapshot
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.store.errors import NewerStore, StoreUnusable
-from databuild_dagster.tables.errors import PublishingContinues
-from databuild_dagster.tables.live_files import Touches
-from databuild_dagster.tables.publisher import Published, follow
 from databuild_dagster.warehouse.threads import in_own_thread
 
 #: The seconds for which a tick waits for all tables of its location. Dagster gives an evaluation sixty.
@@ -101,3 +103,31 @@ def _published(
     if not wait([future], seconds).done:
         raise PublishingContinues(asset=asset)
     return running.pop(asset).result()
+
+
+def _publish(work: Work) -> None:
+    publish_tables(work.instance, work.deployment, work.datasets, wait_seconds=TICK_WAIT_SECONDS, head=work.head)
+
+
+def _finish(place: Place, seconds: float | None) -> None:
+    wait_seconds = BUILD_WAIT_SECONDS if seconds is None else seconds
+    publish_tables(place.instance, place.deployment, place.datasets, wait_seconds=wait_seconds, is_last=True)
+
+
+def _report_checks(work: Work) -> None:
+    report_table_checks(work.instance, work.deployment.location, work.repository.asset_graph, work.datasets)
+
+
+DUTIES = (
+    Duty(
+        "publish tables",
+        _publish,
+        why="it waits for catalogs on other machines, and only the next duty depends on it, so it comes late",
+        finish=_finish,
+    ),
+    Duty(
+        "report table checks",
+        _report_checks,
+        why="a table that this tick has brought up to date passes at once",
+    ),
+)

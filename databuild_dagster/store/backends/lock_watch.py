@@ -16,6 +16,7 @@ from pathlib import Path
 
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.processes import PROCESSES
 
 #: The wait for a lock after which a log line names its holder. It is named once for each wait.
 SILENT_SECONDS = 10.0
@@ -93,13 +94,11 @@ def holder_in_words(path: str) -> str:
         return "another process has it"
     if pid == os.getpid():
         return "another thread of this process has it"
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
-        is_suspended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
-    except (OSError, IndexError):
+    command = PROCESSES.command_of(pid)
+    if command is None:
         return f"process {pid} has it"
     name = f"process {pid} ({one_line(command, most=MAX_COMMAND)})"
-    if is_suspended:
+    if PROCESSES.is_suspended(pid):
         return f"{name} has it, and is suspended; `kill -CONT {pid}` lets it continue, and `kill -KILL {pid}` ends it"
     return f"{name} has it"
 

@@ -243,13 +243,6 @@ class InstanceQueries(Asking):
             GROUP BY substr(i.manifest_uri, 1, length(i.manifest_uri) - {_IN_DATASET})"""
         return [(asset_of(ref), str(self._whole(folder))) for folder, ref in self._all(sql)]
 
-    def recorded_manifests(self) -> list[str]:
-        """One path of a manifest for each folder of a dataset, as recorded. Scans all instances."""
-        sql = f"""
-            SELECT max(manifest_uri) FROM {PREFIX}instances WHERE length(manifest_uri) > {_IN_DATASET}
-            GROUP BY substr(manifest_uri, 1, length(manifest_uri) - {_IN_DATASET})"""
-        return [uri for (uri,) in self._all(sql)]
-
     def stale(self, uuids: Sequence[str]) -> set[str]:
         """Those of these instances with an input that is tainted, or not canonical, by now (rule 4.6)."""
         sql = f"""

@@ -25,13 +25,14 @@ from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
-from databuild_dagster.bindings.declare.publish import table_of
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import register_deployed
 from databuild_dagster.engine.tick_pass import TickLimits
+from databuild_dagster.features.operations.operation_types import OPERATIONS
+from databuild_dagster.features.tables.publish import table_of
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
 from tests.support.dagster_files import fresh_instance
@@ -184,10 +185,13 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
         delegation_timeout_seconds=60,
         sample_rows=0,
         limits=TickLimits(launches=3, due_refs=100),
-        alerts=(
-            WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
-            CommandAlert(("page-oncall", "data")),
-        ),
+        interval_seconds=20,
+        of_features={
+            "alerts": (
+                WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
+                CommandAlert(("page-oncall", "data")),
+            )
+        },
     )
     spark = deployment(repository).spark
     assert isinstance(spark, DatabuildSpark)
@@ -218,7 +222,7 @@ def test_operations_are_named_where_they_are(project: Project) -> None:
     quality = f"{project.package}.quality"
     project.component("flights", f"  operations: [{quality}.RowCount, {quality}.other]\n")
 
-    known = {operation.type_name for operation in deployment(project.load()).operations}
+    known = {operation.type_name for operation in OPERATIONS.of(deployment(project.load()))}
 
     assert {"row_count", "other", "validate"} <= known
 

@@ -13,9 +13,8 @@ from databuild_dagster.bindings.authoring import preflight
 from databuild_dagster.bindings.authoring.location import CodeLocation
 from databuild_dagster.bindings.authoring.preflight import prepare_machine
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, close_sessions
-from databuild_dagster.data.ownership import RootOfAnother
+from databuild_dagster.data.ownership import Marker, RootOfAnother, make_marker, marker_of
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.marker import Marker, make_marker, marker_of
 from tests.bindings.conftest import Site
 from tests.support.object_store import S3Server
 from tests.support.spark_elsewhere import Elsewhere

@@ -20,9 +20,9 @@ from databuild_dagster.bindings.adapter.dagster_private import (
     DagsterExecutionInterruptedError,
 )
 from databuild_dagster.bindings.building import builds, outputs
-from databuild_dagster.bindings.building.operations import operation_resources
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
-from databuild_dagster.engine.operations.job import CannotExecute
+from databuild_dagster.features.operations.job import CannotExecute
+from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark import reach
 from tests.bindings.conftest import Site, deployed

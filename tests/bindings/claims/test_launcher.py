@@ -14,8 +14,6 @@ from dagster._utils.error import serializable_error_info_from_exc_info
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
 from databuild_dagster.bindings.adapter.run_tags import (
-    FORMER_NAMES,
-    LAUNCH_TAG,
     PARTITIONS_TAG,
     WORKER_TAG,
     partition_tags,
@@ -74,18 +72,6 @@ def test_a_started_run_has_a_deadline_to_report_its_process(site: Any) -> None:
     assert begin_by() == record.update_timestamp.timestamp() + 180
     report(site, run, dg.DagsterEventType.PIPELINE_START)
     assert begin_by() is not None, "its process may die before it has said which one it is"
-
-
-def test_a_run_that_an_earlier_version_has_tagged_is_found(site: Any) -> None:
-    """It may have waited in Dagster's queue during an upgrade."""
-    launch_id, run = requested(site)
-    site.instance.delete_run(run.run_id)
-    tags = {FORMER_NAMES[LAUNCH_TAG]: launch_id, FORMER_NAMES[WORKER_TAG]: "its process"}
-    former = site.instance.add_run(dg.DagsterRun(run.job_name, tags=tags))
-
-    found = OrderCollector(site.instance).dagster_runs({launch_id: None})
-
-    assert (found[launch_id].dagster_run_id, found[launch_id].worker) == (former.run_id, "its process")
 
 
 def test_a_run_over_several_partitions_shows_them_and_hides_the_tags_of_machines(site: Any) -> None:

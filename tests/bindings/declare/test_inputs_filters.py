@@ -1,10 +1,12 @@
 """Inputs with a filter: the function gets some rows, and files without any of them are not read (rule 9.8)."""
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 import pandas as pd
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,12 +21,12 @@ from databuild_dagster import (
     databuild_multi_asset,
 )
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.building.operations import executor_of, manager_of, operation_resources, run_jobs
-from databuild_dagster.bindings.building.provided.build_index import BuildIndexArg
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
-from databuild_dagster.engine.operations.coordinator import Coordinator
 from databuild_dagster.engine.why.preview import annotate
+from databuild_dagster.features.operations.coordinator import Coordinator
+from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
+from databuild_dagster.features.operations.provided.build_index import BuildIndexArg
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
@@ -151,6 +153,37 @@ def test_without_an_index_all_files_are_read_and_the_rows_are_the_same(deploy: A
 
     assert found(site, "some@tue") == list(range(40, 50))
     assert files_read(site, "some", "tue") == {"numbers": "4 of 4"}
+
+
+def test_without_sqlglot_spark_frames_get_the_same_rows_from_all_files(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 9.8"""
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    @databuild_asset(partitions_def=days, ins=only("n between 40 and 49"))
+    def some(numbers: DataFrame) -> DataFrame:
+        return numbers
+
+    site = again(site, some)
+    site.build("some@tue")
+
+    assert found(site, "some@tue") == list(range(40, 50))
+    assert files_read(site, "some", "tue") == {"numbers": "4 of 4"}
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pa.Table], ids=["pandas", "Arrow"])
+def test_without_sqlglot_a_filter_of_other_frames_is_refused_when_the_definitions_load(
+    monkeypatch: pytest.MonkeyPatch, frame: type
+) -> None:
+    def small(numbers: Any) -> Any:
+        return numbers
+
+    small.__annotations__ = {"numbers": frame, "return": frame}
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    with pytest.raises(InvalidAsset, match=r"input 'numbers': .* pip install 'databuild-dagster-core\[filters\]'"):
+        databuild_asset(partitions_def=days, ins=only("n = 40"))(small)
 
 
 def test_pandas_gets_the_same_rows(site: Site) -> None:

@@ -33,7 +33,7 @@ def work(tmp_path: object) -> Work:
         instance,
         engine,
         repository,
-        Deployment("tests"),
+        Deployment(location="tests"),
         OrderCollector(instance),
         remains=WarehouseRemains(engine, str(tmp_path)),
         interval_seconds=0.0,

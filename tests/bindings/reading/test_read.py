@@ -14,7 +14,7 @@ import pytest
 
 import databuild_dagster
 from databuild_dagster import EMPTY, BuildContext, PartitionRef, databuild_asset, read, table
-from databuild_dagster.bindings.reading.open_store import NothingBuilt
+from databuild_dagster.bindings.reading.lookups import NothingBuilt
 from databuild_dagster.data.home import BadHome
 from databuild_dagster.data.read_plan import (
     BeforeAnything,
@@ -32,6 +32,7 @@ from databuild_dagster.spark.errors import KeyColumnTaken
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
+from databuild_dagster.warehouse.filters import FilterLibraryMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
@@ -204,6 +205,23 @@ def test_polars_and_arrow_have_the_rows_of_pandas(format: Any, rows: str, built:
     assert getattr(read("orders@2024-01-29", format=format, home=built), rows)() == of_pandas
     assert getattr(table("orders", format=format, home=built), rows)() == whole
     assert len(read("orders@2024-01-29", format=format, where="amount < 0", home=built)) == 0
+
+
+def test_without_sqlglot_spark_evaluates_a_filter_and_other_formats_are_refused(
+    monkeypatch: pytest.MonkeyPatch, built: str, spark: Any
+) -> None:
+    """Rule 9.8"""
+    rows = read("orders@2024-01-29", where="amount > 1.5", spark=spark, home=built).toPandas().to_dict("records")
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    again = read("orders@2024-01-29", where="amount > 1.5", spark=spark, home=built).toPandas().to_dict("records")
+
+    assert again == rows
+    assert len(rows) < len(read("orders@2024-01-29", format="pandas", home=built))
+    with pytest.raises(FilterLibraryMissing):
+        read("orders@2024-01-29", format="pandas", where="amount > 1.5", home=built)
+    with pytest.raises(FilterLibraryMissing):
+        table("orders", format="arrow", where="amount > 1.5", home=built)
 
 
 def test_what_is_empty_on_purpose_reads_as_no_rows(built: str, spark: Any) -> None:

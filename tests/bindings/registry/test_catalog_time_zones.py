@@ -11,7 +11,7 @@ from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import mapping_text, partitions_text
 from databuild_dagster.bindings.registry.selections import refs_named
-from databuild_dagster.bindings.registry.windows import Windows
+from databuild_dagster.bindings.registry.window_keys import Windows
 from databuild_dagster.model.datasets import DatasetSpec, InputSpec
 from databuild_dagster.model.refs import make_ref, partition_key_of
 

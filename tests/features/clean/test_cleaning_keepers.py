@@ -135,7 +135,7 @@ def test_gc_asks_the_keeper_of_a_row_and_says_what_was_removed(
     def open_shelf(engine: Engine, warehouse: str, *, seconds: float | None, instance: object) -> Shelf:
         return shelf
 
-    row = feature.Feature(name="shelf", summary="Instances are lent.", keeps=lambda: (open_shelf,))
+    row = feature.Feature(package="shelf", summary="Instances are lent.", keeps=feature.Column(given=(open_shelf,)))
     every = (*feature.features(), row)
     monkeypatch.setattr(feature, "features", lambda: every)
     day = "orders@2024-01-29"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.data.known_warehouses import warehouses_of
+from databuild_dagster.data.ownership import warehouses_of
 from databuild_dagster.features.clean.orphan_files import YOUNG_SECONDS, unlisted_storage
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of

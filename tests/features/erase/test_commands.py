@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,4 +93,22 @@ def test_a_wrong_request_is_refused_with_one_sentence(project: Project, argument
     assert refused.code == 2
     assert said in refused.err
     assert sum(line.startswith("Error: ") for line in refused.err.splitlines()) == 1
+    assert project.n_events() == events
+
+
+@pytest.mark.parametrize("command", ["erase orders --where amount=1.5", f"read {DAY} --where amount=1.5"])
+def test_without_sqlglot_a_condition_is_refused_and_nothing_is_recorded(
+    project: Project, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    project.build(DAY)
+    events = project.n_events()
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+
+    done = project.call(*command.split())
+
+    assert (done.code, done.out) == (2, "")
+    assert (
+        "needs sqlglot, and sqlglot is not installed. Install it: pip install 'databuild-dagster-core[filters]'"
+        in done.err
+    )
     assert project.n_events() == events

@@ -14,10 +14,10 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from databuild_dagster.features.erase.erased_tables import ErasedTables
 from databuild_dagster.features.erase.erasing import SHOWN_TAINTED, UNPUBLISHED, Eraser, Receipt
+from databuild_dagster.features.tables.errors import CatalogAway
+from databuild_dagster.features.tables.opening import open_table
+from databuild_dagster.features.tables.port import Place, Table
 from databuild_dagster.model.datasets import TableSpec
-from databuild_dagster.tables.errors import CatalogAway
-from databuild_dagster.tables.opening import open_table
-from databuild_dagster.tables.port import Place, Table
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_of, rows_by_reader

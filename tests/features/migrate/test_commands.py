@@ -1,4 +1,4 @@
-"""`databuild migrate-project`: what it prints, its JSON, and its exit codes. `tests/bindings/migration` proves each rule."""
+"""`databuild migrate-project`: what it prints, its JSON, and its exit codes. `tests/features/migrate` proves each rule."""
 
 from pathlib import Path
 

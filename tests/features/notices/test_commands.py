@@ -2,6 +2,7 @@
 
 import re
 import signal
+import sys
 import urllib.request
 
 import pytest
@@ -34,6 +35,24 @@ def test_metrics_say_what_went_well_and_what_was_spared(project: Project) -> Non
     # The median moves, so this may fall, which a counter never does.
     assert "# TYPE databuild_seconds_saved gauge" in scraped
     assert 'databuild_builds_avoided{job="orders"} 2.0' in scraped
+
+
+@pytest.mark.parametrize("how", [["--prometheus"], ["--serve", "0"]], ids=["print", "serve"])
+def test_metrics_for_prometheus_name_the_extra_that_they_need(
+    known_project: Project, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    # An earlier command of this process may have imported it.
+    monkeypatch.delitem(sys.modules, "databuild_dagster.features.notices.commands.prometheus", raising=False)
+    monkeypatch.delattr("databuild_dagster.features.notices.commands.prometheus", raising=False)
+
+    done = known_project.call("ledger", "metrics", *how)
+
+    assert (done.code, done.out) == (2, "")
+    assert done.err.strip().endswith(
+        "Metrics for Prometheus need prometheus-client, which is not installed here. "
+        "Install it: pip install 'databuild-dagster-core[metrics]'. Without --prometheus and --serve it is not needed."
+    )
 
 
 def test_prometheus_is_answered_until_ctrl_c(project: Project) -> None:

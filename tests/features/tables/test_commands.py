@@ -13,7 +13,7 @@ from pyiceberg.table import Table
 from pyiceberg.utils.config import Config
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
-from databuild_dagster.features.tables import duties, table_publishing
+from databuild_dagster.features.tables import table_publishing
 from databuild_dagster.model.commands import RegisterDatasets
 from tests.support.log_lines import at_warnings
 from tests.support.project import Project
@@ -207,7 +207,7 @@ def test_a_publication_needs_no_spark_and_leaves_no_copy(published: Project) -> 
 def test_ctrl_c_at_the_end_of_a_build_ends_the_wait_for_a_table_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duties, "TICK_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(table_publishing, "TICK_WAIT_SECONDS", 0.1)
     monkeypatch.setattr(table_publishing, "SILENT_SECONDS", 0.0)
     project.define(DEFINITIONS.replace('table="shop.orders"', 'catalog="silent"'))
 

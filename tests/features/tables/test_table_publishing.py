@@ -17,11 +17,11 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.utils.config import Config
 
 from databuild_dagster import Delta, Iceberg, build_table_checks, databuild_asset
-from databuild_dagster.bindings.display.table_check import TABLE_CHECK
-from databuild_dagster.bindings.display.table_lags import table_lags
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.features.tables import duties, table_publishing
+from databuild_dagster.features.tables import table_publishing
+from databuild_dagster.features.tables.table_check import TABLE_CHECK
+from databuild_dagster.features.tables.table_lags import table_lags
 from databuild_dagster.features.tables.table_publishing import publish_tables
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
@@ -119,7 +119,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{server.getsockname()[1]}")
         # pyiceberg reads its configuration when it is imported.
         monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-        monkeypatch.setattr(duties, "TICK_WAIT_SECONDS", 0.5)
+        monkeypatch.setattr(table_publishing, "TICK_WAIT_SECONDS", 0.5)
         yield server
 
 

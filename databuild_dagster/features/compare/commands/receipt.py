@@ -9,20 +9,20 @@ from typing import Any, Final
 
 import click
 
+from databuild_dagster.cli.known_refs import canonical_of
 from databuild_dagster.cli.options import Selection, one_by_one, selection, tabular
 from databuild_dagster.cli.output import CUT, emit, shows_wide, table
-from databuild_dagster.cli.partitions import canonical_of
 from databuild_dagster.cli.state import the_engine, the_warehouse
+from databuild_dagster.features.compare.receipts import receipt_of
+from databuild_dagster.features.tables.receipts import InTable, in_tables, tag_snapshot
+from databuild_dagster.features.tables.waiting import RECEIPT_SECONDS
 from databuild_dagster.model.datasets import TableFormat
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.shapes.receipts import receipt_of
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store
-from databuild_dagster.tables.receipts import InTable, in_tables, tag_snapshot
-from databuild_dagster.tables.waiting import RECEIPT_SECONDS
 
 #: Enough of a fingerprint to tell two apart by eye.
 SHOWN_OF_CODE: Final = len("code-sha256:") + 12

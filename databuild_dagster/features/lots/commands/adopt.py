@@ -12,7 +12,7 @@ from databuild_dagster.cli.output import Column, count, emit, listing, shown
 from databuild_dagster.shapes.fields import picked
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.arrivals.adoption import Adopter, Adoption
+    from databuild_dagster.features.lots.arrivals.adoption import Adopter, Adoption
 
 
 COLUMNS = (
@@ -67,7 +67,7 @@ def adopt(
     The files are listed, and neither copied nor moved; databuild never removes them. Partitions that are live
     from the same files do not change, so you can repeat the command when there are more files.
     """
-    from databuild_dagster.bindings.arrivals.adoption import IfLive
+    from databuild_dagster.features.lots.arrivals.adoption import IfLive
 
     adoption = _adopter(asset, where).adopt(
         pattern, partitions, if_live=IfLive(if_live), allow_schema_change=allow_schema_change, dry_run=dry_run
@@ -84,7 +84,7 @@ def adopt(
 
 def _adopter(asset: str, where: Where) -> Adopter:
     from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
-    from databuild_dagster.bindings.arrivals.adoption import Adopter
+    from databuild_dagster.features.lots.arrivals.adoption import Adopter
 
     tune_dagster_writes()
     deployed = deployed_dataset(asset, where)

@@ -22,7 +22,8 @@ from zoneinfo import ZoneInfo
 from rich.console import Console
 from rich.text import Text
 
-from databuild_dagster.engine.why.gaps import Expected, GapCause, GapReport
+from databuild_dagster.features.lots.gaps import GapCause, GapReport
+from databuild_dagster.model.expected_lots import Expected
 from databuild_dagster.model.lots import DAY_SECONDS, Cadence
 
 #: Rows that are drawn.

@@ -9,11 +9,11 @@ import click
 from databuild_dagster.cli.options import tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.state import the_engine
-from databuild_dagster.engine.why.gaps import GapReport, gap_report
 from databuild_dagster.features.lots.commands.calendar import calendar
+from databuild_dagster.features.lots.gap_shapes import Stretch, gaps_of_dataset, stretches_of, when_of_lot
+from databuild_dagster.features.lots.gaps import GapReport, gap_report
 from databuild_dagster.model.lots import InvalidLotRange
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.gaps import Stretch, gaps_of_dataset, stretches_of, when_of_lot
 
 #: Stretches of absent lots that the table for people has; a program gets every lot.
 MAX_STRETCHES = 40
@@ -58,9 +58,8 @@ def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
-    from databuild_dagster.bindings.registry.cadences import lots_of
-    from databuild_dagster.bindings.registry.lot_moments import moment_of
-    from databuild_dagster.shapes.gap_ranges import chain_in_range
+    from databuild_dagster.bindings.registry.cadences import lots_of, moment_of
+    from databuild_dagster.features.lots.gap_ranges import chain_in_range
 
     engine = the_engine()
     spec = engine.queries.known_dataset(asset)

@@ -15,8 +15,8 @@ from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.shapes.fields import error_as_json, picked
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.arrivals.arrival import Arrived
-    from databuild_dagster.bindings.arrivals.watcher import Look
+    from databuild_dagster.features.lots.arrivals.arrival import Arrived
+    from databuild_dagster.features.lots.arrivals.watcher import Look
 
 
 class NothingWatched(InvalidRequest):
@@ -50,7 +50,7 @@ def arrive(
     copied nor moved. For a lot that has arrived before, files that it never had are late data: a new instance of it.
     """
     from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
-    from databuild_dagster.bindings.arrivals.arrival import Arriver
+    from databuild_dagster.features.lots.arrivals.arrival import Arriver
 
     tune_dagster_writes()
     deployed = deployed_dataset(dataset, where)
@@ -68,7 +68,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
 
     The command looks once, as the sensor of the boundary does at each interval while Dagster's daemon runs.
     """
-    from databuild_dagster.bindings.arrivals.arrival_sensors import look_once, summary, warnings, watched
+    from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once, summary, warnings, watched
 
     instance = the_instance()
     locations = load_deployed(where)

@@ -11,7 +11,6 @@ from databuild_dagster.cli.output import Column, count, emit, listing, table
 from databuild_dagster.cli.process import screen
 from databuild_dagster.cli.state import the_engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.commands.operation_progress import (
     Following,
     as_answer,
@@ -23,12 +22,12 @@ from databuild_dagster.features.operations.commands.operation_progress import (
     trouble_of,
 )
 from databuild_dagster.features.operations.commands.operation_run import PARALLEL, TIMEOUT, check_local, run_here
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.shapes import canceled_operation, operation_shape, trouble_shape
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.canceled_operations import canceled_operation
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.shapes.operations import operation_shape, trouble_shape
 
 #: Jobs that `show` lists of each kind.
 MAX_SHOWN = 100
@@ -143,7 +142,7 @@ def watch(
 
 
 def _run_here(following: Following, where: Where, parallel: int | None) -> None:
-    from databuild_dagster.bindings.building.operations import manager_of, operation_resources
+    from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
     found = deployed_dataset(following.id.dataset, where)
     resources = operation_resources(found.instance, found.deployment)
@@ -170,7 +169,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
-    from databuild_dagster.bindings.building.operation_types import known_operations
+    from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):
@@ -183,7 +182,7 @@ def _manager(where: Where) -> DistributedOperationManager:
         # The list then says what is wrong with the operation.
         return manager
     for location in locations:
-        for operation in () if location.deployment is None else location.deployment.operations:
+        for operation in () if location.deployment is None else OPERATIONS.of(location.deployment):
             manager.register(operation)
     return manager
 

@@ -17,16 +17,16 @@ from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit
 from databuild_dagster.cli.progress import Display
 from databuild_dagster.engine.holders import in_words
-from databuild_dagster.engine.operations.follow_ups import INTENT_DAYS
-from databuild_dagster.engine.operations.manager import DistributedOperationManager
-from databuild_dagster.engine.operations.seen import OperationView
-from databuild_dagster.engine.operations.tracker import Tracked, Tracker
 from databuild_dagster.engine.orchestrator_notes import absences_of
+from databuild_dagster.features.operations.follow_ups import INTENT_DAYS
+from databuild_dagster.features.operations.manager import DistributedOperationManager
+from databuild_dagster.features.operations.seen import OperationView
+from databuild_dagster.features.operations.shapes import follow_up_shapes
+from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.shapes.fields import picked
-from databuild_dagster.shapes.operations import follow_up_shapes
 
 #: How often others' progress is looked at.
 LOOK_SECONDS = 0.5

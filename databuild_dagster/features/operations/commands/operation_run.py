@@ -33,8 +33,8 @@ from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.building.operation_context import OperationResources
-    from databuild_dagster.engine.operations.manager import DistributedOperationManager
+    from databuild_dagster.features.operations.manager import DistributedOperationManager
+    from databuild_dagster.features.operations.operation_context import OperationResources
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -165,7 +165,7 @@ def _any_type(type_name: str) -> click.Command:
 
 def run_operation(type_name: str, arg: Any, how: How) -> None:
     """Start it, have it run, and tell how it ended. Raises what cannot be, before anything is started."""
-    from databuild_dagster.bindings.building.operations import manager_of, operation_resources
+    from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
     if how.local and not how.wait:
         raise click.UsageError("--local and --no-wait exclude each other: with --local, this process runs the jobs.")
@@ -207,9 +207,9 @@ def run_here(
     manager: DistributedOperationManager, resources: OperationResources, following: Following, parallel: int | None
 ) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
-    from databuild_dagster.bindings.building.operation_context import OperationContext
-    from databuild_dagster.bindings.building.operations import calls_at_once, executor_of, jobs_at_once, run_jobs
-    from databuild_dagster.engine.operations.coordinator import Coordinator
+    from databuild_dagster.features.operations.coordinator import Coordinator
+    from databuild_dagster.features.operations.operation_context import OperationContext
+    from databuild_dagster.features.operations.operations import calls_at_once, executor_of, jobs_at_once, run_jobs
 
     id, judge, wait = following.id, Judge(), threading.Event().wait
     executor = executor_of(manager, resources, judge=judge)

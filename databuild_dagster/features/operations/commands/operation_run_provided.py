@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from databuild_dagster.cli.options import MAX_COUNT
-from databuild_dagster.data.yaml_file import BadYaml, read_yaml
+from databuild_dagster.data.home import BadYaml, read_yaml
 from databuild_dagster.features.operations.commands.operation_run import How, operation_command, run_operation
 from databuild_dagster.model.constraints import FORMS, listed_constraints, typed_constraint
 from databuild_dagster.model.errors import InvalidRequest, Refused

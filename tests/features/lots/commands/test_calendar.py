@@ -9,8 +9,9 @@ import dagster as dg
 from rich.console import Console
 
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
-from databuild_dagster.engine.why.gaps import Absent, Expected, GapCause, GapReport
 from databuild_dagster.features.lots.commands.calendar import MARKS, MAX_ROWS, calendar
+from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport
+from databuild_dagster.model.expected_lots import Expected
 from databuild_dagster.model.lots import UNITS, Cadence, LotUnit, lots_between
 
 

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.operations.executor import Executor
-from databuild_dagster.engine.operations.job import RetryJob
-from databuild_dagster.engine.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.features.operations.commands.operation_progress import Following
+from databuild_dagster.features.operations.executor import Executor
+from databuild_dagster.features.operations.job import RetryJob
+from databuild_dagster.features.operations.manager import DistributedOperation, DistributedOperationManager
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
@@ -402,7 +402,7 @@ def test_ticks_until_idle_report_no_operation_that_was_canceled(
 
     done = project.call("tick", "--until-idle", "--json")
 
-    assert (troubles[0], troubles[-1]) == ([id], [])
+    assert (troubles[0], troubles[-1]) == ([started], [])
     assert (done.json["jobs_without_executor"], done.json["stuck_operations"]) == ({}, {})
 
 

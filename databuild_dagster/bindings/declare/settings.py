@@ -1,0 +1,156 @@
+"""The settings that features add: of a code location, and of one asset.
+
+A feature names its settings in its row. The core hands each value to the setting that has its name, keeps what the setting
+makes of it, and does not look into it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+
+from dagster import Resolver
+
+from databuild_dagster.bindings.declare.parameters import InvalidAsset, Parameter
+from databuild_dagster.feature import rows
+from databuild_dagster.model.datasets import DatasetSpec
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.declare.asset_spec import Split
+
+T = TypeVar("T", covariant=True)
+
+
+class HasSettings(Protocol):
+    """A deployment: it keeps the values of the features' settings by name."""
+
+    @property
+    def of_features(self) -> Mapping[str, object]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting(Generic[T]):
+    """A setting of a code location: a keyword of `build_definitions`, and an attribute of a `defs.yaml`."""
+
+    name: str
+    #: The value without one of the author's; called when it is needed.
+    default: Callable[[], T]
+    #: What is kept of a given value; the second argument names the place where the value was given. Raises what it refuses.
+    checked: Callable[[Any, str], T]
+    #: Its type, its default and its description in a `defs.yaml`.
+    in_yaml: object
+    yaml_default: object
+    description: str
+    #: What `checked` gets of a value from there; the second argument names the file. Raises `InvalidAsset`.
+    from_yaml: Callable[[Any, str], object]
+
+    def of(self, deployment: HasSettings) -> T:
+        """Its value in a deployment."""
+        if self.name in deployment.of_features:
+            return cast(T, deployment.of_features[self.name])
+        return self.default()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetSetting:
+    """An option of `@databuild_asset` and of `databuild_boundary`, and by output of `@databuild_multi_asset`."""
+
+    name: str
+    #: The metadata of an asset with this value, where Dagster keeps it through every copy of the asset. Raises `InvalidAsset`.
+    metadata: Callable[[str, Any], Mapping[str, Any]] = lambda *_: {}
+    #: The names of this metadata: a translator cannot change them.
+    keys: tuple[str, ...] = ()
+    #: How the option divides the calls of an asset's function. The last argument: whether the asset is batched.
+    split: Callable[[str, Any, Sequence[Parameter], bool], Split | None] | None = None
+    #: Fields of the dataset's registration that are in the metadata.
+    registered: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda *_: {}
+    #: Metadata of each materialization of a dataset; the second argument is the warehouse of the home.
+    shown: Callable[[DatasetSpec, str], Mapping[str, Any]] = lambda *_: {}
+    #: Refuses a build that cannot work here, before a want is recorded. Arguments as for `shown`.
+    check_ready: Callable[[DatasetSpec, str], None] = lambda *_: None
+    #: Refuses one value for the outputs of a multi-asset: its name, the number of outputs, the value. Raises `InvalidAsset`.
+    check_several: Callable[[str, int, Any], None] = lambda *_: None
+
+
+def described(description: str) -> Any:
+    """An attribute with the description that `dg` shows; its value may be a template."""
+    return Resolver.default(description=description)
+
+
+def imported(name: str) -> ModuleType | None:
+    """A module that a `defs.yaml` names, None where there is none; errors of the module itself pass through."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not name.startswith(str(error.name)):
+            raise
+        return None
+
+
+@cache
+def settings() -> Mapping[str, Setting[object]]:
+    """The features' settings of a code location, by name."""
+    return {setting.name: setting for setting in rows(lambda feature: feature.settings)}
+
+
+@cache
+def asset_settings() -> Mapping[str, AssetSetting]:
+    """The features' settings of an asset, by name."""
+    return {setting.name: setting for setting in rows(lambda feature: feature.asset_settings)}
+
+
+def taken_out(options: dict[str, Any]) -> dict[str, Any]:
+    """The values of asset settings among a decorator's options, which do not stay there."""
+    return {name: options.pop(name) for name in list(options) if name in asset_settings()}
+
+
+def metadata_of(asset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of an asset with these values of settings. Raises `InvalidAsset`."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        found |= asset_settings()[name].metadata(asset, value)
+    return found
+
+
+def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The metadata of each output of a multi-asset; a dict has a value for some outputs. Raises `InvalidAsset`."""
+    values: dict[str, dict[str, Any]] = {output: {} for output in outputs}
+    for option, value in given.items():
+        if isinstance(value, Mapping):
+            by_output = value
+        else:
+            asset_settings()[option].check_several(name, len(outputs), value)
+            by_output = dict.fromkeys(outputs, value)
+        if unknown := [output for output in by_output if output not in outputs]:
+            raise InvalidAsset(f"{option} of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
+        for output, of_output in by_output.items():
+            values[output][option] = of_output
+    return {output: metadata_of(output, of_output) for output, of_output in values.items()}
+
+
+def split_of(asset: str, given: Mapping[str, Any], parameters: Sequence[Parameter], *, batched: bool) -> Split | None:
+    """How these values of settings divide the calls of an asset's function; None if they do not. Raises `InvalidAsset`."""
+    for name, value in given.items():
+        if (split := asset_settings()[name].split) is not None:
+            return split(asset, value, parameters, batched)
+    return None
+
+
+def shown_of(dataset: DatasetSpec, warehouse: str) -> dict[str, Any]:
+    """The metadata that the settings add to each materialization of a dataset; `warehouse` is the home's own."""
+    found: dict[str, Any] = {}
+    for setting in asset_settings().values():
+        found |= setting.shown(dataset, warehouse)
+    return found
+
+
+def registered_of(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a registration that the settings put into an asset's metadata."""
+    found: dict[str, Any] = {}
+    for setting in asset_settings().values():
+        found |= setting.registered(metadata)
+    return found

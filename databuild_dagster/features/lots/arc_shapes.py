@@ -1,0 +1,268 @@
+"""Arcs as JSON has them (rules 10.5, 15): chains of sources and subscribers, the lots of one arc, and late data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, cast
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.set_aside import arc_name
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
+from databuild_dagster.model.errors import InvalidRequest
+from databuild_dagster.model.refs import Ref, make_ref
+from databuild_dagster.shapes.calendar import CellShape, newest_cells
+from databuild_dagster.shapes.calendar_keys import keys_of
+from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.arcs import Firing
+from databuild_dagster.store.queries.queries import Queries
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.lots.arc_lots import ArcLot
+
+#: The newest partitions of an arc and of each of its sources.
+NEWEST: Final = 18
+MAX_LATE: Final = 50
+
+#: Asset and state to the number of refs.
+Counts = Mapping[str, Mapping[str, int]]
+
+
+class NoArc(InvalidRequest):
+    """{asset} subscribes to nothing, so it is no arc."""
+
+    hint = "`databuild arc list` lists the assets that are; @databuild_asset(subscribe=…) makes it one."
+
+
+class ArcLotShape(TypedDict):
+    """A lot of an arc; `lot` is null where the partitions of the arc are no lots."""
+
+    arc: str
+    lot: str | None
+    ref: Ref
+    state: str
+    stale: bool
+    uuid: str | None
+    reason: str | None
+    sources: list[str]
+
+
+class SourceShape(TypedDict):
+    """A dataset that an arc subscribes to, with its newest partitions."""
+
+    asset: str
+    kind: str | None
+    #: Whether it is an arc too.
+    is_arc: bool
+    newest: list[CellShape]
+
+
+class WokenShape(TypedDict):
+    """The newest source instance that woke an arc; `at` is the time of its data."""
+
+    ref: Ref
+    uuid: str
+    at: str | None
+    seq: int
+
+
+class ArcShape(TypedDict):
+    """An arc: its sources, its job and its own lots."""
+
+    arc: str
+    job: str
+    location: str
+    follow_late: bool
+    sources: list[SourceShape]
+    #: The partitions that exist now; those that were built, by state.
+    n: int
+    states: dict[str, int]
+    newest: list[CellShape]
+    woken: WokenShape | None
+    #: Why the arc is not followed now; null while it is.
+    set_aside: str | None
+
+
+class ChainShape(TypedDict):
+    """Arcs that are connected, sources first."""
+
+    #: The assets by the number of arcs before them.
+    levels: list[list[str]]
+    arcs: list[ArcShape]
+
+
+class ArcsShape(TypedDict):
+    """Chains by the names of their arcs; `n` counts the arcs of all chains."""
+
+    n: int
+    offset: int
+    chains: list[ChainShape]
+
+
+class LateShape(TypedDict):
+    """An input that got new data after a lot was built: the lot is stale."""
+
+    ref: Ref
+    uuid: str
+    built_at: str
+    source: Ref
+    source_uuid: str
+    arrived_at: str
+
+
+class ArcDetailShape(TypedDict):
+    """An arc with some of its lots, the newest first, and the late data of these."""
+
+    arc: ArcShape
+    n: int
+    offset: int
+    lots: list[ArcLotShape]
+    late: list[LateShape]
+
+
+def arc_lot_shape(lot: ArcLot, sources: list[str]) -> ArcLotShape:
+    """A lot in the shape of `arc list`."""
+    fields = picked(lot, "arc", "lot", "ref", "state", "uuid", "reason")
+    return cast("ArcLotShape", {**fields, "stale": lot.is_stale, "sources": sources})
+
+
+def sources_of(dataset: DatasetSpec) -> list[str]:
+    """The assets that an arc subscribes to."""
+    assert isinstance(dataset.arc, ArcSpec), "arcs in force are"
+    return [source.asset for source in dataset.arc.sources]
+
+
+def arcs_in_force(queries: Queries, arc: str | None = None) -> list[DatasetSpec]:
+    """The arcs by name, or one of them. Raises `NoArc`, `UnknownAsset`."""
+    found = [spec for arc_spec in queries.arcs() if (spec := queries.dataset(arc_spec.asset)) is not None]
+    if arc is None:
+        return sorted(found, key=lambda spec: spec.asset)
+    chosen = [spec for spec in found if spec.asset == arc]
+    if not chosen:
+        raise NoArc(asset=queries.known_dataset(arc).asset)
+    return chosen
+
+
+class Arcs:
+    """The arcs of a build state, for one answer. `counts` counts its refs."""
+
+    def __init__(self, engine: Engine, instance: Callable[[], Any], counts: Counts) -> None:
+        self._engine = engine
+        self._instance = instance
+        self._counts = counts
+
+    def chains(self, search: str | None, limit: int, offset: int) -> ArcsShape:
+        """Chains of arcs of which one has this in its name or in that of a source."""
+        chains = _chains(arcs_in_force(self._engine.queries))
+        if search:
+            chains = [chain for chain in chains if any(search.lower() in name.lower() for name in _names(chain))]
+        arcs = [spec for chain in chains for spec in chain]
+        shown = arcs[offset : offset + limit]
+        shapes = {shape["arc"]: shape for shape in self._shapes(shown)}
+        found: list[ChainShape] = []
+        for chain in chains:
+            of_chain = [shapes[spec.asset] for spec in chain if spec.asset in shapes]
+            if of_chain:
+                found.append({"levels": _levels(chain), "arcs": of_chain})
+        return {"n": len(arcs), "offset": offset, "chains": found}
+
+    def arc(self, name: str, limit: int, offset: int) -> ArcDetailShape:
+        """An arc with its newest lots. Raises `NoArc`, `UnknownAsset`."""
+        from databuild_dagster.features.lots.arc_lots import lots_of_arc
+
+        queries = self._engine.queries
+        (spec,) = arcs_in_force(queries, name)
+        keys = keys_of(spec, self._instance, self._engine.clock())
+        newest_first = keys[max(len(keys) - offset - limit, 0) : max(len(keys) - offset, 0)][::-1]
+        refs = [make_ref(spec.asset, key) for key in newest_first]
+        lots = list(lots_of_arc(queries, self._instance(), spec, refs))
+        sources = sources_of(spec)
+        late = queries.late_inputs([lot.uuid for lot in lots if lot.is_stale and lot.uuid is not None], MAX_LATE)
+        return {
+            "arc": self._shapes([spec])[0],
+            "n": len(keys),
+            "offset": offset,
+            "lots": [arc_lot_shape(lot, sources) for lot in lots],
+            "late": [
+                {
+                    "ref": found.built_ref,
+                    "uuid": found.built_uuid,
+                    "built_at": when(found.built_at) or "",
+                    "source": found.ref,
+                    "source_uuid": found.uuid,
+                    "arrived_at": when(found.arrived_at) or "",
+                }
+                for found in late
+            ],
+        }
+
+    def _shapes(self, arcs: Sequence[DatasetSpec]) -> list[ArcShape]:
+        queries, now = self._engine.queries, self._engine.clock()
+        specs = {spec.asset: spec for spec in queries.datasets().values()}
+        named = {name for spec in arcs for name in (spec.asset, *sources_of(spec)) if name in specs}
+        newest = newest_cells(queries, [specs[name] for name in sorted(named)], self._instance, now, NEWEST)
+        firings = queries.last_firings(spec.asset for spec in arcs)
+        asides = {aside.name: aside.reason for aside in queries.asides_of([arc_name(spec.asset) for spec in arcs])}
+        return [
+            {
+                "arc": spec.asset,
+                "job": spec.job,
+                "location": spec.location,
+                "follow_late": isinstance(spec.arc, ArcSpec) and spec.arc.follow_late,
+                "sources": [_source(name, specs.get(name), newest.get(name, [])) for name in sources_of(spec)],
+                "n": len(keys_of(spec, self._instance, now)),
+                "states": dict(self._counts.get(spec.asset, {})),
+                "newest": newest[spec.asset],
+                "woken": _woken(firings.get(spec.asset)),
+                "set_aside": asides.get(arc_name(spec.asset)),
+            }
+            for spec in arcs
+        ]
+
+
+def _source(name: str, spec: DatasetSpec | None, newest: list[CellShape]) -> SourceShape:
+    """An asset that is registered no longer has no kind."""
+    is_arc = spec is not None and isinstance(spec.arc, ArcSpec)
+    return {"asset": name, "kind": None if spec is None else spec.kind.value, "is_arc": is_arc, "newest": newest}
+
+
+def _woken(firing: Firing | None) -> WokenShape | None:
+    if firing is None:
+        return None
+    return {"ref": firing.ref, "uuid": firing.uuid, "at": when(firing.live_at), "seq": firing.seq}
+
+
+def _names(chain: Iterable[DatasetSpec]) -> list[str]:
+    """The assets of a chain: each arc after its sources."""
+    return list(dict.fromkeys(name for spec in chain for name in (*sources_of(spec), spec.asset)))
+
+
+def _levels(chain: Iterable[DatasetSpec]) -> list[list[str]]:
+    """The assets of a chain in its order, by the number of arcs before them."""
+    depth: dict[str, int] = {}
+    for spec in chain:
+        sources = sources_of(spec)
+        depth |= {source: 0 for source in sources if source not in depth}
+        depth[spec.asset] = 1 + max(depth[source] for source in sources)
+    return [[name for name, level in depth.items() if level == at] for at in sorted(set(depth.values()))]
+
+
+def _chains(arcs: Sequence[DatasetSpec]) -> list[list[DatasetSpec]]:
+    """Arcs that share an asset belong to one chain, in which each arc follows the arcs among its sources."""
+    chains: list[list[DatasetSpec]] = []
+    for spec in arcs:
+        own = {spec.asset, *sources_of(spec)}
+        touching = [chain for chain in chains if own & set(_names(chain))]
+        chains = [chain for chain in chains if chain not in touching]
+        chains.append([spec, *(other for chain in touching for other in chain)])
+    return sorted((_sources_first(chain) for chain in chains), key=lambda chain: [spec.asset for spec in chain])
+
+
+def _sources_first(chain: Sequence[DatasetSpec]) -> list[DatasetSpec]:
+    left = {spec.asset: spec for spec in sorted(chain, key=lambda spec: spec.asset)}
+    ordered: list[DatasetSpec] = []
+    while left:
+        ready = [name for name, spec in left.items() if not (set(sources_of(spec)) - {name}) & left.keys()]
+        # Dagster refuses rings; in an old registration one may be left.
+        for name in ready or list(left)[:1]:
+            ordered.append(left.pop(name))
+    return ordered

@@ -1,0 +1,166 @@
+"""Partitions whose files other programs have written become live, with the files listed where they are.
+
+Everything is checked before anything is recorded: files that are missing, damaged, matched twice or of other columns
+are refused in one sentence. `recording` writes the manifests and the event.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from databuild_dagster.bindings.registry.catalog import refs_of_dataset
+from databuild_dagster.bindings.registry.registration import partitions_from
+from databuild_dagster.bindings.registry.selections import refs_named
+from databuild_dagster.features.lots.arrivals.arrival_errors import (
+    ListedTwice,
+    LiveAlready,
+    NoFiles,
+    NotAdoptable,
+    SaidToBeWrong,
+)
+from databuild_dagster.features.lots.arrivals.file_patterns import FilePattern
+from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
+from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.errors import BeingBuilt
+from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
+from databuild_dagster.model.states import LEASED, InstanceState
+from databuild_dagster.model.wording import counted, few_of
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.files import find_files, fingerprint_of
+from databuild_dagster.warehouse.manifest import FileEntry
+from databuild_dagster.warehouse.threads import in_threads
+
+#: The kinds of datasets whose partitions are not recorded by adoption.
+_NOT_ADOPTABLE = {
+    DatasetKind.PLAIN: "a plain Dagster asset",
+    DatasetKind.SOURCE: "declared, and built elsewhere",
+    DatasetKind.BOUNDARY: "a boundary, whose lots arrive",
+}
+_DAGSTERS = "Dagster knows what it has: materialize it there, or make it a @databuild_asset."
+_INSTEAD = {
+    DatasetKind.PLAIN: _DAGSTERS,
+    DatasetKind.SOURCE: _DAGSTERS,
+    DatasetKind.BOUNDARY: "Existing files arrive like new ones: `databuild lot arrive DATASET LOT URI…`.",
+}
+#: Partitions named in one message.
+MAX_NAMED = 3
+
+
+class IfLive(StrEnum):
+    """The decision for a partition that is live with other data than the files that were found."""
+
+    #: Nothing is recorded; the user decides which data is right.
+    REFUSE = "refuse"
+    #: The partition keeps its instance.
+    KEEP = "keep"
+    #: The files become its new instance; the one before is kept as history.
+    REPLACE = "replace"
+
+
+@dataclass(slots=True)
+class Adoption:
+    """The result for every partition in question."""
+
+    recorded: list[Outside] = field(default_factory=list)
+    #: Live from exactly these files before.
+    same: list[Ref] = field(default_factory=list)
+    #: Live with other data, and left unchanged.
+    kept: list[Ref] = field(default_factory=list)
+    without_files: list[Ref] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Adopter(Recorder):
+    """Adopts partitions of one dataset."""
+
+    def adopt(
+        self,
+        pattern: str,
+        partitions: Sequence[str] = (),
+        *,
+        if_live: IfLive = IfLive.REFUSE,
+        allow_schema_change: bool = False,
+        dry_run: bool = False,
+    ) -> Adoption:
+        """Record partitions as live from files that match, all or none; the named ones, or all that have files.
+
+        Raises `NotAdoptable`, `BadFilePattern`, `UnknownPartition`, `InvalidSelection`, `NoFiles`, `ListedTwice`, `OwnFiles`, `CannotRead`,
+        `ColumnsDiffer`, `SchemasDiffer`, `LiveAlready`, `SaidToBeWrong`, `BeingBuilt`, `CanonicalMoved`, and errors of
+        listing and reading the files, with nothing recorded.
+        """
+        if self.dataset.kind is not DatasetKind.OURS:
+            kind = self.dataset.kind
+            raise NotAdoptable(asset=self.dataset.asset, what=_NOT_ADOPTABLE[kind], instead=_INSTEAD[kind])
+        files = FilePattern(pattern, self.dataset.asset, partitions_from(self.dataset.partitions))
+        refs = self._named(partitions) if partitions else refs_of_dataset(self.dataset, self.instance)
+        adoption = Adoption()
+        found = self._found(files, refs, adoption, all_or_none=bool(partitions))
+        described = self._described(found, files, allow_schema_change=allow_schema_change)
+        canonical = self.engine.queries.canonical([outside.ref for outside in described])
+        for outside in described:
+            self._sort(outside, canonical[outside.ref], if_live, adoption)
+        if adoption.kept and if_live is IfLive.REFUSE:
+            raise LiveAlready(named=few_of(adoption.kept, MAX_NAMED), verb="is" if len(adoption.kept) == 1 else "are")
+        if not dry_run:
+            uuids = self.record(adoption.recorded, canonical) if adoption.recorded else {}
+            self.show(adoption.recorded, uuids, adoption.same)
+        return adoption
+
+    # Partitions and files
+
+    def _named(self, partitions: Sequence[str]) -> list[Ref]:
+        """The refs of keys and ranges (rule 2.5), each once. Raises `UnknownPartition`, `InvalidSelection`."""
+        names = [make_ref(self.dataset.asset, named) for named in partitions]
+        return list(
+            dict.fromkeys(ref for name in names for ref in refs_named(self.dataset, name, lambda: self.instance))
+        )
+
+    def _found(
+        self, pattern: FilePattern, refs: Sequence[Ref], adoption: Adoption, *, all_or_none: bool
+    ) -> dict[Ref, list[tuple[str, int]]]:
+        patterns = {ref: pattern.of(partition_key_of(ref)) for ref in refs}
+        listed = in_threads(lambda ref: [file for one in patterns[ref] for file in find_files(one)], list(refs))
+        found = dict(zip(refs, (sorted(set(files)) for files in listed), strict=True))
+        adoption.without_files = [ref for ref, files in found.items() if not files]
+        if adoption.without_files and (all_or_none or len(adoption.without_files) == len(refs)):
+            first = adoption.without_files[0]
+            raise NoFiles(named=few_of(adoption.without_files, MAX_NAMED), pattern=patterns[first][0])
+        owner: dict[str, Ref] = {}
+        for ref, files in found.items():
+            for path, _ in files:
+                if (other := owner.setdefault(path, ref)) != ref:
+                    raise ListedTwice(path=path, one=other, other=ref)
+        check_not_own(owner, self.warehouse)
+        return {ref: files for ref, files in found.items() if files}
+
+    # Contents
+
+    def _described(
+        self, found: Mapping[Ref, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
+    ) -> list[Outside]:
+        def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
+            where = pattern.of(partition_key_of(ref))[0]
+            return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
+
+        described = self.described(found, origin)
+        if allow_schema_change:
+            self.check_readable_together(described)
+        else:
+            self.check_columns(described)
+        return described
+
+    # Results
+
+    def _sort(self, outside: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
+        """A partition that was live as a plain Dagster asset has no data of ours, so its files are recorded."""
+        is_same = now.origin is not None and now.origin.startswith(outside.origin)
+        if now.state in LEASED:
+            raise BeingBuilt(ref=outside.ref, job_run=now.job_run)
+        if is_same and now.state is InstanceState.LIVE:
+            adoption.same.append(outside.ref)
+        elif is_same:
+            raise SaidToBeWrong(ref=outside.ref)
+        elif now.state is InstanceState.LIVE and now.manifest_uri is not None and if_live is not IfLive.REPLACE:
+            adoption.kept.append(outside.ref)
+        else:
+            adoption.recorded.append(outside)

@@ -1,0 +1,1 @@
+"""Copies of manifests and states of lots, which other tools read."""

@@ -1,0 +1,1 @@
+"""Calls for the parts of a lot, and the lot that they make together."""

@@ -1,0 +1,1 @@
+"""`databuild ledger metrics`, for people and for Prometheus."""

@@ -1,0 +1,1 @@
+"""The work of the provided operations on Spark."""

@@ -1,0 +1,39 @@
+"""The options that features add to what authors write, for type checkers: keywords of `build_definitions` and of the decorators.
+
+The core looks at these types alone, never at run time. The rows of the features have the meaning of each option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+from databuild_dagster.bindings.authoring.dagster_options import Refused, RefusedOfMulti
+from databuild_dagster.features.lots.parts.lot_parts import PartSplit
+from databuild_dagster.features.notices.alerts import Alert
+from databuild_dagster.features.operations.manager import DistributedOperation
+from databuild_dagster.features.tables.publish import Publish
+
+
+class LocationOptions(TypedDict, total=False):
+    """Keywords of `build_definitions` and `SharedLocation`."""
+
+    alerts: Iterable[Alert]
+    operations: Iterable[DistributedOperation[Any]]
+    publish: Publish
+
+
+class AssetOptions(Refused, total=False):
+    """Keywords of `@databuild_asset`."""
+
+    parts: PartSplit | None
+    publish: Publish
+    sample: bool
+
+
+class MultiAssetOptions(RefusedOfMulti, total=False):
+    """Keywords of `@databuild_multi_asset`."""
+
+    parts: None
+    publish: Publish | Mapping[str, Publish]
+    sample: bool | Mapping[str, bool]

@@ -1,0 +1,107 @@
+"""The outcome of a job by its trouble: one row for every case (rules 9.5, 9.7)."""
+
+from __future__ import annotations
+
+import pytest
+
+from databuild_dagster.features.operations.job import Job, RetryJob
+from databuild_dagster.features.operations.outcomes import RULES, Becomes, Befell, becomes, befell
+from databuild_dagster.model.errors import LeaseLost
+from databuild_dagster.model.operations.states import JobState
+from tests.support.catalog import dataset
+from tests.support.operations import Operations
+
+DATABASES = ("sqlite",)
+
+BUG, LOST, RETRY = ValueError("a bug"), LeaseLost(id="d.t.1", partition="1"), RetryJob("no network")
+
+
+@pytest.fixture
+def jobs(make_world):
+    world = make_world(dataset("days", keys=("1", "2")))
+    world.live("days@1", "days@2")
+    operations = Operations(world)
+    return operations.executor().take(operations.manager.start("write", "days", None), 2)
+
+
+@pytest.mark.parametrize("can_fail", [True, False])
+@pytest.mark.parametrize("what", Befell)
+def test_exactly_one_row_says_what_becomes_of_a_job(what, can_fail):
+    rows = [rule for rule in RULES if rule.befell is what and rule.can_fail in (None, can_fail)]
+
+    assert [row.becomes for row in rows] == [becomes(what, can_fail=can_fail)]
+    assert all(row.why for row in rows)
+
+
+def test_only_a_job_of_a_type_that_can_fail_is_marked_failed():
+    """Rule 9.5: for `can_fail=False` a failure is retried with backoff, never marked."""
+    assert Becomes.FAILED not in {becomes(what, can_fail=False) for what in Befell}
+
+
+def change_nothing(job: Job) -> None:
+    pass
+
+
+def stop(job: Job) -> None:
+    job.context.stop()
+
+
+def interrupt(job: Job) -> None:
+    job.context.interrupt()
+
+
+def stop_and_interrupt(job: Job) -> None:
+    job.context.interrupt()
+    job.context.stop()
+
+
+def drop(job: Job) -> None:
+    job.is_dropped = True
+
+
+def fail(job: Job) -> None:
+    job.failed = job.context.failed_with("before")
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "expected"),
+    [
+        (change_nothing, BUG, Befell.RAISED),
+        (change_nothing, RETRY, Befell.ASKED_TO_RETRY),
+        (change_nothing, LOST, Befell.LEASE_LOST),
+        (stop, BUG, Befell.STOPPED),
+        (stop, RETRY, Befell.STOPPED),
+        (stop, LOST, Befell.LEASE_LOST),
+        (interrupt, BUG, Befell.INTERRUPTED),
+        (interrupt, RETRY, Befell.INTERRUPTED),
+        (interrupt, LOST, Befell.LEASE_LOST),
+        (stop_and_interrupt, BUG, Befell.STOPPED),
+        (fail, BUG, Befell.CLEAN_UP_RAISED),
+        (fail, RETRY, Befell.CLEAN_UP_RAISED),
+        (fail, LOST, Befell.LEASE_LOST),
+        (drop, BUG, Befell.CLEAN_UP_RAISED),
+        (drop, RETRY, Befell.CLEAN_UP_RAISED),
+        (drop, LOST, Befell.CLEAN_UP_RAISED),
+    ],
+)
+def test_what_an_error_is_to_a_job_depends_on_how_far_it_has_come(jobs, before, error, expected):
+    """Rules 9.5, 9.7: a lost lease ends a job, but the clean-up after it is tried until it succeeds."""
+    before(jobs[0])
+
+    assert befell((jobs[0],), error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [(BUG, Befell.BATCH_RAISED), (LOST, Befell.BATCH_RAISED), (RETRY, Befell.ASKED_TO_RETRY)],
+)
+def test_an_error_of_a_batch_is_of_no_job_alone(jobs, error, expected):
+    """Rule 9.4"""
+    assert befell(tuple(jobs), error) is expected
+
+
+def test_a_job_that_raised_says_why_in_its_mark(jobs):
+    mark = jobs[0].context.failed_with("x" * 10_000)
+
+    assert (mark.state, mark.token) == (JobState.FAILED, jobs[0].context.token)
+    assert len(mark.detail["error"]) == 2_000

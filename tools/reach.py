@@ -1,0 +1,128 @@
+"""Lines that a module imports, directly or not: `python -m tools.reach` measures the doors of the package.
+
+An import inside a function counts; one for type checkers alone does not. The core reaches features by their list alone, at
+run time, so the lines behind a door are those that a reader of the door may have to know. `LIMITS` are bounds that
+`tests/test_reach.py` keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+PACKAGE: Final = "databuild_dagster"
+FEATURES: Final = f"{PACKAGE}.features"
+#: The packages of the core, lowest first.
+CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings")
+#: Most lines behind a door, and most lines of the core and of the package.
+LIMITS: Final[Mapping[str, int]] = {
+    "cli.build": 40_000,
+    "cli.read": 28_000,
+    "core": 46_000,
+    "package": 78_000,
+}
+#: Further doors that are measured.
+DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
+
+
+@dataclass(frozen=True)
+class Modules:
+    """The modules of a package by name, with their files."""
+
+    files: Mapping[str, Path]
+
+    @classmethod
+    def of(cls, folder: Path) -> Modules:
+        """The modules of the package in a folder."""
+        found = {}
+        for path in sorted(folder.rglob("*.py")):
+            parts = (folder.name, *path.relative_to(folder).with_suffix("").parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        return cls(found)
+
+    @cached_property
+    def lines(self) -> Mapping[str, int]:
+        return {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in self.files.items()}
+
+    @cached_property
+    def imports(self) -> Mapping[str, frozenset[str]]:
+        """The modules of the package that each module imports."""
+        return {
+            name: frozenset(self._imported(ast.parse(path.read_text(encoding="utf-8"))))
+            for name, path in self.files.items()
+        }
+
+    def behind(self, door: str) -> set[str]:
+        """The modules that are loaded when a module is imported and all of its functions run, the module itself among them."""
+        seen: set[str] = set()
+        left = [door]
+        while left:
+            name = left.pop()
+            if name in seen or name not in self.files:
+                continue
+            seen.add(name)
+            parts = name.split(".")
+            left += [".".join(parts[:n]) for n in range(1, len(parts))]
+            left += self.imports[name]
+        return seen
+
+    def _imported(self, node: ast.AST) -> Iterator[str]:
+        for child in ast.iter_child_nodes(node):
+            match child:
+                case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                    for statement in child.orelse:
+                        yield from self._imported(statement)
+                case ast.Import(names=names):
+                    yield from (alias.name for alias in names if alias.name in self.files)
+                case ast.ImportFrom(module=str(module), names=names):
+                    for alias in names:
+                        submodule = f"{module}.{alias.name}"
+                        if submodule in self.files:
+                            yield submodule
+                        elif module in self.files:
+                            yield module
+                case _:
+                    yield from self._imported(child)
+
+
+def feature_of(module: str) -> str | None:
+    """The feature whose folder has the module; None for the core and the faces."""
+    parts = module.split(".")
+    return parts[2] if module.startswith(f"{FEATURES}.") and len(parts) > 2 else None
+
+
+def measured(modules: Modules) -> dict[str, int]:
+    """The lines of each door, of the core and of the package."""
+    found = {door: sum(modules.lines[name] for name in modules.behind(f"{PACKAGE}.{door}")) for door in DOORS}
+    found["core"] = sum(n for name, n in modules.lines.items() if name.split(".")[1:2] and name.split(".")[1] in CORE)
+    found["package"] = sum(modules.lines.values())
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("module", nargs="?", help="list what this module reaches, such as cli.read")
+    asked: str | None = parser.parse_args().module
+    modules = Modules.of(Path(__file__).parents[1] / PACKAGE)
+    if asked is not None:
+        for name in sorted(modules.behind(f"{PACKAGE}.{asked}"), key=lambda name: -modules.lines[name]):
+            print(f"{modules.lines[name]:6,}  {name}")
+        return
+    for door, n in measured(modules).items():
+        limit = f", at most {LIMITS[door]:,}" if door in LIMITS else ""
+        print(f"{n:7,} lines  {door}{limit}")
+    by_room = Counter[str]()
+    for name, n in modules.lines.items():
+        by_room[".".join(name.split(".")[1 : 3 if feature_of(name) else 2]) or PACKAGE] += n
+    for room, n in by_room.most_common():
+        print(f"{n:7,} lines  in {room}")
+
+
+if __name__ == "__main__":
+    main()
