@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from databuild_dagster import feature
+from databuild_dagster.bindings.orchestration.side_ticks import SideReport, SideTick
 from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.commands import CancelWants, PausePartitions, ResumePartitions
@@ -258,3 +260,25 @@ def threads_for_copies() -> list[str]:
     for thread in threads:
         thread.join(MAX_SECONDS_OF_A_THREAD)
     return [thread.name for thread in threads if thread.is_alive()]
+
+
+def test_a_tick_of_a_feature_is_shown_and_decides_the_exit_code(
+    known_project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = [
+        SideReport(stuck={"move": "its code is gone"}, waiting={"copy": 2}),
+        SideReport(ended={"move": "failed"}, failed=frozenset({"move"}), waiting={"copy": 1}),
+    ]
+    side_tick = SideTick("movers", lambda instance, deployment: reports.pop(0) if reports else SideReport())
+    row = feature.Feature(package="movers", summary="Movers.", side_ticks=feature.Column(given=(side_tick,)))
+    every = (*feature.features(), row)
+    monkeypatch.setattr(feature, "features", lambda: every)
+
+    one = known_project.call("tick")
+    rest = known_project.call("tick", "--until-idle", "--json")
+
+    assert (one.code, "2 jobs of copy without an executor" in one.out) == (0, True)
+    assert "move cannot continue: its code is gone" in one.out
+    assert rest.code == 1
+    shown = {name: rest.json[name] for name in ("operations", "stuck_operations", "jobs_without_executor")}
+    assert shown == {"operations": {"move": "failed"}, "stuck_operations": {}, "jobs_without_executor": {}}
