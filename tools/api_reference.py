@@ -12,8 +12,9 @@ import inspect
 import pkgutil
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -112,6 +113,13 @@ MADE_FOR_USERS = (
     "Completion",
     "DistributedOperationManager",
     "NotBuilt",
+)
+
+
+#: The modules with the keywords that features add, and with those of a code location.
+_OPTIONS = tuple(
+    Path(databuild_dagster.__file__).parent / name
+    for name in ("features/settings.py", "bindings/building/deployment.py")
 )
 
 
@@ -238,7 +246,7 @@ def _signature(name: str, function: Callable[..., Any], *, skip_self: bool = Fal
     arguments = node.args
     if skip_self and arguments.args:
         arguments.args = arguments.args[1:]
-    one = f"{name}({ast.unparse(arguments)})"
+    one = f"{name}({', '.join(_arguments(arguments))})"
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and not skip_self else ""
     if skip_self and node.returns is not None and node.name != "__init__":
         returns = f" -> {ast.unparse(node.returns)}"
@@ -261,8 +269,34 @@ def _arguments(arguments: ast.arguments) -> list[str]:
     by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     found += [_argument(argument, default) for argument, default in by_name]
     if arguments.kwarg is not None:
-        found.append(f"**{_argument(arguments.kwarg, None)}")
+        found += _keywords(arguments.kwarg) or [f"**{_argument(arguments.kwarg, None)}"]
     return found
+
+
+def _keywords(argument: ast.arg) -> list[str]:
+    """The keywords that `**options: Unpack[Options]` takes, one by one; none for an argument of another type."""
+    match argument.annotation:
+        case ast.Subscript(value=ast.Name(id="Unpack"), slice=ast.Name(id=name)):
+            classes = {
+                node.name: node
+                for path in _OPTIONS
+                for node in ast.walk(ast.parse(path.read_text()))
+                if isinstance(node, ast.ClassDef)
+            }
+            return list(_keywords_of(name, classes))
+        case _:
+            return []
+
+
+def _keywords_of(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
+    """The fields of a TypedDict, those of its bases first; the arguments that are refused are in no module of options."""
+    if name not in classes:
+        return
+    for base in classes[name].bases:
+        yield from _keywords_of(ast.unparse(base), classes)
+    for field in classes[name].body:
+        if isinstance(field, ast.AnnAssign):
+            yield f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)} = ..."
 
 
 def _argument(argument: ast.arg, default: ast.expr | None) -> str:

@@ -34,6 +34,5 @@ class AssetOptions(Refused, total=False):
 class MultiAssetOptions(RefusedOfMulti, total=False):
     """Keywords of `@databuild_multi_asset`."""
 
-    parts: None
     publish: Publish | Mapping[str, Publish]
     sample: bool | Mapping[str, bool]
