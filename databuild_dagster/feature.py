@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from databuild_dagster.data.keepers import OpenKeeper
     from databuild_dagster.engine.judge import Witness
     from databuild_dagster.engine.ports import Provider
-    from databuild_dagster.shapes.checks import Check
-    from databuild_dagster.shapes.measures import Measure
-    from databuild_dagster.shapes.status_parts import StatusPart
+    from databuild_dagster.shapes.contributions import Check, Measure, StatusPart
     from databuild_dagster.store.invariants import Invariant
     from databuild_dagster.web.action import Action
     from databuild_dagster.web.routes import ApiRoute, Page

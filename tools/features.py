@@ -44,7 +44,7 @@ def with_dependants(name: str) -> list[str]:
 
 def test_feature(name: str, arguments: Sequence[str]) -> int:
     """Run the tests of a feature and of its dependants, the contracts and a real build; returns an exit code."""
-    folders = [folder for each in with_dependants(name) if (ROOT / (folder := f"tests/features/{each}")).is_dir()]
+    folders = [folder for member in with_dependants(name) if (ROOT / (folder := f"tests/features/{member}")).is_dir()]
     return (
         _run([sys.executable, "-m", "pytest", "-q", "-n", "3", *folders, *arguments], ROOT)
         or _run([sys.executable, "-m", "pytest", "-q", "tests/test_reach.py"], ROOT)

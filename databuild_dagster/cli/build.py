@@ -12,15 +12,7 @@ import click
 
 from databuild_dagster.cli.building import AssetDone, Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.options import (
-    DURATION,
-    FAIL_FAST,
-    Selection,
-    Where,
-    definitions,
-    selection,
-    tabular,
-)
+from databuild_dagster.cli.options import DURATION, FAIL_FAST, Selection, Where, definitions, selection, tabular
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs

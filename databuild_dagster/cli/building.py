@@ -10,12 +10,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from databuild_dagster.cli.definitions import register_all
-from databuild_dagster.cli.launches import Launches
 from databuild_dagster.cli.process import Alarm, Stopped, heed_no_more_interrupts
 from databuild_dagster.cli.progress import BuildProgress
 from databuild_dagster.cli.tally import Tally
@@ -26,8 +27,7 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.awaited import awaited_by, process_of
 from databuild_dagster.engine.why.built_again import built_again
-from databuild_dagster.engine.why.damaged_inputs import damaged_inputs
-from databuild_dagster.engine.why.first_failures import FirstFailure, first_failures
+from databuild_dagster.engine.why.first_failures import FirstFailure, damaged_inputs, first_failures
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateWants, RetryRefs
 from databuild_dagster.model.errors import DatabuildError, Refused
@@ -35,15 +35,18 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.shapes.fields import error_as_json, picked, when
-from databuild_dagster.store.queries.served import Awaited, Unserved
+from databuild_dagster.store.queries.planning import Awaited, Unserved
+from databuild_dagster.warehouse.threads import in_own_thread
 
 if TYPE_CHECKING:
-    from dagster import DagsterInstance
+    from dagster import DagsterInstance, DagsterRun, RepositoryDefinition
 
     from databuild_dagster.bindings.authoring.location import CodeLocation
     from databuild_dagster.bindings.orchestration.duties import Beside, Place
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
+    from databuild_dagster.engine.ports import LaunchOrder
     from databuild_dagster.model.datasets import DatasetSpec
+
 
 #: Paused refs that a build names.
 MAX_PAUSES = 3
@@ -460,3 +463,73 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
     if failures := first_failures(engine, [ref.ref for ref in built.not_live]):
         built.failed_first = list(failures.named)
         built.hints += failures.sentences
+
+
+#: How long the threads may take to end their Dagster runs, after the launches of an interrupted command were abandoned.
+END_SECONDS = 5.0
+
+
+@dataclass
+class Launches:
+    """Executes launch orders, one after another or at most `at_once` at a time, each in a thread of its own (rule 8.9)."""
+
+    instance: DagsterInstance
+    at_once: int = 1
+    _running: dict[Future[None], DagsterRun] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.at_once > 1:
+            from databuild_dagster.bindings.orchestration.inprocess import allow_runs_in_threads
+
+            allow_runs_in_threads(self.instance)
+
+    @property
+    def n_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def n_free(self) -> int:
+        """Launches that may begin now."""
+        return self.at_once - len(self._running)
+
+    def begin(self, repository: RepositoryDefinition, order: LaunchOrder, log_level: str) -> None:
+        """Execute an order, and return when it has ended, or when its thread has begun if several may run at once."""
+        from databuild_dagster.bindings.claims.launcher import selected_keys
+        from databuild_dagster.bindings.orchestration.inprocess import create_run, execute
+
+        run = create_run(self.instance, repository, order, log_level=log_level)
+
+        def whole() -> None:
+            for _ in execute(self.instance, repository, run, selected_keys(order)):
+                pass
+
+        if self.at_once == 1:
+            whole()
+        else:
+            self._running[in_own_thread(whole, f"databuild launch {order.launch_id}")] = run
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Wait until one of the running launches has ended, at most so long. Raises what Dagster raised in its thread."""
+        for done in wait(self._running, seconds, FIRST_COMPLETED).done:
+            del self._running[done]
+            done.result()
+
+    def finish(self) -> None:
+        """Wait until all of them have ended."""
+        while self._running:
+            self.wait()
+
+    def abandon(self) -> None:
+        """End all of them, as Ctrl-C ends a launch in the main thread. A further Ctrl-C ends the wait, and is raised."""
+        from databuild_dagster.bindings.building.hosted_launch import end_open_launches
+
+        running, self._running = self._running, {}
+        try:
+            # Each waits for its own calls.
+            wait([in_own_thread(partial(end_open_launches, run.run_id), "databuild end") for run in running.values()])
+            wait(running, END_SECONDS)
+        finally:
+            for future, run in running.items():
+                if not future.done():
+                    # Before its first job run, or in a call that does not end. The thread ends with the process.
+                    self.instance.report_run_failed(run, "The command that executed it was interrupted.")

@@ -11,14 +11,14 @@ from databuild_dagster.cli.output import Column, count, emit, headline, listing,
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.canceled_job_runs import (
+from databuild_dagster.shapes.job_runs import (
     MAX_LOOKED_AT,
     cancel_command,
     canceled_job_runs,
+    job_run_shape,
     waiting_dagster_runs,
     waiting_for,
 )
-from databuild_dagster.shapes.job_runs import job_run_shape
 
 COLUMNS = (
     Column("job run", "id"),

@@ -1,4 +1,4 @@
-"""`databuild log events|check|rebuild|migrate|backup|states`: the event log and the tables made from it (rules 3)."""
+"""`databuild log …`: the event log, the tables made from it, and the log as a file (rules 3, 3.12)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from databuild_dagster.model.coordination import DELEGATION
 from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
-from databuild_dagster.shapes.checks import Checked
+from databuild_dagster.shapes.contributions import Checked
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.queries.queries import Queries
@@ -262,3 +262,36 @@ def _repaired(checked: Checked, *, as_json: bool) -> dict[str, object]:
             if not as_json:
                 click.echo(done.sentence)
     return answers
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@common
+def export(file: str, as_json: bool) -> None:
+    """Copy the event log into FILE, also during writes.
+
+    FILE must not exist. It gets one line of JSON for each event, the same from SQLite and from PostgreSQL.
+    """
+    from databuild_dagster.store.transfer import export_log
+
+    n_events = export_log(the_store(check_projections=False), file)
+    answer({"file": file, "events": n_events}, f"Wrote {count(n_events, 'event')} to {file}.", as_json=as_json)
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@common
+def import_(file: str, as_json: bool) -> None:
+    """Bring the events of FILE into an empty build state.
+
+    FILE is from `databuild log export`. All of it is imported, and the tables computed from it, or nothing. Stop every process
+    of the original before the export. The warehouses are the original's until `databuild log take-over --yes`.
+    """
+    from databuild_dagster.store.transfer import import_log
+
+    n_events = import_log(the_store(), file)
+    sentence = (
+        f"Imported {count(n_events, 'event')}. `databuild log take-over --yes` makes this build state the owner of its "
+        "warehouses."
+    )
+    answer({"file": file, "events": n_events}, sentence, as_json=as_json)

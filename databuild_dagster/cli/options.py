@@ -136,30 +136,13 @@ def selection(function: F | None = None, *, required: bool = True, metavar: str 
 FAIL_FAST = click.option("--fail-fast", is_flag=True, help="Stop building the other inputs once one has failed.")
 
 
-class Duration(click.ParamType[float | None]):
-    """A duration, 90s, 15m, 12h or 7d, as seconds; `none` is None."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if value is None or isinstance(value, float | int):
-            return value
-        try:
-            return seconds_of(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-
-DURATION = Duration()
-
-
 class Instant(click.ParamType[float | None]):
     """A time with an offset, such as 2026-11-21T14:00:00+01:00, as seconds since 1970 UTC."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | None:
-        if value is None or isinstance(value, float):
+        if value is None or isinstance(value, float | int):
             return value
         try:
             return self.read(str(value))
@@ -171,7 +154,16 @@ class Instant(click.ParamType[float | None]):
         return time_of(text)
 
 
-INSTANT = Instant()
+class Duration(Instant):
+    """A duration, 90s, 15m, 12h or 7d, as seconds; `none` is None."""
+
+    name = "duration"
+
+    def read(self, text: str) -> float | None:
+        return seconds_of(text)
+
+
+INSTANT, DURATION = Instant(), Duration()
 
 
 class FromNow(Instant):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
 import click
 
+from databuild_dagster.bindings.registry.plain_keys import dimensions_of_time
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.known_refs import canonical_of
@@ -22,14 +26,16 @@ from databuild_dagster.cli.options import (
 from databuild_dagster.cli.output import Column, count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.engine.why.alike import likeness_of
 from databuild_dagster.engine.wording import pause_in_words, to_resume
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.pauses import PauseInForce
-from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.model.selections import DIMENSIONS, RANGE
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.contents import NO_FILES
 from databuild_dagster.shapes.fields import pause_as_dict, picked
-from databuild_dagster.shapes.partition_runs import Listed, Run, runs_of
 from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -209,3 +215,80 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
         return list(file_paths(warehouse, read_manifest(warehouse, asset, uuid))), None
     except NO_FILES as error:
         return [], f"its files are not known: {error}"
+
+
+class Listed(NamedTuple):
+    """A partition of a list."""
+
+    ref: Ref
+    #: None for a missing one.
+    state: str | None
+    uuid: str | None
+    why: str | None
+
+
+class Run(NamedTuple):
+    """Windows of time that follow one another and are alike: one line of a list for people.
+
+    A run has a name that selects exactly its partitions, `ASSET@FROM..TO` (rule 2.5), so only windows of time are put together: the
+    names of other partitions do not follow from those of their neighbors.
+    """
+
+    partitions: Sequence[Listed]
+    #: The ref, or the range of them.
+    name: Ref
+
+    @property
+    def why(self) -> str | None:
+        """The reason of the first, and the number of others that differ from it in names and times alone."""
+        why = self.partitions[0].why
+        n_others = len({partition.why for partition in self.partitions}) - 1
+        return f"{why} (and {n_others} like it)" if n_others else why
+
+
+def runs_of(dataset: DatasetSpec, existing: Iterable[Ref], listed: Iterable[Listed]) -> list[Run]:
+    """The listed partitions in runs; `existing` are the refs between which a listed one may be missing, in their order."""
+    are_windows = [] if dataset.partitions is None else dimensions_of_time(dataset.partitions)
+    if True not in are_windows:
+        return [Run([partition], partition.ref) for partition in listed]
+    n, time = len(are_windows), are_windows.index(True)
+    windows = dict.fromkeys(key[time] for key in (_key_of(ref, n) for ref in existing) if key is not None)
+    place_of = {window: place for place, window in enumerate(windows)}
+    runs: list[list[Listed]] = []
+    # By the keys of the other dimensions: the newest run, the likeness of its partitions, and the place that continues it.
+    newest: dict[tuple[str, ...], tuple[list[Listed], object, int]] = {}
+    for partition in listed:
+        key, likeness = _key_of(partition.ref, n), _likeness(partition)
+        # A partition that the definition has not any more has no neighbors.
+        place = None if key is None else place_of.get(key[time])
+        if key is None or place is None:
+            runs.append([partition])
+            continue
+        others = (*key[:time], *key[time + 1 :])
+        run, of_run, following = newest.get(others, ([], None, place))
+        if place != following or likeness != of_run:
+            run = []
+            runs.append(run)
+        run.append(partition)
+        newest[others] = run, likeness, place + 1
+    return [Run(run, _name_of(run, n, time)) for run in runs]
+
+
+def _key_of(ref: Ref, n: int) -> list[str] | None:
+    """The key of each of n dimensions; None for a key of another number of them."""
+    key = partition_key_of(ref)
+    keys = [] if key is None else key.split(DIMENSIONS) if n > 1 else [key]
+    return keys if len(keys) == n else None
+
+
+def _likeness(partition: Listed) -> tuple[str | None, str | None]:
+    return partition.state, None if partition.why is None else likeness_of(partition.ref, partition.why)
+
+
+def _name_of(run: Sequence[Listed], n: int, time: int) -> Ref:
+    first, last = run[0].ref, run[-1].ref
+    keys, keys_of_last = _key_of(first, n), _key_of(last, n)
+    if len(run) == 1 or keys is None or keys_of_last is None:
+        return first
+    keys[time] = f"{keys[time]}{RANGE}{keys_of_last[time]}"
+    return make_ref(asset_of(first), DIMENSIONS.join(keys))

@@ -23,7 +23,7 @@ from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
-from databuild_dagster.store.queries.set_aside import Aside
+from databuild_dagster.store.queries.planning import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 #: The columns.

@@ -17,7 +17,7 @@ from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
-from databuild_dagster.engine.due import built_here
+from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING

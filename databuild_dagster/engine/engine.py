@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from threading import RLock
+from typing import Any, TypeVar, cast
 
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
-from databuild_dagster.engine.process_memory import ProcessMemory
 from databuild_dagster.model import events as e
 from databuild_dagster.model.command_ids import CONTINUATION, is_possible
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.datasets import Catalog, DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
-from databuild_dagster.model.decide.catalog_answers import CatalogAnswers, answered
-from databuild_dagster.model.decide.context import Claim
+from databuild_dagster.model.decide.context import CatalogAnswers, Claim, answered
 from databuild_dagster.model.errors import IllegalMove, InvalidRequest
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.evolve import fold
@@ -242,3 +241,28 @@ class _Recording:
         event = log.append(self.work.connection, event)
         fold(self.work, event)
         self.events.append(event)
+
+
+class ProcessMemory:
+    """The cache of one engine in one process: values by the module or the name that stores them. Thread-safe.
+
+    It can be lost at any time: every value can be read again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, Any] = {}
+        self._lock = RLock()
+
+    def of(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value under a key, made at the first call."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = make()
+            return cast(T, self._kept[key])
+
+    def put(self, key: Hashable, value: object) -> None:
+        self._kept[key] = value
+
+    def forget(self) -> None:
+        """Drop everything."""
+        self._kept.clear()

@@ -5,9 +5,8 @@ A materialization is an arrival, a failure after it a taint; so waiting, lineage
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from databuild_dagster.engine.due import Looks
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.ports import Foreign
 from databuild_dagster.model.commands import ArriveLots, Command, TaintPartitions
@@ -16,8 +15,6 @@ from databuild_dagster.model.events import Arrival, LotArrived
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import LEASED, InstanceState
 
-#: Wanted refs of sources that one tick looks at in Dagster.
-MAX_OBSERVED = 1_000
 #: The actor of these commands in the log.
 ACTOR = "observation"
 
@@ -46,14 +43,6 @@ def observe(engine: Engine, foreign: Foreign, refs: Sequence[Ref]) -> list[Ref]:
             outcome = _unless_refused(engine, TaintPartitions(uuids=(known.uuid,), reason=gone[ref]))
             recorded += [ref] if outcome is not None and outcome.events else []
     return recorded
-
-
-def observe_sources(engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int) -> list[Ref]:
-    """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, those of each source in turn."""
-    looks = Looks(engine, "sources")
-    look = looks.look(source_ids, now, min(most, MAX_OBSERVED))
-    looks.pass_over(look)
-    return observe(engine, foreign, [ref.ref for ref in look.refs]) if look.refs else []
 
 
 def _arrive(engine: Engine, arrivals: Mapping[Ref, Arrival], before: Mapping[Ref, str | None]) -> list[Ref]:

@@ -1,7 +1,8 @@
 """The time and the limits of an orchestrator's last tick for a location, so that others can tell what it does next.
 
 They are beside the heartbeats of launches, outside the log: an idle tick leaves no other trace. Each tick removes old
-ones.
+ones. The same place has where the pages of databuild are, as the web server that has them announces it; builders link to them. It
+is a path without a host: a person reads a link in Dagster's pages, which are at the same address.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.tick_pass import TickLimits
@@ -25,6 +26,14 @@ KEEP_SECONDS = 7 * 24 * 3600.0
 FORGET_EVERY_SECONDS = 3600.0
 #: An orchestrator that is silent for longer, and for two intervals, is absent (rule 11.4).
 MIN_SILENCE_SECONDS = 60.0
+#: A web server announces its pages this often.
+ANNOUNCE_EVERY_SECONDS: Final = 3600.0
+#: A process looks for the last announcement this often.
+LOOK_EVERY_SECONDS: Final = 60.0
+#: Begins the name of a web server's heartbeat; the path is the rest, because a heartbeat has no other text.
+_PAGES: Final = "pages at "
+
+_NEVER: tuple[float, str | None] = (-inf, None)
 
 
 class LastTick(NamedTuple):
@@ -141,3 +150,26 @@ def _limits_name(location: str, limits: TickLimits) -> str:
 def _limits_prefix(location: str) -> str:
     """The limits are a part of the name: a heartbeat has no other text. The quotes end the location's name."""
     return f"limits of {json.dumps(location)}: "
+
+
+def note_pages(engine: Engine, root: str) -> None:
+    """Announce that a web server has the pages at a path, such as `/prefix/databuild`."""
+    engine.heartbeats.beat([_PAGES + root], engine.clock())
+
+
+def pages_root(engine: Engine) -> str | None:
+    """The path that was announced last, within `KEEP_SECONDS`; None if no web server has pages. A minute old at most."""
+    now = engine.steady()
+    looked_at, root = engine.memory.of(pages_root, lambda: _NEVER)
+    if now - looked_at >= LOOK_EVERY_SECONDS:
+        root = _announced(engine)
+        engine.memory.put(pages_root, (now, root))
+    return root
+
+
+def _announced(engine: Engine) -> str | None:
+    """Scans all heartbeats."""
+    name = engine.heartbeats.newest(_PAGES)
+    if name is None or engine.heartbeats.last([name]).get(name, 0.0) < engine.clock() - KEEP_SECONDS:
+        return None
+    return name.removeprefix(_PAGES)

@@ -6,32 +6,34 @@ Reads the store only, and imports no user code. Each command is decided again in
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import chain
+from functools import cache, partial
+from itertools import chain, product
 from typing import NamedTuple
 
-from databuild_dagster.engine.due import Looks, built_here
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.learned import held_back
 from databuild_dagster.engine.observing import observe
-from databuild_dagster.engine.ports import LaunchOrder
+from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.events import BufferedRun
-from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Facts, Inputs, Maker, Need, Reason, Room, need_of
+from databuild_dagster.model.machine import Label
+from databuild_dagster.model.need import MAKER_OF_KIND, Action, Data, Inputs, Maker, Need, Reason, Room, need_of
 from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.job_runs import LaunchView
-from databuild_dagster.store.queries.planning import DueRef
+from databuild_dagster.store.queries.planning import DueRef, NeededRef, urgency
 
 #: Reasons of due refs that more room for launches would not change: the look at their asset passes over them.
 _HELD_BACK = (Reason.LEARNED_INPUTS, Reason.UNBUILDABLE)
+
+#: Wanted refs of sources that one tick looks at in Dagster.
+MAX_OBSERVED = 1_000
 
 #: The command that records a launch, and the order to Dagster.
 Launch = tuple[c.BufferLaunch, LaunchOrder]
@@ -130,13 +132,13 @@ def missing_inputs(
 @cache
 def _need_of_due(kind: DatasetKind, inputs: Inputs) -> Need:
     """The row of a due ref before the limits."""
-    return need_of(Facts(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs))
+    return need_of(Data.OPEN, MAKER_OF_KIND[kind], inputs=inputs)
 
 
 @cache
 def _need_within(room: Room) -> Need:
     """The row of a due ref that is ready, by the limits."""
-    return need_of(Facts(Data.OPEN, room=room))
+    return need_of(Data.OPEN, room=room)
 
 
 def decide_level(
@@ -172,7 +174,7 @@ def decide_level(
         except Exception as error:
             aside.because_of(error, *at)
         if not of_job:
-            needs |= dict.fromkeys(at, need_of(Facts(Data.OPEN, Maker.NOTHING)))
+            needs |= dict.fromkeys(at, need_of(Data.OPEN, Maker.NOTHING))
         for by_key in of_job:
             sets.append(LaunchSet(spec, by_key, sorted([at[ref] for refs in by_key.values() for ref in refs])))
     launches: list[LaunchSet] = []
@@ -244,6 +246,14 @@ def plan_due(
     return plan
 
 
+def observe_sources(engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int) -> list[Ref]:
+    """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, those of each source in turn."""
+    looks = Looks(engine, "sources")
+    look = looks.look(source_ids, now, min(most, MAX_OBSERVED))
+    looks.pass_over(look)
+    return observe(engine, foreign, [ref.ref for ref in look.refs]) if look.refs else []
+
+
 def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], now: float) -> list[DueRef]:
     """The other outputs, of the job runs that build these refs, that are due too (rule 8.9)."""
     assets: dict[str, list[str]] = defaultdict(list)
@@ -305,3 +315,155 @@ def _launch(this: Pass, datasets: Mapping[int, DatasetSpec], launch_set: LaunchS
         priority=max(ref.priority for ref in refs),
     )
     return command, order
+
+
+class Look(NamedTuple):
+    """One look at due refs."""
+
+    #: The most urgent first.
+    refs: list[DueRef]
+    #: The datasets that may have further due refs, each with the number of refs up to here.
+    passed: dict[int, int]
+
+
+def built_here(datasets: Mapping[int, DatasetSpec], location: str) -> dict[int, DatasetSpec]:
+    """The datasets whose refs an orchestrator of the location launches. It launches no ref of a source or a boundary."""
+    return {id: spec for id, spec in datasets.items() if spec.location == location and spec.kind.is_built}
+
+
+class Looks:
+    """The place of each dataset in its due refs, where the next look begins. `name` is of those who look.
+
+    One level of planning looks at a part of each asset's due refs, so that none keeps another waiting (rule 11.6). A part of which
+    nothing can be launched, because its refs are set aside or wait for learned inputs, is followed by the next part of the same
+    asset at the next tick. The places are in the memory of the process: another one begins with the most urgent.
+
+    With `serving`, they look only at these refs and what they need (rule 8.9).
+    """
+
+    def __init__(self, engine: Engine, name: str, serving: Collection[Ref] | None = None) -> None:
+        queries = engine.queries
+        self._due = queries.due_refs if serving is None else partial(queries.due_among, serving)
+        self._places: dict[int, int] = engine.memory.of((Looks, name), dict)
+
+    def look(self, dataset_ids: Iterable[int], now: float, most: int) -> Look:
+        """Due refs of the datasets, at most `most`, as `PlanningQueries.due_refs` divides them."""
+        by_place: dict[int, list[int]] = {}
+        for id in dataset_ids:
+            by_place.setdefault(self._places.get(id, 0), []).append(id)
+        refs: list[DueRef] = []
+        passed: dict[int, int] = {}
+        for place, ids in by_place.items():
+            found = self._due(ids, now, -(-most // len(by_place)), skipped=place)
+            cut_off = found.cut_off
+            refs += found.refs
+            passed |= dict.fromkeys(cut_off, place + found.of_each)
+            if place:
+                # At the end the next look begins with the most urgent ones again.
+                self.begin_again(id for id in ids if id not in cut_off)
+        if len(by_place) > 1:
+            refs.sort(key=urgency)
+        return Look(refs, passed)
+
+    def pass_over(self, look: Look, but: Collection[int] = ()) -> None:
+        """The next look at these datasets begins after this one, but for the datasets named."""
+        self._places.update((id, place) for id, place in look.passed.items() if id not in but)
+
+    def begin_again(self, dataset_ids: Iterable[int]) -> None:
+        """The next look at these datasets begins with the most urgent refs."""
+        for id in dataset_ids:
+            self._places.pop(id, None)
+
+
+# Learned inputs (rule 6.3).
+#
+# An input that a function found missing during its last call is remembered until the function's code changes. The next call
+# may need it or not, because it is not declared. So a learned input never becomes a dep miss: while it is being built the
+# launch waits, and otherwise the function is called again.
+#
+# `HOLDS` is what each learned input does to the launch. An input that is not Building must be as urgent as the ref that waits
+# for it: nothing raises its priority, so the ref could wait without end. Two refs that learned of each other are both
+# launched, and so is one whose input never comes.
+
+
+class Coming(Label):
+    """The way of a learned input to become live, as far as one level of planning knows."""
+
+    BUILDING = "a job run builds it"
+    BACKING_OFF = "it is wanted, and its retry comes later"
+    DUE = "it is due here, so this level of planning launches it"
+    UNDECIDED = "it is due here, and has learned inputs itself"
+    WAITING = "it waits for its inputs"
+    OTHER = "it failed, is unwanted, a source, or due elsewhere"
+
+
+class Holds(Label):
+    """Whether the launch of the ref that learned the input waits."""
+
+    YES = "yes"
+    #: If anything that the input itself waits for holds.
+    BY_ITS_INPUTS = "by its inputs"
+    NO = "no"
+
+
+#: By the way of the input: if it is as urgent as the ref that learned it, and if it is not.
+_RULES = {
+    Coming.BUILDING: (Holds.YES, Holds.YES),
+    Coming.BACKING_OFF: (Holds.YES, Holds.NO),
+    Coming.DUE: (Holds.YES, Holds.NO),
+    Coming.UNDECIDED: (Holds.BY_ITS_INPUTS, Holds.NO),
+    Coming.WAITING: (Holds.BY_ITS_INPUTS, Holds.NO),
+    Coming.OTHER: (Holds.NO, Holds.NO),
+}
+HOLDS = {(coming, urgent): _RULES[coming][not urgent] for coming, urgent in product(Coming, (True, False))}
+
+
+def held_back(
+    engine: Engine, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], missing: Collection[Ref], now: float
+) -> set[Ref]:
+    """The refs of this level of planning whose launch waits. `missing` miss declared inputs anyway."""
+    asking = {ref.ref: ref for ref in due if ref.learned_id is not None and ref.ref not in missing}
+    if not asking:
+        return set()
+    here = {ref.ref for ref in due}
+    learned = [
+        need
+        for need in engine.queries.learned_inputs(asking, now)
+        if need.code_version == datasets[asking[need.by].dataset_id].code_version
+        and HOLDS[_coming(need, here), _is_as_urgent(need, asking[need.by])] is not Holds.NO
+    ]
+    waiting = [need.ref for need in learned if need.state is InstanceState.UPSTREAM_BUILDING]
+    needs = [*learned, *(engine.queries.waited_for(waiting, now) if waiting else ())]
+    # Launched now, unless a learned input holds.
+    undecided = {need.by for need in learned}
+    holding = {need.ref for need in needs if HOLDS[_coming(need, here, undecided), True] is Holds.YES}
+    return _led_to(holding, needs) & undecided
+
+
+def _coming(need: NeededRef, here: Collection[Ref], undecided: Collection[Ref] = ()) -> Coming:
+    if need.state is InstanceState.BUILDING:
+        return Coming.BUILDING
+    if need.state is InstanceState.UPSTREAM_BUILDING:
+        return Coming.WAITING
+    if need.retries_later:
+        return Coming.BACKING_OFF
+    if need.ref not in here:
+        return Coming.OTHER
+    return Coming.UNDECIDED if need.ref in undecided else Coming.DUE
+
+
+def _is_as_urgent(need: NeededRef, ref: DueRef) -> bool:
+    return need.priority >= ref.priority and need.deadline <= ref.deadline
+
+
+def _led_to(refs: set[Ref], needs: Sequence[NeededRef]) -> set[Ref]:
+    """The refs that need one of these, directly or through others."""
+    needed_by = defaultdict(list)
+    for need in needs:
+        needed_by[need.ref].append(need.by)
+    found: set[Ref] = set()
+    level = refs
+    while level:
+        level = {by for ref in level for by in needed_by[ref]} - found
+        found |= level
+    return found

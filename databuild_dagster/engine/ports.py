@@ -7,25 +7,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from databuild_dagster.model.datasets import Catalog, DatasetKind
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.queries.job_runs import JobRunView
 
 if TYPE_CHECKING:
     from databuild_dagster.engine.engine import Engine
-
-__all__ = [
-    "Catalog",
-    "DagsterRunState",
-    "DagsterRunStatus",
-    "Foreign",
-    "LaunchOrder",
-    "Launcher",
-    "Observation",
-    "Provider",
-    "Remains",
-]
 
 
 @dataclass(frozen=True)
@@ -77,18 +65,15 @@ class Launcher(Protocol):
 
     def launch(self, order: LaunchOrder) -> None:
         """Start a Dagster run, or queue it; once for each launch id."""
-        ...
 
     def dagster_runs(self, launches: dict[str, str | None]) -> dict[str, DagsterRunState]:
         """The Dagster runs of launches by launch id; launches without one are left out.
 
         The values are Dagster run ids, where they are known. Any other Dagster run may be given under its own id.
         """
-        ...
 
     def fail_dagster_run(self, dagster_run_id: str, message: str) -> None:
         """Mark a run whose process is gone as failed, unless it has ended."""
-        ...
 
 
 class Remains(Protocol):
@@ -96,7 +81,6 @@ class Remains(Protocol):
 
     def finished(self, job_runs: Sequence[JobRunView]) -> list[RunSuccess]:
         """The success of each job run that had finished and could not report it (rule 6.9)."""
-        ...
 
 
 class Observation(NamedTuple):
@@ -114,7 +98,6 @@ class Foreign(Protocol):
 
     def observe(self, refs: tuple[Ref, ...]) -> dict[Ref, Observation]:
         """One observation for every ref."""
-        ...
 
 
 class Provider(Protocol):
@@ -125,4 +108,3 @@ class Provider(Protocol):
 
         Called for refs that would be built next, by each level of planning and by each claim, so it asks for many refs at once.
         """
-        ...

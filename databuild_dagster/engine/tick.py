@@ -6,7 +6,7 @@ own, decided again in its transaction, so a second orchestrator does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain
@@ -14,24 +14,18 @@ from itertools import chain
 import msgspec
 
 from databuild_dagster.engine.arcs import fire_arcs
-from databuild_dagster.engine.aside_reasons import OF_LAUNCHES, AsideReasons
-from databuild_dagster.engine.ended_waiters import give_up_for_ended
 from databuild_dagster.engine.engine import Engine, Outcome
-from databuild_dagster.engine.judge import PLAIN_HOLDER
-from databuild_dagster.engine.observing import observe_sources
+from databuild_dagster.engine.follower import Cursor, LogFollower
+from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
-from databuild_dagster.engine.planning import Plan, RoomLeft, plan_due
-from databuild_dagster.engine.ports import (
-    DagsterRunState,
-    DagsterRunStatus,
-    Foreign,
-    LaunchOrder,
-)
-from databuild_dagster.engine.set_aside import SetAside, launch_name
+from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
+from databuild_dagster.engine.set_aside import OF_LAUNCHES, AsideReasons, SetAside, launch_name
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
+from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
@@ -44,6 +38,8 @@ from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 MAX_LEVELS = 50
 #: Overdue wants of one tick; the next tick finds the others.
 MAX_OVERDUE_WANTS = 1000
+#: Dagster runs checked in one tick; the next tick checks the others.
+MAX_DAGSTER_RUNS = 500
 #: Why a launch that its orchestrator left is lost: `build` would launch refs that it does not serve (rule 8.9).
 SERVED_IN_PART = "its orchestrator did not start it, and the build that found it needs only some of its refs"
 #: The actor of a tick's commands in the log.
@@ -146,23 +142,19 @@ def _end_overdue(engine: Engine, now: float, report: TickReport) -> None:
     expiring, late = engine.queries.overdue_wants(now, MAX_OVERDUE_WANTS)
     aside = report.set_aside
     if late:
-        report.sla_missed += aside.in_parts(late, partial(_miss_slas, engine), _want_name, Subject.WANT)
+        report.sla_missed += aside.in_parts(late, partial(_ended, engine, c.MissSlas), _want_name, Subject.WANT)
     if expiring:
-        report.expired += aside.in_parts(expiring, partial(_expire, engine), _want_name, Subject.WANT)
+        report.expired += aside.in_parts(expiring, partial(_ended, engine, c.ExpireWants), _want_name, Subject.WANT)
 
 
 def _want_name(want_id: str) -> list[str]:
     return [f"want {want_id}"]
 
 
-def _miss_slas(engine: Engine, want_ids: Sequence[str]) -> list[str]:
-    events = engine.handle(c.MissSlas(want_ids=tuple(want_ids)), actor=ACTOR).events
-    return [id for event in events if isinstance(event.fact, e.WantSlaMissed) for id in event.fact.want_ids]
-
-
-def _expire(engine: Engine, want_ids: Sequence[str]) -> list[str]:
-    events = engine.handle(c.ExpireWants(want_ids=tuple(want_ids)), actor=ACTOR).events
-    return [id for event in events if isinstance(event.fact, e.WantExpired) for id in event.fact.want_ids]
+def _ended(engine: Engine, command: type[c.MissSlas | c.ExpireWants], want_ids: Sequence[str]) -> list[str]:
+    """The wants whose deadline or time to live has passed by the events of the command."""
+    facts = [event.fact for event in engine.handle(command(want_ids=tuple(want_ids)), actor=ACTOR).events]
+    return [id for fact in facts if isinstance(fact, e.WantSlaMissed | e.WantExpired) for id in fact.want_ids]
 
 
 def _handle(engine: Engine, command: c.Command) -> Outcome | None:
@@ -372,3 +364,67 @@ def _end_of_plain(engine: Engine, run: JobRunView, dagster_run: DagsterRunState,
         return c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),))
     error = f"Dagster run {dagster_run.dagster_run_id} {dagster_run.status.value} without materializing {', '.join(not_live)}"
     return c.FailJobRuns(failures=(c.RunFailure(run.id, error),))
+
+
+# Dagster runs that have ended while they waited for a build: a killed process cannot give its delegations up itself. The waiting
+# runs are followed along the log (rule 8.3). So a tick asks one question while no run waits; a process reads the whole ledger
+# once, in its first tick.
+
+
+class _Watch(Cursor, frozen=True, kw_only=True):
+    """The waiting Dagster runs, as far as the log has been followed."""
+
+    #: Dagster runs in an order; the last checked ones come last.
+    waiting: dict[str, None]
+
+
+def give_up_for_ended(
+    engine: Engine, launcher: Launcher, judge: Judge, actor: str, *, head: int | None = None
+) -> list[str]:
+    """Give up the delegations of Dagster runs that have ended; returns these runs. `head` is as for `LogFollower`."""
+    waiting = _waiting(engine, head)
+    if not waiting:
+        return []
+    known = list(waiting)
+    still = engine.queries.still_waiting(known)
+    # The builds of the others have ended, or they have given up themselves.
+    _forget(waiting, [run_id for run_id in known if run_id not in still])
+    asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
+    dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
+    ended: list[str] = []
+    for run_id in asked:
+        why = _why_ended(dagster_runs.get(run_id), judge)
+        refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
+        if why is not None and refs:
+            engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)
+            ended.append(run_id)
+        _forget(waiting, [run_id])
+        if why is None or len(refs) < len(still[run_id]):
+            waiting[run_id] = None
+    return ended
+
+
+def _forget(waiting: dict[str, None], run_ids: Iterable[str]) -> None:
+    """Remove one by one, because another thread's tick may add to them meanwhile."""
+    for run_id in run_ids:
+        waiting.pop(run_id, None)
+
+
+def _why_ended(dagster_run: DagsterRunState | None, judge: Judge) -> str | None:
+    if dagster_run is None:
+        return "its Dagster run is not there any more"
+    if dagster_run.status.ended:
+        return f"its Dagster run ended: {dagster_run.status.value}"
+    return "the process of its Dagster run is gone" if judge.died_with_its_process(dagster_run) else None
+
+
+def _waiting(engine: Engine, head: int | None) -> dict[str, None]:
+    follower = LogFollower(engine, "ended waiters", _Watch, head=head)
+    watch = follower.load() or _Watch(follower.head, waiting=dict.fromkeys(engine.queries.scan_waiting_dagster_runs()))
+    for event in follower.events(watch, ("PartitionDelegated",)):
+        assert isinstance(event.fact, e.PartitionDelegated)
+        # Requesters that begin to wait; `still_waiting` leaves out those of wants.
+        if any(delegation.kind == Answer.JOIN.value for delegation in event.fact.delegations):
+            watch.waiting.setdefault(event.fact.requester, None)
+    follower.keep(_Watch(follower.last_seq(watch), waiting=watch.waiting))
+    return watch.waiting

@@ -168,29 +168,23 @@ class Catalog(Protocol):
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """A sentence why the key is not a partition of the dataset; None if it is."""
-        ...
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         """The keys that are not partitions of the dataset, each with the sentence of `why_not`."""
-        ...
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         """The declared input refs of one partition, through the partition mappings; each once."""
-        ...
 
     def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
         """The existing partition keys of a dataset that have a source's partition among their inputs: `inputs` backwards."""
-        ...
 
     def launchable(
         self, dataset: DatasetSpec, partition_keys: tuple[str | None, ...], most: int
     ) -> tuple[tuple[str | None, ...], ...]:
         """The keys in the order of the definition, cut into sets that one Dagster run can host (rule 11.2)."""
-        ...
 
     def follows_key(self, dataset: DatasetSpec, spec: InputSpec) -> bool:
         """An input's partitions depend on the output's partition key, by its declared mapping alone."""
-        ...
 
 
 _decoder = msgspec.json.Decoder(DatasetSpec)

@@ -8,12 +8,13 @@ number. Moments are Unix seconds. The module knows no present time and no partit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heapreplace
 from math import floor, isfinite
 
 from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.refs import Ref
 
 DAY_SECONDS = 86_400
 #: Digits of the number of an interval.
@@ -277,3 +278,31 @@ def _why_not_a_date(year: int, month: int, day: int) -> str | None:
     if not 1 <= day <= days:
         return f"there is no {day} {_MONTHS[month - 1]} {year}"
     return None
+
+
+#: Lots of one report.
+MAX_LOTS = 1_000_000
+
+
+class TooManyLots(Refused):
+    """A report on {asset} from {start} to {end} would have about {n:,} lots, more than {most:,}."""
+
+    hint = "Ask for a shorter range."
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The lots of a dataset that a range should have, each with its ref."""
+
+    asset: str
+    cadence: Cadence
+    #: The start of the first lot and the end of the last one; the same moment without lots.
+    start: float
+    end: float
+    #: Lot ids, refs and first moments in the order of time, without the lots that the definition leaves out. A lot that has
+    #: no id has its partition key for it.
+    ids: Sequence[str]
+    refs: Sequence[Ref]
+    starts: Sequence[float]
+    #: Lots of the range before the cadence's first, or not over yet.
+    n_outside: int = 0

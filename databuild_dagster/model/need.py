@@ -128,16 +128,6 @@ class LeadsTo(Label):
     LEARNED = "learned"
 
 
-class Facts(NamedTuple):
-    """One combination. By default its inputs are live and its launch has room."""
-
-    data: Data
-    maker: Maker = Maker.JOB
-    wanted: Wanted = Wanted.NOW
-    inputs: Inputs = Inputs.LIVE
-    room: Room = Room.FREE
-
-
 class Need(NamedTuple):
     """One row: its facts, None for any, and the result."""
 
@@ -240,9 +230,15 @@ def _named(facts: Iterable[Enum]) -> str:
 _TABLE = decided(NEEDS)
 
 
-def need_of(facts: Facts) -> Need:
-    """The row that decides what the next tick does about a ref."""
-    return _TABLE[facts]
+def need_of(
+    data: Data,
+    maker: Maker = Maker.JOB,
+    wanted: Wanted = Wanted.NOW,
+    inputs: Inputs = Inputs.LIVE,
+    room: Room = Room.FREE,
+) -> Need:
+    """The row that decides what the next tick does about a ref. By default its inputs are live and its launch has room."""
+    return _TABLE[data, maker, wanted, inputs, room]
 
 
 def wanted_as(n_open_wants: int, until: float, retry_at: float | None, now: float) -> Wanted:

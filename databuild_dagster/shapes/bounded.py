@@ -10,9 +10,8 @@ from typing import Final
 
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.building import BuildShape
 from databuild_dagster.shapes.history import AskerShape, InstanceShape, history_of
-from databuild_dagster.shapes.job_runs import JobRunShape
+from databuild_dagster.shapes.job_runs import BuildShape, JobRunShape
 from databuild_dagster.shapes.partitions import CanonicalShape, canonical_shape
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
 from databuild_dagster.store.queries.canonical import Canonical

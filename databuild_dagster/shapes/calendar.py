@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.bindings.registry.selections import OpenInstance
@@ -23,6 +24,8 @@ MAX_CELLS: Final = 1_500
 #: Columns of partitions whose keys are no dates, and of parts of a day.
 COLUMNS: Final = 30
 MAX_COLUMNS: Final = 48
+#: Of more partitions, a grid has pages and no groups: each group would cost a look at all of them.
+MAX_GROUPED: Final = 150_000
 
 _DAY = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-(0[1-9]|1[0-2]))?")
@@ -127,7 +130,9 @@ def newest_cells(
     """The last partitions of each dataset in the order of its definition."""
     keys = {spec.asset: keys_of(spec, instance, now)[-most:] for spec in datasets}
     marks = marks_of(queries, [make_ref(asset, key) for asset, of_asset in keys.items() for key in of_asset])
-    return {asset: [_cell(asset, key, marks) for key in of_asset] for asset, of_asset in keys.items()}
+    return {
+        asset: [_cell(asset, key, marks[make_ref(asset, key)]) for key in of_asset] for asset, of_asset in keys.items()
+    }
 
 
 class _Part(NamedTuple):
@@ -148,12 +153,11 @@ def _part(keys: tuple[str | None, ...], within: str) -> _Part:
 
 def _cells(queries: Queries, asset: str, keys: Sequence[str | None]) -> list[CellShape]:
     marks = marks_of(queries, [make_ref(asset, key) for key in keys])
-    return [_cell(asset, key, marks) for key in keys]
+    return [_cell(asset, key, marks[make_ref(asset, key)]) for key in keys]
 
 
-def _cell(asset: str, key: str | None, marks: Mapping[Ref, str]) -> CellShape:
-    ref = make_ref(asset, key)
-    return {"title": key or asset, "mark": marks[ref], "n": 1, "ref": ref, "counts": {}}
+def _cell(asset: str, key: str | None, mark: str) -> CellShape:
+    return {"title": key or asset, "mark": mark, "n": 1, "ref": make_ref(asset, key), "counts": {}}
 
 
 def level_of(keys: Sequence[str | None], n_within: int) -> int | None:
@@ -172,16 +176,12 @@ def _grouped(queries: Queries, asset: str, expected: Mapping[str, int], level: i
             found[group.beginning][mark_of_state(group.state, is_wanted=group.is_wanted)] += group.n
     for beginning, n in expected.items():
         found[beginning][MISSING] += max(0, n - found[beginning].total())
-    return [
-        {
-            "title": beginning,
-            "mark": mark_of_many(counts),
-            "n": expected[beginning],
-            "ref": None,
-            "counts": {mark: n for mark, n in counts.items() if n},
-        }
-        for beginning, counts in found.items()
-    ]
+    return [_cell_of_group(beginning, expected[beginning], counts) for beginning, counts in found.items()]
+
+
+def _cell_of_group(beginning: str, n: int, counts: Mapping[str, int]) -> CellShape:
+    named = {mark: n_marked for mark, n_marked in counts.items() if n_marked}
+    return {"title": beginning, "mark": mark_of_many(counts), "n": n, "ref": None, "counts": named}
 
 
 def laid_out(cells: Sequence[CellShape]) -> tuple[list[str], list[RowShape]]:
@@ -224,3 +224,37 @@ def _in_order(titles: Sequence[str]) -> tuple[list[_Place], list[str]]:
     first = [titles[place - place % COLUMNS] for place in range(len(titles))]
     places = [_Place(title, str(place % COLUMNS)) for place, title in enumerate(first)]
     return places, []
+
+
+class Grid:
+    """The partitions of one asset, whose marks the caller knows and which change."""
+
+    def __init__(self, asset: str, keys: Iterable[str]) -> None:
+        self._asset = asset
+        self._keys = list(keys)
+
+    def shape(self, mark_of: Callable[[str], str], *, within: str = "", offset: int = 0) -> GridShape:
+        """The cells of a part: one for each partition, or for each group of them if they are too many."""
+        keys = [key for key in self._keys if key.startswith(within)] if within else self._keys
+        level = self._level if not within else _level(keys, len(within))
+        if level is None:
+            cells = [_cell(self._asset, key or None, mark_of(key)) for key in keys[offset : offset + MAX_CELLS]]
+        else:
+            cells = _grouped_by_mark(keys, level, mark_of)
+        return grid_of(cells, within, len(keys), offset, is_grouped=level is not None)
+
+    @cached_property
+    def _level(self) -> int | None:
+        return _level(self._keys, 0)
+
+
+def _level(keys: list[str], n_within: int) -> int | None:
+    return level_of(keys, n_within) if MAX_CELLS < len(keys) <= MAX_GROUPED else None
+
+
+def _grouped_by_mark(keys: list[str], level: int, mark_of: Callable[[str], str]) -> list[CellShape]:
+    groups: dict[str, dict[str, int]] = {}
+    beginnings = (key[:level] for key in keys)
+    for (beginning, mark), n in Counter(zip(beginnings, map(mark_of, keys), strict=True)).items():
+        groups.setdefault(beginning, {})[mark] = n
+    return [_cell_of_group(beginning, sum(counts.values()), counts) for beginning, counts in groups.items()]

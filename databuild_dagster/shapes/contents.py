@@ -8,6 +8,7 @@ from typing import TypedDict
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
+from databuild_dagster.shapes.fields import shaped
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import (
     EscapingFile,
@@ -83,10 +84,7 @@ def contents_of(queries: Queries, uuid: str) -> ContentsShape:
             {"name": PurePosixPath(file.uri).name, "bytes": file.bytes, "rows": file.rows}
             for file in manifest.files[:MAX_FILES]
         ],
-        "columns": [
-            {"name": column.name, "type": column.type, "nullable": column.nullable}
-            for column in manifest.schema.columns
-        ],
+        "columns": [shaped(ColumnShape, column) for column in manifest.schema.columns],
         "note": None,
     }
 

@@ -1,4 +1,4 @@
-"""An event of the log in few words: its type, its actor and the refs that it names.
+"""Events of the log in few words, with the refs that they name, and the failures that are not repaired (rule 6.15).
 
 Payloads stay on the command line (`databuild log events`), because they hold the paths of files.
 """
@@ -11,11 +11,13 @@ from typing import Any, Final, TypedDict, cast
 from databuild_dagster.model import events as e
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
+from databuild_dagster.model.wording import one_line
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.store.queries.queries import Queries
 
-#: Refs that are named one by one.
+#: Refs that are named one by one, and failures.
 MAX_NAMED: Final = 5
+MAX_FAILURES: Final = 20
 
 
 class EventShape(TypedDict):
@@ -77,3 +79,29 @@ def _job_runs(event: e.Event) -> Iterable[str]:
 
 def _first(fact: e.Fact, *names: str) -> Any:
     return next((value for name in names if (value := getattr(fact, name, None))), None)
+
+
+class FailureShape(TypedDict):
+    """A ref that failed by itself, and the number of refs that failed because of it; 10,001 for more than 10,000."""
+
+    ref: Ref
+    why: str
+    n_waiting: int
+
+
+class FailuresShape(TypedDict):
+    """The newest failures that are not repaired."""
+
+    failures: list[FailureShape]
+    #: All that are not repaired, those above among them; 10,001 for more than 10,000.
+    n: int
+
+
+def newest_failures(queries: Queries) -> FailuresShape:
+    """The refs that failed by themselves and are failed now, the last one first."""
+    n, found = queries.failed_first(MAX_FAILURES)
+    failures: list[FailureShape] = [
+        {"ref": ref, "why": one_line(why or "its build failed"), "n_waiting": queries.n_failed_because_of(ref)}
+        for ref, why in found
+    ]
+    return {"failures": failures, "n": n}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from databuild_dagster.engine import wording
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.rows import NEVER, PauseRow
+
+T = TypeVar("T")
 
 
 def when(at: float | None) -> str | None:
@@ -25,6 +27,12 @@ def picked(record: object, *names: str) -> dict[str, Any]:
         elif name.endswith("_at"):
             found[name] = when(value)
     return found
+
+
+def shaped(shape: type[T], record: object, **others: object) -> T:
+    """A record in a shape: `others` are fields as they are, and the attributes of the record all further ones, as `picked`."""
+    found = picked(record, *(name for name in shape.__annotations__ if name not in others)) | others
+    return cast(T, {name: found[name] for name in shape.__annotations__})
 
 
 def pause_as_dict(pause: PauseInForce | PauseRow) -> dict[str, Any]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any, Final, TypedDict, cast
+from typing import Final, NamedTuple, TypedDict
 
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.shapes.fields import picked, shaped, when
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
@@ -56,28 +56,23 @@ class InstanceShape(TypedDict):
     why: str | None
 
 
-class InstanceOfHistory:
+class InstanceOfHistory(NamedTuple):
     """An instance with its askers and the reason of its state."""
 
-    def __init__(self, instance: Instance, askers: Sequence[Asker], why: str | None) -> None:
-        self.instance = instance
-        self.askers = askers
-        self.why = why
+    instance: Instance
+    askers: Sequence[Asker]
+    why: str | None
 
     def shape(self) -> InstanceShape:
         """The instance in the shape of `history`."""
-        found: dict[str, Any] = {
-            **picked(self.instance, "uuid", "previous_uuid", "state", "seq", "job_run", "inputs", "canonical", "actor"),
-            "at": when(self.instance.at),
-            "live_since": when(self.instance.live_at),
-            "asked_by": [
-                picked(asker, "request_id", "refs", "source", "source_id", "actor", "comment")
-                | {"want": asker.want_id, "at": when(asker.at)}
-                for asker in self.askers
-            ],
-            "why": self.why,
-        }
-        return cast("InstanceShape", found)
+        askers = [
+            picked(asker, "request_id", "refs", "source", "source_id", "actor", "comment")
+            | {"want": asker.want_id, "at": when(asker.at)}
+            for asker in self.askers
+        ]
+        instance = self.instance
+        at, live_since = when(instance.at), when(instance.live_at)
+        return shaped(InstanceShape, instance, at=at, live_since=live_since, asked_by=askers, why=self.why)
 
 
 def history_of(

@@ -1,13 +1,24 @@
-"""A job run as JSON has it (rules 15)."""
+"""Job runs as JSON has them: one, the open ones with who asked for them, and those that a person cancels (rules 15, 6.10)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypedDict, cast
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import Final, NamedTuple, TypedDict
 
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.engine.why.built_again import wants_of
+from databuild_dagster.model.commands import CancelJobRuns
+from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.fold.demands import DERIVATIVE
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.shapes.fields import shaped
+from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.queries import Queries
+from databuild_dagster.store.queries.wants import WantView
 
 
 class JobRunShape(TypedDict):
@@ -26,5 +37,102 @@ class JobRunShape(TypedDict):
 
 def job_run_shape(job_run: JobRunView) -> JobRunShape:
     """A job run in the shape of `job-run list`."""
-    names = ("id", "job", "refs", "state", "dagster_run_id", "started_at", "ended_at", "error", "instances")
-    return cast("JobRunShape", picked(job_run, *names))
+    return shaped(JobRunShape, job_run)
+
+
+#: Requesters that are named.
+MAX_ASKERS: Final = 3
+
+
+class BuildShape(TypedDict):
+    """An open job run. The requesters are people, schedules and arcs, without the job runs in between."""
+
+    job_run: JobRunShape
+    asked_by: list[str]
+    #: The seconds of its past launches, the middle one; null without any.
+    usual_seconds: float | None
+
+
+def open_builds(queries: Queries, most: int) -> list[BuildShape]:
+    """The newest open job runs."""
+    job_runs = queries.job_runs(open_only=True, most=most)
+    askers = who_asked(queries, [uuid for job_run in job_runs for uuid in job_run.instances[:1]])
+    usual: dict[str, float | None] = {}
+    found: list[BuildShape] = []
+    for job_run in job_runs:
+        asset = asset_of(job_run.refs[0])
+        if asset not in usual:
+            spans = queries.launch_spans(asset)
+            usual[asset] = median(span.seconds for span in spans) if spans else None
+        asked = [asker for uuid in job_run.instances[:1] for asker in askers[uuid] if asker.source != DERIVATIVE]
+        names = list(dict.fromkeys(asker.actor for asker in asked))[:MAX_ASKERS]
+        found.append({"job_run": job_run_shape(job_run), "asked_by": names, "usual_seconds": usual[asset]})
+    return found
+
+
+#: Refs of canceled job runs for which is looked who waits for them.
+MAX_LOOKED_AT: Final = 100
+
+
+class CanceledJobRunShape(JobRunShape):
+    """A job run that a command canceled."""
+
+    #: Dagster runs that wait for an output, and build it now.
+    waiting_dagster_runs: list[str]
+    #: Refs that wait for an output, which failed with it, and the wants for them.
+    waiting_refs: list[Ref]
+    waiting_wants: list[str]
+
+
+class Waiting(NamedTuple):
+    """The outputs for which others wait, each with the waiting refs and their wants."""
+
+    refs: dict[Ref, tuple[Ref, ...]]
+    wants: dict[Ref, list[WantView]]
+
+
+def cancel_command(queries: Queries, names: Iterable[str], *, reason: str, retry: bool) -> CancelJobRuns:
+    """The command for job runs by their ids or the ends of these. Raises as `full_id`."""
+    ids = tuple(queries.full_id(IdKind.JOB_RUN, name) for name in names)
+    return CancelJobRuns(job_run_ids=ids, reason=reason, keep_wants=retry, fail_missed=not retry)
+
+
+def waiting_for(queries: Queries, command: CancelJobRuns) -> Waiting:
+    """Who waits for the outputs, before the command fails them; empty if they are built again."""
+    refs = queries.waiting_for(_looked_at(queries, command))
+    return Waiting(refs, wants_of(queries, refs))
+
+
+def canceled_job_runs(engine: Engine, command: CancelJobRuns, waiting: Waiting) -> list[CanceledJobRunShape]:
+    """The outcome in the shape of `job-run cancel`."""
+    queries = engine.queries
+    waiting_runs = waiting_dagster_runs(engine.ledger, _looked_at(queries, command))
+    return [
+        {
+            **job_run_shape(job_run),
+            "waiting_dagster_runs": [id for id, refs in waiting_runs.items() if not set(refs).isdisjoint(job_run.refs)],
+            "waiting_refs": sorted({other for ref in job_run.refs for other in waiting.refs.get(ref, ())}),
+            "waiting_wants": sorted({want.id for ref in job_run.refs for want in waiting.wants.get(ref, ())}),
+        }
+        for job_run in _job_runs(queries, command)
+    ]
+
+
+def waiting_dagster_runs(ledger: Ledger, refs: Sequence[Ref]) -> dict[str, list[Ref]]:
+    """Dagster run to what it waits for: of all who joined a build, canceling it leaves only these (rule 8.3)."""
+    waiting: dict[str, list[Ref]] = {}
+    for entry in (entry for ref in refs for entry in ledger.of_ref(ref)):
+        if entry.kind is Answer.JOIN and entry.outcome is DelegationOutcome.WAITING:
+            waiting.setdefault(entry.requester, []).append(entry.ref)
+    return waiting
+
+
+def _looked_at(queries: Queries, command: CancelJobRuns) -> list[Ref]:
+    """The outputs that are not built again, as many as are looked at."""
+    if command.keep_wants:
+        return []
+    return [ref for job_run in _job_runs(queries, command) for ref in job_run.refs][:MAX_LOOKED_AT]
+
+
+def _job_runs(queries: Queries, command: CancelJobRuns) -> list[JobRunView]:
+    return [known for id in command.job_run_ids if (known := queries.job_run(id))]

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import TypedDict, cast
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.fields import picked, shaped
 from databuild_dagster.store.job_metrics import JobMetrics
 from databuild_dagster.store.ledger import Ledger, LedgerEntry
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.requesters import Requester
+from databuild_dagster.store.queries.wants import Requester
 
 
 class LedgerEntryShape(TypedDict):
@@ -74,13 +74,10 @@ def requested_entries(requesters: Mapping[str, Requester], entries: Iterable[Led
     found: list[RequestedEntry] = []
     for entry in entries:
         by = requesters.get(entry.requester)
-        shape = None if by is None else picked(by, "source", "source_id", "actor", "comment")
-        found.append({**entry_shape(entry), "requested_by": cast("RequesterShape | None", shape)})
+        found.append({**entry_shape(entry), "requested_by": None if by is None else shaped(RequesterShape, by)})
     return found
 
 
 def metrics_shape(metrics: Iterable[JobMetrics]) -> dict[str, JobMetricsShape]:
     """The metrics of jobs by their names, in the shape of `ledger metrics`."""
-    names = ("success_rate", "avoided", "seconds_saved", "median_seconds")
-    found = {of_job.job: picked(of_job, *names) | {"job_runs": of_job.counts} for of_job in metrics}
-    return cast("dict[str, JobMetricsShape]", found)
+    return {of_job.job: shaped(JobMetricsShape, of_job, job_runs=of_job.counts) for of_job in metrics}

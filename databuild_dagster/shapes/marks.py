@@ -7,7 +7,7 @@ from typing import Final
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.store.queries.marks import Marked
+from databuild_dagster.store.queries.canonical import Marked
 from databuild_dagster.store.queries.queries import Queries
 
 LIVE, EMPTY, STALE, TAINTED, PARTIAL = "live", "empty", "stale", "tainted", "partial"

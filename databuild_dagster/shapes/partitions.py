@@ -1,15 +1,17 @@
-"""What readers of a ref see, as JSON has it (rules 15)."""
+"""What readers of a ref see, and the pauses of refs, as JSON has them (rules 15, 6.13)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from typing import Any, TypedDict, cast
+from collections.abc import Collection, Sequence
+from typing import Final, TypedDict, cast
 
 from databuild_dagster.data.read_plan import Moment
-from databuild_dagster.model.pauses import PauseInForce
+from databuild_dagster.engine.engine import Outcome
+from databuild_dagster.model.commands import PausePartitions
+from databuild_dagster.model.pauses import PauseInForce, names_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.fields import pause_as_dict, picked, when
+from databuild_dagster.shapes.fields import pause_as_dict, shaped, when
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -68,20 +70,20 @@ def canonical_shape(
     assert instance is not None, "a canonical instance is an instance"
     previous = queries.instance(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
     taints = queries.taints_in_force([uuid]).get(uuid, ()) if is_now else ()
-    found: dict[str, Any] = {
-        **picked(canonical, "uuid", "state", "job_run", "rows", "bytes", "origin", "retry_at"),
-        "previous_uuid": instance.previous_uuid,
-        "previous_was_live": None if previous is None else previous.live_at is not None,
-        "why": canonical.reason,
-        "stale": is_now and uuid in queries.stale([uuid]),
-        "waits_for": list(queries.missing_of(uuid)) if is_now else [],
-        "taints": [picked(taint, "taint_id", "reason", "actor", "created_at") for taint in taints],
-        "live_since": when(canonical.live_at),
-        "n_files": canonical.files or 0,
+    return shaped(
+        CanonicalShape,
+        canonical,
+        previous_uuid=instance.previous_uuid,
+        previous_was_live=None if previous is None else previous.live_at is not None,
+        why=canonical.reason,
+        stale=is_now and uuid in queries.stale([uuid]),
+        waits_for=list(queries.missing_of(uuid)) if is_now else [],
+        taints=[shaped(TaintShape, taint) for taint in taints],
+        live_since=when(canonical.live_at),
+        n_files=canonical.files or 0,
         # Recorded with the success, which may have come after the time that --as-of names.
-        "inputs": list(instance.inputs) if canonical.live_at is not None else [],
-    }
-    return cast("CanonicalShape", found)
+        inputs=list(instance.inputs) if canonical.live_at is not None else [],
+    )
 
 
 def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:
@@ -93,3 +95,44 @@ def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref
 def pause_shape(pause: PauseInForce | None) -> PauseShape | None:
     """The pause of a ref; None if it is not paused."""
     return None if pause is None else cast("PauseShape", pause_as_dict(pause))
+
+
+#: Open job runs among which those of the paused refs are looked for.
+MAX_OPEN_RUNS: Final = 10_000
+
+
+class PausedShape(TypedDict):
+    """A pause that was recorded: the job runs that it canceled, and the open ones of its refs."""
+
+    refs: list[Ref]
+    #: Null without an end.
+    until: str | None
+    canceled: list[str]
+    running: list[str]
+
+
+class ResumedShape(TypedDict):
+    """The names whose pauses ended."""
+
+    refs: list[Ref]
+
+
+def paused(queries: Queries, command: PausePartitions, outcome: Outcome) -> PausedShape:
+    """The outcome in the shape of `pause`."""
+    return {
+        "refs": list(command.refs),
+        "until": when(command.until),
+        "canceled": list(outcome.canceled),
+        "running": open_job_runs_of(queries, command.refs),
+    }
+
+
+def resumed(outcome: Outcome) -> ResumedShape:
+    """The outcome in the shape of `resume`."""
+    return {"refs": list(outcome.resumed)}
+
+
+def open_job_runs_of(queries: Queries, names: Collection[Ref]) -> list[str]:
+    """The open job runs that build one of the refs, or of the assets, the newest first."""
+    runs = queries.job_runs(open_only=True, most=MAX_OPEN_RUNS)
+    return [run.id for run in runs if not set(names).isdisjoint(names_of(run.refs))]

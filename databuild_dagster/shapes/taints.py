@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TypedDict
 
 from databuild_dagster.data.read_plan import check_data_of
-from databuild_dagster.engine.engine import Engine, Preview
+from databuild_dagster.engine.engine import Engine, Outcome, Preview
 from databuild_dagster.model.commands import RevertCanonical, TaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of
@@ -47,13 +48,11 @@ class RevertedShape(TypedDict):
     uuid: str
 
 
-def taint_partitions(
-    engine: Engine, command: TaintPartitions, *, actor: str, command_id: str | None = None
-) -> TaintedShape:
-    """Record a taint. Raises what the engine raises."""
+def taint_partitions(engine: Engine, command: TaintPartitions, handle: Callable[[], Outcome]) -> TaintedShape:
+    """Record a taint by calling `handle`. Raises what the engine raises."""
     ended = engine.queries.failed_wants_of(command.refs)
     behind = 0 if command.downstream else engine.queries.n_live_built_from(command.refs, command.uuids)
-    outcome = engine.handle(command, actor=actor, command_id=command_id)
+    outcome = handle()
     assert outcome.taint_id is not None
     return {
         "taint_id": outcome.taint_id,

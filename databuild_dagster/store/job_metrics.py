@@ -85,22 +85,18 @@ def metrics_of_jobs(
     The window has job runs by their end, and those that have not ended by their start; delegations by their request.
     Raises `NotFound` for a job that never ran.
     """
-    with store.reading() as connection:
-        return _metrics_in_window(connection, job, since, until)
-
-
-def _metrics_in_window(connection: Connection, job: str | None, since: float, until: float) -> list[JobMetrics]:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     seconds: dict[str, list[float]] = defaultdict(list)
     window = {"since": since, "until": until}
-    for name, state, n in connection.execute(_COUNTS, window):
-        counts[name][state] = n
-    for name, seconds_of_one in connection.execute(_SECONDS, window):
-        seconds[name].append(seconds_of_one)
-    medians = {name: median(found) for name, found in seconds.items()}
-    found = _with_spared(connection, counts, medians, since, until)
-    if job is not None and job not in (known := [name for (name,) in connection.execute(_JOBS)]):
-        raise NotFound(kind="job with a job run", name=job, names=known)
+    with store.reading() as connection:
+        for name, state, n in connection.execute(_COUNTS, window):
+            counts[name][state] = n
+        for name, seconds_of_one in connection.execute(_SECONDS, window):
+            seconds[name].append(seconds_of_one)
+        medians = {name: median(found) for name, found in seconds.items()}
+        found = _with_spared(connection, counts, medians, since, until)
+        if job is not None and job not in (known := [name for (name,) in connection.execute(_JOBS)]):
+            raise NotFound(kind="job with a job run", name=job, names=known)
     return [metrics for metrics in found if job in (None, metrics.job)]
 
 

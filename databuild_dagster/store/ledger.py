@@ -18,7 +18,7 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, 
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, one_of
 from databuild_dagster.store.format import PREFIX as P
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import Selection
 from databuild_dagster.store.store import Store
 
 

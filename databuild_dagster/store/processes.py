@@ -31,23 +31,18 @@ class Processes(Protocol):
 
     def boot(self) -> tuple[str, str] | None:
         """The id of the machine's boot and of this process's namespace; None if the system does not show both."""
-        ...
 
     def start_of(self, pid: int) -> str | None:
         """The start of a process, the same text for every reader until the process ends; None if it has ended."""
-        ...
 
     def user_of(self, pid: int) -> int | None:
         """The id of the user as whom a process runs."""
-        ...
 
     def command_of(self, pid: int) -> str | None:
         """The command line of a process, with a blank between its words."""
-        ...
 
     def is_suspended(self, pid: int) -> bool:
         """Whether a process is stopped, by Ctrl-Z or a debugger, until it continues."""
-        ...
 
 
 class ProcFiles:

@@ -14,8 +14,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS
 from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.meta_storage import MetaQueries
-from databuild_dagster.store.queries.asking import dataset_range
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import Selection, dataset_range
 from databuild_dagster.store.store import Store
 from databuild_dagster.store.work.taints import OLDEST_OPEN, POINTINGS
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from databuild_dagster.store import log
-from databuild_dagster.store.backends.base import Connection
-from databuild_dagster.store.backends.open import database_of
-from databuild_dagster.store.errors import ForeignDatabase, NewerStore, OlderProjection
+from databuild_dagster.store import errors, log
+from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.format import LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
@@ -64,7 +64,7 @@ class Store:
         connection = self._connection()
         if self._versions(connection) is None:
             if others := self.database.others(connection):
-                raise ForeignDatabase(
+                raise errors.ForeignDatabase(
                     url=self.database.place, why=f"it holds the tables of something else ({others[0]})"
                 )
             self._create(connection)
@@ -82,9 +82,9 @@ class Store:
             return
         facts = {"url": self.database.place, "found": _named(found), "known": _named(self.known_versions)}
         if found[0] > LOG_VERSION or found[1] > PROJECTION_VERSION:
-            raise NewerStore(**facts)
+            raise errors.NewerStore(**facts)
         if self._check_projections:
-            raise OlderProjection(**facts)
+            raise errors.OlderProjection(**facts)
 
     known_versions = (LOG_VERSION, PROJECTION_VERSION)
 
@@ -106,7 +106,7 @@ class Store:
             return int(log_version or ""), int(tables_version or "")
         except ValueError:
             why = f"its table {META} does not have its version"
-            raise ForeignDatabase(url=self.database.place, why=why) from None
+            raise errors.ForeignDatabase(url=self.database.place, why=why) from None
 
     def _create(self, connection: Connection) -> None:
         """All tables or none; of two processes at once the second finds them."""
@@ -209,3 +209,44 @@ def _named(versions: tuple[int, int]) -> str:
 def open_store(url: str) -> Store:
     """The store behind a database URL. Raises `StoreUnusable`, `NewerStore`, `OlderProjection`, `UnsupportedDatabase`."""
     return Store(url)
+
+
+_FILE = "sqlite:///"
+
+
+def database_of(url: str) -> Database:
+    """The database that a url names. A database is imported on use, and a file's url needs no SQLAlchemy.
+
+    Raises `UnsupportedDatabase`, `MissingDriver`, `StoreUnusable`.
+    """
+    if url.startswith(_FILE):
+        return _sqlite(url, unquote(url.removeprefix(_FILE).partition("?")[0]))
+    import sqlalchemy as sa
+
+    try:
+        parsed = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        # The text after an @ is not a password.
+        raise errors.UnsupportedDatabase(url=url.rpartition("@")[2]) from None
+    if _has_bare_at(url):
+        raise errors.AtInPassword(url=url)
+    backend = parsed.get_backend_name()
+    if backend == "sqlite":
+        return _sqlite(url, parsed.database or "")
+    if backend == "postgresql":
+        from databuild_dagster.store.backends.postgres import PostgresDatabase
+
+        return PostgresDatabase(url, parsed)
+    raise errors.UnsupportedDatabase(url=parsed.render_as_string(hide_password=True))
+
+
+def _has_bare_at(url: str) -> bool:
+    """SQLAlchemy ends a password at its first `@`, so the driver would quote the rest of it as the name of a host."""
+    after = url.partition("://")[2].partition(":")[2]
+    return after.count("@") > 1 or ("@" in after and re.match(r"\d+[/?]", after) is not None)
+
+
+def _sqlite(url: str, path: str) -> Database:
+    from databuild_dagster.store.backends.sqlite import SqliteDatabase
+
+    return SqliteDatabase(url, path)

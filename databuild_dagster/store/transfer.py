@@ -20,8 +20,7 @@ import msgspec
 from databuild_dagster.store import log
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
 from databuild_dagster.store.format import LOG_VERSION
-from databuild_dagster.store.rebuild import recompute
-from databuild_dagster.store.scratch import scratch_store
+from databuild_dagster.store.rebuild import recompute, scratch_store
 from databuild_dagster.store.store import Store
 
 #: Events read from the log at once.

@@ -9,20 +9,19 @@ from __future__ import annotations
 from databuild_dagster.model.rows import WantRow
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.log import BEFORE_ALL, Head
-from databuild_dagster.store.work import builds, delegations, pauses, taints, wants
+from databuild_dagster.store.work import builds, delegations, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
-from databuild_dagster.store.work.pauses import PauseWork
 from databuild_dagster.store.work.taints import TaintWork
 from databuild_dagster.store.work.wants import WantWork
 
 
-class UnitOfWork(WantWork, TaintWork, DelegationWork, PauseWork, MetaWork):
+class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
     """`model.view.View` over one connection inside one transaction."""
 
     unsettled: set[int]
     failed_upstream: list[WantRow]
-    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS, *pauses.LINKS)
+    LINK_ORDER = (*wants.LINKS, *builds.LINKS, *taints.LINKS, *delegations.LINKS)
 
     def __init__(self, connection: Connection, head: Head = BEFORE_ALL) -> None:
         #: The log's end when the transaction began.

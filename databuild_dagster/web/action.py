@@ -1,21 +1,22 @@
 """An action: one url with its fields, its dry run, its command, and the type of its answer.
 
-An action is a command of the engine with a command id, so that a form that is sent twice does it once.
+An action is a command of the engine with a command id, so that a form that is sent twice does it once. In its dry run the command
+is handled and rolled back, and what would have moved is counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
 from databuild_dagster.bindings.registry.selections import select_names, select_refs
-from databuild_dagster.engine.engine import Engine, Preview
+from databuild_dagster.engine.engine import Engine, Outcome, Preview
 from databuild_dagster.model.commands import Command
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.store.queries.events import Change
 from databuild_dagster.web.parameters import Parameter, flag, ref, several, text
 from databuild_dagster.web.refusals import TooManyRefs
-from databuild_dagster.web.rehearsal import MoveShape, RehearsalShape, moves_of
 from databuild_dagster.web.state import State
 
 #: Partitions of one action; the command line has no such limit.
@@ -28,6 +29,8 @@ REFS: Final = several(ref("refs", "The partitions: refs, and selections such as 
 TERMINATE: Final = flag("terminate", "Also cancel running job runs.")
 
 Values = Mapping[str, Any]
+#: Does the command.
+Handle = Callable[[], Outcome]
 
 
 class By(NamedTuple):
@@ -81,13 +84,17 @@ class Action:
 
 def commanded(
     command_of: Callable[[State, Values], Command],
-    done: Callable[[Engine, Any, By], Any],
+    answer_of: Callable[[Engine, Any, Handle], Any],
     would: Callable[[State, Any, Preview], list[str]],
 ) -> dict[str, Any]:
-    """The two functions of an action that is one command of the engine."""
+    """The two functions of an action that is one command of the engine.
+
+    `answer_of` calls its last argument, which does the command, so that it can look at the state before and after.
+    """
 
     def act(state: State, values: Values, by: By) -> Any:
-        return done(state.engine, command_of(state, values), by)
+        engine, command = state.engine, command_of(state, values)
+        return answer_of(engine, command, lambda: engine.handle(command, actor=by.actor, command_id=by.command_id))
 
     def rehearse(state: State, values: Values, actor: str) -> tuple[list[str], list[MoveShape]]:
         given = dict(values)
@@ -114,3 +121,50 @@ def _bounded(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
     if len(refs) > MAX_REFS:
         raise TooManyRefs(n=len(refs), most=MAX_REFS)
     return refs
+
+
+#: Partitions, wants and job runs that a line names.
+MAX_NAMED: Final = 20
+_KINDS: Final = {"instances": "partition", "wants": "want", "job_runs": "job run"}
+
+
+class MoveShape(TypedDict):
+    """Partitions, wants or job runs that would go from one state to another; `before` is null for new ones."""
+
+    kind: str
+    before: str | None
+    after: str
+    n: int
+    #: The first of them, by name.
+    first: list[str]
+
+
+class RehearsalShape(TypedDict):
+    """What an action would do now. Nothing was recorded."""
+
+    action: str
+    #: Each one sentence.
+    would: list[str]
+    moves: list[MoveShape]
+
+
+def moves_of(preview: Preview) -> list[MoveShape]:
+    """The moves of a preview, from the first state of each thing to its last one."""
+    return grouped_moves(preview.changes)
+
+
+def grouped_moves(changes: Iterable[Change]) -> list[MoveShape]:
+    ends: dict[tuple[str, str], tuple[str | None, str]] = {}
+    for change in changes:
+        key = (change.kind, change.entity)
+        before = ends[key][0] if key in ends else change.before
+        ends[key] = before, change.after
+    groups: dict[tuple[str, str | None, str], list[str]] = {}
+    for (kind, entity), (before, after) in ends.items():
+        if before != after:
+            groups.setdefault((_KINDS[kind], before, after), []).append(entity)
+    return [_move(*group, names) for group, names in groups.items()]
+
+
+def _move(kind: str, before: str | None, after: str, names: Sequence[str]) -> MoveShape:
+    return {"kind": kind, "before": before, "after": after, "n": len(names), "first": sorted(names)[:MAX_NAMED]}

@@ -15,7 +15,6 @@ from databuild_dagster.engine.why.explain import explain as explanation_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
-from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import WantState
 from databuild_dagster.shapes.bounded import (
@@ -31,29 +30,23 @@ from databuild_dagster.shapes.bounded import (
     bounded_report,
     bounded_want,
 )
-from databuild_dagster.shapes.building import open_builds
 from databuild_dagster.shapes.calendar import CalendarShape, CellShape, calendar_of, newest_cells
 from databuild_dagster.shapes.contents import ContentsShape, allows_sample, contents_of
-from databuild_dagster.shapes.events import EventShape, event_shapes
-from databuild_dagster.shapes.explanations import ExplanationShape, explanation_shape
-from databuild_dagster.shapes.failures import FailuresShape, newest_failures
-from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.lineage import LineageShape, lineage_of
+from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
+from databuild_dagster.shapes.fields import shaped, when
+from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
+from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
-from databuild_dagster.shapes.partitions import (
-    PauseShape,
-    pause_shape,
-    paused_refs,
-)
+from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
 from databuild_dagster.shapes.plans import PlanShape
+from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import ledger_pages, plans
-from databuild_dagster.web.insight import INSIGHT_ROUTES
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
-from databuild_dagster.web.routes import AS_OF, ApiRoute, HeadShape
+from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
 from databuild_dagster.web.state import State, moment_at
 
 VERSION: Final = "v1"
@@ -122,6 +115,28 @@ class PartitionShape(TypedDict):
     paused_by: Ref | None
 
 
+class GraphThenShape(GraphShape):
+    """The graph, and the event and the time that it is about; null for now."""
+
+    as_of: HeadShape | None
+
+
+class WantedRef(TypedDict):
+    """A ref that a want names, with its mark now."""
+
+    ref: Ref
+    want: str
+    mark: str
+
+
+class WantRefsShape(TypedDict):
+    """A page of the refs of a want or request, of `n`."""
+
+    n: int
+    offset: int
+    refs: list[WantedRef]
+
+
 def head(state: State) -> HeadShape:
     """The end of the log."""
     found = state.engine.queries.head()
@@ -174,23 +189,12 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
     counts: dict[str, dict[str, int]] = {}
     for asset, instance_state, n in state.kept("ref_counts", engine.queries.ref_counts):
         counts.setdefault(asset, {})[instance_state] = n
-    return {
-        "n": len(specs),
-        "offset": offset,
-        "datasets": [_dataset(spec, counts.get(spec.asset, {}), newest[spec.asset]) for spec in shown],
-    }
-
-
-def _dataset(spec: DatasetSpec, states: dict[str, int], newest: list[CellShape]) -> DatasetShape:
-    return {
-        "dataset": spec.asset,
-        "kind": spec.kind.value,
-        "job": spec.job,
-        "location": spec.location,
-        "inputs": [declared.asset for declared in spec.inputs],
-        "states": states,
-        "newest": newest,
-    }
+    found: list[DatasetShape] = []
+    for spec in shown:
+        asset, inputs = spec.asset, [declared.asset for declared in spec.inputs]
+        states = counts.get(asset, {})
+        found.append(shaped(DatasetShape, spec, dataset=asset, inputs=inputs, states=states, newest=newest[asset]))
+    return {"n": len(specs), "offset": offset, "datasets": found}
 
 
 def calendar(state: State, dataset: str, within: str | None, offset: int) -> CalendarShape:
@@ -278,6 +282,24 @@ def want(state: State, name: str) -> RequestShape:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
     return {"n": len(found), "wants": [bounded_report(report) for report in reports]}
+
+
+def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThenShape:
+    """The graph of instances around one, now or when `as_of` was the last event."""
+    queries = state.engine.queries
+    uuid = queries.full_id(IdKind.INSTANCE, instance)
+    then = moment_at(state, as_of)
+    found = graph_around(queries, uuid, levels, then.seq)
+    return {**found, "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)}}
+
+
+def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape:
+    """The refs of a want or request, in the order of the wants."""
+    queries = state.engine.queries
+    n, found = queries.refs_of_wants(queries.full_id(IdKind.WANT, name), limit, offset)
+    marks = marks_of(queries, dict.fromkeys(one.ref for one in found))
+    refs: list[WantedRef] = [{"ref": one.ref, "want": one.want_id, "mark": marks[one.ref]} for one in found]
+    return {"n": n, "offset": offset, "refs": refs}
 
 
 _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RECORDS)
@@ -408,7 +430,24 @@ ROUTES: Final = (
         (plans.REFS,),
         plan=plans.QUESTION,
     ),
-    *INSIGHT_ROUTES,
+    ApiRoute(
+        "/graph",
+        "The graph of instances around one.",
+        graph,
+        GraphThenShape,
+        (INSTANCE, number("levels", "The steps on both sides.", 2, 1, 5), AS_OF),
+    ),
+    ApiRoute(
+        "/want_refs",
+        "The refs of a want or request, in pages.",
+        want_refs,
+        WantRefsShape,
+        (
+            text("name", "The id of a want or request, or its end.", required=True),
+            number("offset", "The number of refs before the first.", 0, 0, 10_000_000),
+            number("limit", "The number of refs at most.", 50, 1, 500),
+        ),
+    ),
     *ledger_pages.ROUTES,
 )
 

@@ -1,42 +1,48 @@
-"""The application that Dagster's web server mounts at /databuild: the API, the pages, and their files."""
+"""The application that Dagster's web server mounts at /databuild: the API, the pages, and their files.
+
+Its answers have headers that allow no other host's files, no inline script or style, no frame, and no guessing of types. The web
+server announces where its pages are, so that builders link to them, now and every hour.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from databuild_dagster.bindings.registry.instance import engine_for
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.orchestrator_notes import ANNOUNCE_EVERY_SECONDS, note_pages
 from databuild_dagster.model.errors import DatabuildError, NotFound
+from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web import openapi
 from databuild_dagster.web.acting import Acting
 from databuild_dagster.web.action import Action
 from databuild_dagster.web.actions import actions
-from databuild_dagster.web.announcing import announce_pages
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, Pages, pages
 from databuild_dagster.web.parameters import read_parameters
-from databuild_dagster.web.places import without_place
-from databuild_dagster.web.refusals import OnlyPosted, OnlyRead
+from databuild_dagster.web.refusals import OnlyPosted, OnlyRead, status_of, without_place
 from databuild_dagster.web.routes import ApiRoute, Page
-from databuild_dagster.web.security import KEEP_FILES, SecurityHeaders
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State
-from databuild_dagster.web.statuses import status_of
 from databuild_dagster.web.streams import LogStreams
 
 #: Where Dagster's web server has the application, below its path prefix.
@@ -78,7 +84,7 @@ def make_application(state: State, path_prefix: str = "", settings: Settings = D
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, rendered, page), methods=["GET"]) for page in pages()),
             *(
-                Route(f"/confirm/{action.name}", _confirmation_endpoint(acting, action), methods=["GET"])
+                Route(f"/confirm/{action.name}", partial(acting.confirm, action), methods=["GET"])
                 for action in actions()
             ),
         ],
@@ -161,13 +167,6 @@ def _action_endpoint(acting: Acting, action: Action) -> Endpoint:
     return answer
 
 
-def _confirmation_endpoint(acting: Acting, action: Action) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        return await acting.confirm(action, request)
-
-    return answer
-
-
 def _page_endpoint(state: State, rendered: Pages, page: Page) -> Endpoint:
     async def answer(request: Request) -> Response:
         query = _query(request)
@@ -236,3 +235,60 @@ def _as_ours(error: Exception, request: Request) -> Exception:
         is_action = "POST" in (error.headers or {}).get("Allow", "")
         return (OnlyPosted if is_action else OnlyRead)(place=url, method=request.method)
     return without_place(error, url)
+
+
+_logger = logger(__name__)
+
+
+def announce_pages(open_engine: Callable[[], Engine], root: str) -> None:
+    """Announce pages at a path until the process ends; a store in trouble is a line in the log, and is tried again."""
+    Thread(target=_announce, args=(open_engine, root), name="databuild-announce", daemon=True).start()
+
+
+def _announce(open_engine: Callable[[], Engine], root: str) -> None:
+    while True:
+        try:
+            note_pages(open_engine(), root)
+        except Exception as error:
+            log_failure(_logger, "the pages could not be announced, so Dagster's pages get no links to them", error)
+        time.sleep(ANNOUNCE_EVERY_SECONDS)
+
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+#: Of files that an upgrade changes; the state changes all the time.
+KEEP_FILES: Final = "no-cache"
+KEEP_NOTHING: Final = "no-store"
+
+
+class SecurityHeaders:
+    """Adds the headers to each answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", KEEP_NOTHING)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)

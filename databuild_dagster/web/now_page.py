@@ -10,8 +10,7 @@ from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
-from databuild_dagster.shapes.events import EventShape
-from databuild_dagster.shapes.failures import FailureShape
+from databuild_dagster.shapes.events import EventShape, FailureShape
 from databuild_dagster.web.routes import Ask
 
 #: Wants on the page, and open job runs, of which those of one launch share a line.

@@ -8,13 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from databuild_dagster.version import __version__
-from databuild_dagster.web.acting import CONTROLS
-from databuild_dagster.web.action import Action
+from databuild_dagster.web.acting import CONTROLS, FORM, JSON
+from databuild_dagster.web.action import Action, RehearsalShape
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import VERSION, routes
 from databuild_dagster.web.authority import SESSION_COOKIE
-from databuild_dagster.web.bodies import FORM, JSON
-from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.routes import ApiRoute
 
 PATH: Final = "/openapi.json"

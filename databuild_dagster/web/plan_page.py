@@ -1,6 +1,6 @@
 """The page Plan: one form for all questions, and one layout for their answers.
 
-The questions and the effects come from the rows of the API (`plan_questions`): what a build does is the core's question.
+The questions and the effects come from the rows of the API (`PlanQuestions`): what a build does is the core's question.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
-from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Switch
 from databuild_dagster.web.refusals import names_a_place
-from databuild_dagster.web.routes import Ask
+from databuild_dagster.web.routes import Ask, EffectOnPage, PlanQuestion, PlanQuestions, Switch
 
 #: Rows of one page, and bars of its drawing.
 MAX_ROWS: Final = 200

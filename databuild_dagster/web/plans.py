@@ -13,7 +13,7 @@ from databuild_dagster.model.refs import Ref, parse_ref
 from databuild_dagster.model.wording import few_of
 from databuild_dagster.shapes.plans import PlanShape, plan_of, plan_shape
 from databuild_dagster.web.parameters import text
-from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Row
+from databuild_dagster.web.routes import EffectOnPage, PlanQuestion, PlanQuestions, Row
 from databuild_dagster.web.state import State
 
 REFS: Final = text(

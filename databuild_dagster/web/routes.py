@@ -1,19 +1,21 @@
 """One url of the API, and one page: the rows of their tables, and the pieces that several rows share.
 
 The tables of all rows are `api.routes()` and `pages.pages()`: those of the core, and those that the features bring.
+
+A url may answer questions of the page Plan, which shows all answers in one layout. The core asks what a build does. A feature adds
+questions on the row of its url, with the effects that only they have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypedDict
+from typing import Any, Final, NamedTuple, Protocol, TypedDict
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
-from databuild_dagster.web.plan_questions import PlanQuestions
 from databuild_dagster.web.refusals import names_a_place
 
 
@@ -85,3 +87,52 @@ def or_error(question: Callable[[], Any]) -> tuple[Any, Mapping[str, str] | None
         if names_a_place(error):
             raise
         return None, error_as_json(error)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A parameter of the url that is on or off, and the words beside its box."""
+
+    parameter: Parameter
+    words: str
+
+
+@dataclass(frozen=True)
+class PlanQuestion:
+    """One question, as the form of the page names it."""
+
+    name: str
+    words: str
+    #: One line about the answer, for a person who has not asked yet.
+    explanation: str
+    #: The command with the same answer, before the refs: `databuild plan`.
+    command: str
+    #: Parameters of the url that ask it, beside `ref`.
+    values: Mapping[str, str] = field(default_factory=dict)
+    switches: tuple[Switch, ...] = ()
+
+
+class EffectOnPage(NamedTuple):
+    """An effect on a ref: its name in the answer, its word, and the mark that colours it."""
+
+    name: str
+    words: str
+    mark: str
+
+
+class Row(NamedTuple):
+    """One ref of an answer."""
+
+    ref: str
+    job: str
+    effect: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PlanQuestions:
+    """The questions that one url answers, and how its answer becomes rows."""
+
+    questions: tuple[PlanQuestion, ...]
+    effects: tuple[EffectOnPage, ...]
+    rows: Callable[[Any], list[Row]]

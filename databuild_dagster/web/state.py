@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -285,9 +285,8 @@ class _Desk(_Threads):
             self._n_asked -= 1
 
 
-class _Kept:
-    def __init__(self, answer: Any, seq: int, at: float, until: float) -> None:
-        self.answer = answer
-        self.seq = seq
-        self.at = at
-        self.until = until
+class _Kept(NamedTuple):
+    answer: Any
+    seq: int
+    at: float
+    until: float

@@ -9,9 +9,9 @@ import pytest
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance, store_url
 from databuild_dagster.data.home import BadHome, existing_home, named_home, store_url_of_home
-from databuild_dagster.store.backends.open import database_of
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
 from databuild_dagster.store.errors import StoreInMemory
+from databuild_dagster.store.store import database_of
 
 
 def home_with(tmp_path: Path, settings: str) -> tuple[Path, dg.DagsterInstance]:

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
-from databuild_dagster.engine.ports import Catalog, Foreign, Launcher, Remains
-from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.engine.ports import Foreign, Launcher, Remains
+from databuild_dagster.model.datasets import Catalog, DatasetKind
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator

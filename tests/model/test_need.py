@@ -11,7 +11,6 @@ from databuild_dagster.model.need import (
     NEEDS,
     Action,
     Data,
-    Facts,
     LeadsTo,
     Maker,
     Reason,
@@ -51,7 +50,7 @@ def test_each_state_and_each_kind_has_its_facts():
 
 
 def test_nothing_keeps_a_wanted_ref_whose_inputs_are_live():
-    assert need_of(Facts(Data.OPEN)).action is Action.BUILD
+    assert need_of(Data.OPEN).action is Action.BUILD
     assert [need.reason for need in NEEDS if need.action is Action.BUILD] == [Reason.DUE]
 
 

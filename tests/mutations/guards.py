@@ -31,19 +31,19 @@ class Guard:
 ALERTS = "tests/features/notices/test_alerts.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
-ASIDE = "tests/engine/test_aside_reasons.py"
+ASIDE = "tests/engine/test_set_aside_reasons.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
-CYCLES = "tests/model/decide/test_cycles.py"
+CYCLES = "tests/model/decide/test_misses_cycles.py"
 DELEGATIONS = "tests/model/decide/test_delegations.py"
-DUE = "tests/engine/test_due.py"
+DUE = "tests/engine/test_planning_due.py"
 ERASING = "tests/features/erase/test_erasing.py"
 ERASING_TABLES = "tests/features/erase/test_erased_tables.py"
 EXECUTOR = "tests/features/operations/test_executor.py"
 GAPS = "tests/features/lots/test_gaps.py"
 JOB_RUNS = "tests/model/decide/test_job_runs.py"
-KEEPING = "tests/model/fold/test_keeping.py"
+KEEPING = "tests/model/fold/test_standing_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
@@ -225,8 +225,8 @@ GUARDS = (
         "a job is marked by an executor without its fence token",
         "9.5",
         "model/operations/invokes.py",
-        "is_mine(id, keys, lease), job_state(lease), CAUSE_OF_MARK",
-        "both(is_running(id), not_exists(keys.state)), job_state(lease), CAUSE_OF_MARK",
+        "is_mine(id, keys, lease), records.job_state(lease), CAUSE_OF_MARK",
+        "m.both(is_running(id), m.not_exists(keys.state)), records.job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
     ),
     Guard(
@@ -321,7 +321,7 @@ GUARDS = (
         "an operation ends without comparing runOps with what was read",
         "9.6",
         "model/operations/invokes.py",
-        "still = both(is_running(id), as_read(run_ops), *map(as_read, counters.values()))",
+        "still = m.both(is_running(id), m.as_read(run_ops), *map(m.as_read, counters.values()))",
         "still = is_running(id)",
         (OPERATIONS,),
     ),
@@ -329,7 +329,7 @@ GUARDS = (
         "an operation ends without the note of a job that was taken since it was read",
         "9.6",
         "model/operations/invokes.py",
-        "both(still, *executors)",
+        "m.both(still, *executors)",
         "still",
         (OPERATIONS,),
     ),
@@ -408,10 +408,10 @@ GUARDS = (
     Guard(
         "an answer of Dagster about an earlier registration counts",
         "3.3",
-        "model/decide/catalog_answers.py",
-        'if known is not None and known[0] == dataset:\n            return cast("str | None", known[1])',
-        'if known is not None:\n            return cast("str | None", known[1])',
-        ("tests/model/decide/test_catalog_answers.py",),
+        "model/decide/context.py",
+        "if asked_about == dataset:",
+        "if asked_about is not None:",
+        ("tests/model/decide/test_context_catalog_answers.py",),
     ),
     Guard(
         "a dep miss of an asset that a deploy removed fails its ref",
@@ -432,7 +432,7 @@ GUARDS = (
     Guard(
         "a failed input ends the builds of the others",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "wants = {want.id: want for want in ended if not want.fail_fast and now < want.expires_at}",
         "wants: dict[int, WantRow] = {}",
         (KEEPING,),
@@ -440,7 +440,7 @@ GUARDS = (
     Guard(
         "a fail-fast want keeps the builds of the other inputs",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "if not want.fail_fast and now < want.expires_at",
         "if now < want.expires_at",
         (KEEPING,),
@@ -456,7 +456,7 @@ GUARDS = (
     Guard(
         "a kept want lives as long as the wants that failed",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "min(max(want.expires_at for want in wants), now + KEPT_SECONDS)",
         "max(want.expires_at for want in wants)",
         (KEEPING,),
@@ -472,7 +472,7 @@ GUARDS = (
     Guard(
         "a kept want that fails forgets for which request",
         "6.14",
-        "model/fold/keeping.py",
+        "model/fold/standing.py",
         "reached.append(upstream)",
         "pass",
         (KEEPING,),
@@ -488,7 +488,7 @@ GUARDS = (
     Guard(
         "a cycle is named by any of its shortest cycles",
         "6.7",
-        "model/decide/cycles.py",
+        "model/decide/misses.py",
         "second = min(needed for needed in following",
         "second = max(needed for needed in following",
         (CYCLES,),
@@ -552,7 +552,7 @@ GUARDS = (
     Guard(
         "a job run forgets the failed attempts of its refs",
         "10.2",
-        "model/fold/births.py",
+        "model/fold/instances.py",
         "1 + max(refs[ref].attempts for ref in run.refs)",
         "1",
         (JOB_RUNS,),
@@ -752,7 +752,7 @@ GUARDS = (
     Guard(
         "a look that is not whole ends the reasons that it did not see",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "if name not in found] if is_whole else []",
         "if name not in found]",
         (ASIDE,),
@@ -760,7 +760,7 @@ GUARDS = (
     Guard(
         "a tick ends the reasons of landing folders",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "return asset_of(Ref(name)) not in self._boundaries",
         "return True",
         (ASIDE,),
@@ -768,15 +768,15 @@ GUARDS = (
     Guard(
         "a ref rests for hours because a clock ran ahead",
         "11.7",
-        "engine/aside_reasons.py",
-        "now, now + MAX_PAUSE_SECONDS) if known",
-        "now, 2 * now) if known",
+        "engine/set_aside.py",
+        "now, now + MAX_PAUSE_SECONDS)",
+        "now, 2 * now)",
         (ASIDE,),
     ),
     Guard(
         "a ref that raises is tried by each tick",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "doublings = n_tries - TRIES_WITHOUT_PAUSE - 1",
         "doublings = -1",
         (ASIDE,),
@@ -784,7 +784,7 @@ GUARDS = (
     Guard(
         "a ref that a tick did not look at counts as planned again",
         "11.7",
-        "engine/aside_reasons.py",
+        "engine/set_aside.py",
         "return name not in due",
         "return True",
         (ASIDE,),
@@ -808,7 +808,7 @@ GUARDS = (
     Guard(
         "the same wanted refs of a source are observed each time",
         "11.6",
-        "engine/observing.py",
+        "engine/planning.py",
         "    looks.pass_over(look)\n",
         "",
         ("tests/engine/test_observing.py",),
@@ -840,7 +840,7 @@ GUARDS = (
     Guard(
         "a build waits without end for an input that the last call named",
         "8.9",
-        "store/queries/served.py",
+        "store/queries/planning.py",
         "CASE WHEN r.due = 1 THEN r.learned_id ELSE r.canonical_id END",
         "r.canonical_id",
         (TICK_SERVING,),
@@ -984,7 +984,7 @@ GUARDS = (
     Guard(
         "the rest of a password after an @ is taken for a host",
         "3.9",
-        "store/backends/open.py",
+        "store/store.py",
         "    if _has_bare_at(url):",
         "    if False:",
         (f"{SECRETS}::test_no_form_of_a_database_url_shows_its_password",),
@@ -1273,7 +1273,7 @@ GUARDS = (
         "gc removes what a publication that runs now lists",
         "10.10",
         "features/clean/cleaning.py",
-        "                elif published_to is not None and going.left_seq > published_to:\n",
+        "                elif going.uuid in kept:\n",
         "                elif False:\n",
         (f"{PUBLISHER}::test_gc_keeps_what_a_running_publication_may_list",),
     ),
@@ -1305,8 +1305,8 @@ GUARDS = (
         "gc removes files that a snapshot lists",
         "10.10",
         "features/clean/cleaning.py",
-        "        self._keep_what_tables_list(plan)\n",
-        "",
+        "                if not listed.isdisjoint(_files_of(going) if listed else ()):\n",
+        "                if False:\n",
         (f"{PUBLISHER}::test_gc_keeps_the_files_that_the_newest_snapshot_lists",),
     ),
     Guard(
@@ -1336,7 +1336,7 @@ GUARDS = (
     Guard(
         "the graph of an earlier event has inputs that were recorded later",
         "3.2",
-        "store/queries/lineage_at.py",
+        "store/queries/instances.py",
         """(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}\"\"\"\n""",
         """(:uuids)) AND x.instance_id < :end\"\"\"\n""",
         ("tests/shapes/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),

@@ -21,7 +21,7 @@ from databuild_dagster.model.decide import datasets as datasets_module
 from databuild_dagster.model.decide import misses as misses_module
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.errors import IllegalMove, Refused
-from databuild_dagster.model.fold import job_runs as job_runs_module
+from databuild_dagster.model.fold import instances as instances_module
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.meta_storage import both
 from databuild_dagster.model.operations import invokes
@@ -173,7 +173,7 @@ def _without_the_standing_rule() -> Iterator[None]:
 @contextmanager
 def _with_lost_wake_ups() -> Iterator[None]:
     """A dep miss waits also for refs that became live before it was folded."""
-    judged = job_runs_module._wait
+    judged = instances_module._wait
 
     def wait(folding: Folding, instance: InstanceRow, missing: list[RefRow], retry_at: float, *, damage: str) -> None:
         if any(row.state in FAILING for row in missing):
@@ -183,7 +183,7 @@ def _with_lost_wake_ups() -> Iterator[None]:
         folding.wait_for(instance, missing)
         folding.move_instance(instance, InstanceCause.MISSED)
 
-    with patch.object(job_runs_module, "_wait", wait):
+    with patch.object(instances_module, "_wait", wait):
         yield
 
 

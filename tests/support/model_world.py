@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from databuild_dagster.engine.arcs import fire_arcs
-from databuild_dagster.engine.engine import Outcome
-from databuild_dagster.engine.process_memory import ProcessMemory
+from databuild_dagster.engine.engine import Outcome, ProcessMemory
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide import Deciding, decide
-from databuild_dagster.model.decide.catalog_answers import CatalogAnswers, answered
+from databuild_dagster.model.decide.context import CatalogAnswers, answered
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.fold.standing import follow_ups

@@ -14,10 +14,10 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.web.acting import MAX_BODY_BYTES
+from databuild_dagster.web.action import RehearsalShape
 from databuild_dagster.web.actions import actions
-from databuild_dagster.web.bodies import MAX_BODY_BYTES
 from databuild_dagster.web.openapi import openapi_document
-from databuild_dagster.web.rehearsal import RehearsalShape
 from databuild_dagster.web.settings import Settings
 from tests.support.browser import HTML, ORIGIN, act, confirmation, form_of, sent
 from tests.support.homes import Home

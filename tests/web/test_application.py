@@ -14,8 +14,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.errors import RemoteUnreachable
 from databuild_dagster.store.errors import NewerStore, NoDatabase, StoreBusy, StoreSilent, StoreUnusable
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestDamaged
-from databuild_dagster.web.application import WithoutSlash, make_application
-from databuild_dagster.web.security import HEADERS
+from databuild_dagster.web.application import HEADERS, WithoutSlash, make_application
 from databuild_dagster.web.state import State
 
 API = "/api/v1"

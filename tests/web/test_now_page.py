@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.events import EventShape
-from databuild_dagster.shapes.failures import FailureShape
+from databuild_dagster.shapes.events import EventShape, FailureShape
 from databuild_dagster.web.now_page import alike, shortened, together
 
 

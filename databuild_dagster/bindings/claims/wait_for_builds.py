@@ -17,7 +17,7 @@ from databuild_dagster.bindings.claims.claims import Asking, Hosting, take_over
 from databuild_dagster.bindings.claims.launcher import LAUNCHES_PER_QUERY, runs_of_launches
 from databuild_dagster.bindings.claims.run_messages import gave_way, stalled
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.why.standstill import launches_not_begun
+from databuild_dagster.engine.why.awaited import launches_not_begun
 from databuild_dagster.model.commands import GiveUpDelegations
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.refs import Ref

@@ -30,7 +30,7 @@ from databuild_dagster.bindings.declare.settings import shown_of
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import dagster_partition
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.pages_notes import pages_root
+from databuild_dagster.engine.orchestrator_notes import pages_root
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import log_failure, logger

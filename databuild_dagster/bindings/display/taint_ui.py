@@ -32,7 +32,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries.taints import Taint
+from databuild_dagster.store.queries.instances import Taint
 
 #: Tainted refs of a location that are painted the first time.
 MAX_REFS: Final = 10_000

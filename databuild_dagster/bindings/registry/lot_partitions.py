@@ -21,15 +21,17 @@ from databuild_dagster.engine.publishing import Publication, published_stretches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import MAX_UNPACKED, DatasetSpec
 from databuild_dagster.model.errors import Refused
-from databuild_dagster.model.expected_lots import MAX_LOTS, Expected, TooManyLots
 from databuild_dagster.model.lots import (
     DAY_SECONDS,
+    MAX_LOTS,
     UNITS,
     Cadence,
+    Expected,
     InvalidLotRange,
     Lot,
     LotRange,
     LotUnit,
+    TooManyLots,
     lot_at,
     lots_between,
 )

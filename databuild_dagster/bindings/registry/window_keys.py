@@ -21,8 +21,7 @@ from dagster import TimeWindow, TimeWindowPartitionsDefinition, partition_loadin
 from databuild_dagster.bindings.adapter.dagster_private import key_of_window, window_start_before, windows_from
 from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, both_ends_in, unit_of_schedule
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.expected_lots import MAX_LOTS, Expected, TooManyLots
-from databuild_dagster.model.lots import Cadence, InvalidLotRange, LotRange
+from databuild_dagster.model.lots import MAX_LOTS, Cadence, Expected, InvalidLotRange, LotRange, TooManyLots
 from databuild_dagster.model.refs import make_ref
 
 #: Intervals of one chunk, and intervals before it that may overlap its first one.

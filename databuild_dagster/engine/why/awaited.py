@@ -1,23 +1,27 @@
-"""The open job runs, with their processes, and the next retry that the served refs of a build wait for (rule 8.9)."""
+"""What a build or a Dagster run waits for: open job runs with their processes, the next retry, launches that have not begun."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import groupby
+from math import inf
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.wording import when
-from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
+from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.store.queries.served import Awaited
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.planning import Awaited
 
 #: Job runs that are read, and launches of these that a sentence names.
 MAX_AWAITED = 1000
 MAX_NAMED = 3
+_S = InstanceState
 
 
 class Waiting(NamedTuple):
@@ -38,7 +42,7 @@ class Waiting(NamedTuple):
 
 
 def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> Waiting:
-    """The causes for which the refs wait, if a tick that planned at that time found nothing to do.
+    """The causes for which the served refs of a build wait, if a tick that planned at that time found nothing to do (rule 8.9).
 
     A due ref that the tick did not launch waits for the launches of its job, which has a limit on them.
     """
@@ -64,3 +68,50 @@ def _of_launch(runs: list[Awaited]) -> str:
     refs = few_of([run.ref for run in runs], 1)
     does = "is queued" if runs[0].state is JobRunState.QUEUED else "builds it"
     return f"{refs}: job run {runs[0].job_run} {does} since {when(runs[0].since)}, {process_of(runs[0])}"
+
+
+def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[Ref, ...]]:
+    """The launches that have not begun, each with the awaited refs that need it; none while an awaited ref is being built.
+
+    A Dagster run that waits in a run slot asks, because such a launch may need that slot (rule 8.3; decision 0023). The refs
+    that it waits for, and those that these wait for, decide:
+
+    - A running job run gives its slot back, and a ref that rests or is blocked (`model.need`) ends the wait: no launch counts.
+    - A queued job run is a launch that has not begun.
+    - Without one, the due refs are launched after the open launches.
+    """
+    now = engine.now()
+    asked = list(refs)
+    needs = (need.ref for need in engine.queries.waited_for(asked, now))
+    found = engine.queries.canonical(list(dict.fromkeys((*asked, *needs)))).values()
+    building = {known.ref: known.job_run for known in found if known.state is _S.BUILDING and known.job_run is not None}
+    job_runs = engine.queries.job_runs_named(building.values())
+    if any(job_runs[job_run].state is not JobRunState.QUEUED for job_run in building.values()):
+        return {}
+    paused = engine.queries.paused([known.ref for known in found], now)
+    actions = {known.ref: _action(known, now, is_paused=known.ref in paused) for known in found}
+    if not set(actions.values()) <= {Action.BUILD, Action.WAIT}:
+        return {}
+    waiting: dict[str, list[Ref]] = {}
+    for ref, job_run in building.items():
+        waiting.setdefault(job_runs[job_run].launch_id, []).append(ref)
+    if not waiting:
+        due = [ref for ref, action in actions.items() if action is Action.BUILD]
+        waiting = dict.fromkeys(_before(engine, due), due)
+    return {launch_id: tuple(refs) for launch_id, refs in waiting.items()}
+
+
+def _action(known: Canonical, now: float, *, is_paused: bool) -> Action:
+    """The next tick's action for a ref with a want."""
+    maker = Maker.PAUSED if is_paused else Maker.JOB
+    return need_of(DATA_OF_STATE[known.state], maker, wanted_as(1, inf, known.retry_at, now)).action
+
+
+def _before(engine: Engine, due: Iterable[Ref]) -> list[str]:
+    """The open launches that have not begun: within `TickLimits`, they come before others."""
+    specs = (engine.queries.dataset(asset) for asset in {asset_of(ref) for ref in due})
+    locations = {spec.location for spec in specs if spec is not None}
+    if not locations:
+        return []
+    launches = engine.queries.open_launches()
+    return [launch.launch_id for launch in launches if launch.location in locations and launch.dagster_run_id is None]

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
-from databuild_dagster.engine.due import built_here
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
-from databuild_dagster.engine.planning import RoomLeft, decide_level, missing_inputs
+from databuild_dagster.engine.planning import RoomLeft, built_here, decide_level, missing_inputs
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again, to_cancel
@@ -31,7 +30,6 @@ from databuild_dagster.model.need import (
     DATA_OF_STATE,
     Action,
     Data,
-    Facts,
     LeadsTo,
     Maker,
     Need,
@@ -276,7 +274,7 @@ class _Following:
         """The row, and why no job can build the ref, if so."""
         data, unbuildable = DATA_OF_STATE[known.state(ref)], ""
         if data not in (Data.OPEN, Data.WAITING):
-            return need_of(Facts(data)), unbuildable
+            return need_of(data), unbuildable
         spec = self._queries.dataset(asset_of(ref))
         try:
             _check_wantable(self._engine, ref)
@@ -285,10 +283,10 @@ class _Following:
         wanted = self._queries.wanted([ref])[ref]
         wish = wanted_as(wanted.n_open_wants, wanted.until, known.canonical[ref].retry_at, self._now)
         maker = maker_of(spec.kind if spec is not None else None, is_paused=ref in known.pauses)
-        need = need_of(Facts(data, maker, wish))
+        need = need_of(data, maker, wish)
         if need.action is Action.BUILD and spec is not None:
             # Its inputs and the limits may still hold it back.
-            need = self._levels_of(spec.location).get(ref, need_of(Facts(data, room=Room.NOT_LOOKED_AT)))
+            need = self._levels_of(spec.location).get(ref, need_of(data, room=Room.NOT_LOOKED_AT))
             return need, self._aside.get(ref, unbuildable)
         return need, unbuildable
 
@@ -305,7 +303,7 @@ class _Following:
             self._levels[location] = decide_level(
                 self._engine, datasets, due, missing, room, self._now, self._aside
             ).needs
-            self._levels[location] |= {Ref(name): need_of(Facts(Data.OPEN, Maker.NOTHING)) for name in self._aside}
+            self._levels[location] |= {Ref(name): need_of(Data.OPEN, Maker.NOTHING) for name in self._aside}
         return self._levels[location]
 
     def _led_to(self, need: Need, known: Known, ref: Ref) -> Sequence[Ref]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.queries import Queries
 
 #: Failures that are named one by one; of more, the command names their assets.
 MAX_NAMED = 5
@@ -67,3 +70,25 @@ def _command(causes: list[Ref]) -> str:
         return f"databuild retry {shlex.join(causes)}"
     selections = dict.fromkeys(f"{asset_of(ref)}@*" if asset_of(ref) != ref else ref for ref in causes)
     return f"databuild retry {shlex.join(selections)} --only failed"
+
+
+def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:
+    """A sentence for each of the refs, and of what they wait for, that only the repair of a lost or damaged input makes live (rule 6.16).
+
+    None if another ref is to be retried, or if the damaged input was built again.
+    """
+    queries = engine.queries
+    needed = [need.ref for need in queries.waited_for(serving, engine.now())]
+    found = queries.canonical(list(dict.fromkeys((*serving, *needed))))
+    retried = [ref for ref in found.values() if ref.state is InstanceState.UP_FOR_RETRY]
+    if not all(_waits_for_repair(queries, ref) for ref in retried):
+        return []
+    return [f"{ref.ref}: {ref.reason}" for ref in retried]
+
+
+def _waits_for_repair(queries: Queries, ref: Canonical) -> bool:
+    run = None if ref.job_run is None else queries.job_run(ref.job_run)
+    if run is None or run.state is not JobRunState.DEP_MISSED or not ref.reason or ref.uuid is None:
+        return False
+    missed = queries.canonical(queries.missed([ref.uuid]).get(ref.uuid, ()))
+    return all((one.live_at or 0.0) <= (run.ended_at or 0.0) for one in missed.values())

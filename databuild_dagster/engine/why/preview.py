@@ -21,13 +21,12 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.ports import Foreign, Observation
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words
-from databuild_dagster.model.need import DATA_OF_STATE, Data, Facts, Maker, Reason, maker_of, need_of
+from databuild_dagster.model.need import DATA_OF_STATE, Data, Maker, Reason, maker_of, need_of
 from databuild_dagster.model.plan import JobGraph, launch_sets
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import mid_sentence
 from databuild_dagster.store.queries.job_runs import LaunchSpan
-from databuild_dagster.store.queries.queries import Queries
 
 
 class Action(StrEnum):
@@ -177,7 +176,7 @@ class _Fates:
         maker = Maker.NOTHING if ref in self._graph.unbuildable else self._maker(ref)
         data = DATA_OF_STATE[self._known.state(ref)]
         # A ref that Dagster no longer has is open after the next tick.
-        fate = _FATES[need_of(Facts(Data.OPEN if data is Data.LIVE else data, maker)).reason]
+        fate = _FATES[need_of(Data.OPEN if data is Data.LIVE else data, maker).reason]
         if fate is _Fate.WAITING and ref in self._known.pauses:
             fate = _Fate.PAUSED
         if fate is _Fate.PAUSED:
@@ -302,16 +301,12 @@ def _launches(engine: Engine, graph: JobGraph, fates: _Fates) -> tuple[PlannedLa
     for (wave, location, job), refs in sorted(ready.items()):
         spec = graph.datasets[asset_of(refs[0])]
         if job not in histories:
-            histories[job] = _history(engine.queries, refs[0])
+            histories[job] = engine.queries.launch_spans(asset_of(refs[0]))
         for by_key in launch_sets(engine.catalog, spec, refs):
             built = tuple(ref for outputs in by_key.values() for ref in outputs)
             seconds = expected_seconds(histories[job], len(by_key))
             launches.append(PlannedLaunch(job, location, tuple(by_key), built, seconds, wave))
     return tuple(launches)
-
-
-def _history(queries: Queries, ref: Ref) -> list[LaunchSpan]:
-    return queries.launch_spans(asset_of(ref))
 
 
 def expected_seconds(history: Iterable[LaunchSpan], n_partitions: int) -> float | None:

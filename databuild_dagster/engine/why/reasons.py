@@ -12,9 +12,9 @@ from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.store.queries.instances import Taint
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.taints import Taint
 
 _S = InstanceState
 #: Names of missing inputs that one sentence lists.

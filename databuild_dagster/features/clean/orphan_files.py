@@ -16,7 +16,7 @@ from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.data.ownership import warehouses_of
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
-from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.instances import Kept
 from databuild_dagster.store.queries.job_runs import JobRunView

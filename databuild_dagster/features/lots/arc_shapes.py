@@ -13,7 +13,7 @@ from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.shapes.calendar import CellShape, newest_cells
 from databuild_dagster.shapes.calendar_keys import keys_of
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.store.queries.arcs import Firing
+from databuild_dagster.store.queries.datasets import Firing
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
 from databuild_dagster.features.lots.copies.lot_copies import keep_copies, repair_lot_copies, wrong_lot_copies
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.checks import Check, Checked, Repaired
+from databuild_dagster.shapes.contributions import Check, Checked, Repaired
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.warehouse.storage import protocol_of
 

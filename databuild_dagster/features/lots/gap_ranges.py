@@ -20,12 +20,10 @@ from databuild_dagster.features.lots.gap_shapes import (
 )
 from databuild_dagster.features.lots.gaps import GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.expected_lots import Expected, TooManyLots
-from databuild_dagster.model.lots import InvalidLotRange
+from databuild_dagster.model.lots import Expected, InvalidLotRange, TooManyLots
 from databuild_dagster.model.refs import partition_key_of
-from databuild_dagster.shapes.calendar import GridShape
+from databuild_dagster.shapes.calendar import Grid, GridShape
 from databuild_dagster.shapes.calendar_keys import keys_of
-from databuild_dagster.shapes.grids import Grid
 from databuild_dagster.shapes.marks import EMPTY, LIVE
 
 #: Lots of a report without a named range, and of any report: of the dataset, and of it with its inputs.

@@ -16,13 +16,13 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.expected_lots import Expected
+from databuild_dagster.model.lots import Expected
 from databuild_dagster.model.machine import Label
-from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Facts, Maker, Reason, need_of, wanted_as
+from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Maker, Reason, need_of, wanted_as
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store.queries.gaps import Recorded, RecordedOfDataset
+from databuild_dagster.store.queries.canonical import Recorded, RecordedOfDataset
 from databuild_dagster.store.queries.wants import LastWant
 
 _S = InstanceState
@@ -81,7 +81,7 @@ _OF_REASON = {
 }
 #: By the state alone, where it decides; a report may hold tens of thousands of these.
 _OF_STATE = {
-    state: _OF_REASON[need_of(Facts(data)).reason]
+    state: _OF_REASON[need_of(data).reason]
     for state, data in DATA_OF_STATE.items()
     if data not in (Data.OPEN, Data.LIVE)
 }
@@ -325,7 +325,7 @@ class _Following:
             wanted = wanted_as(row.n_open_wants, row.wanted_until, row.retry_at, self._now)
             maker = self._maker(asset_of(row.ref))
             maker = Maker.PAUSED if maker is Maker.JOB and row.ref in self._pauses else maker
-            cause = _OF_REASON[need_of(Facts(Data.OPEN, maker, wanted)).reason]
+            cause = _OF_REASON[need_of(Data.OPEN, maker, wanted).reason]
         if cause is None:
             return self._with_inputs(row.ref, self._of_unwanted(asset_of(row.ref), last_want, standing))
         if cause is GapCause.EXPIRED:

@@ -22,9 +22,8 @@ from databuild_dagster.features.operations.shapes import (
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.wording import counted
-from databuild_dagster.web.action import REASON, Action, By, Values
+from databuild_dagster.web.action import REASON, Action, By, MoveShape, Values
 from databuild_dagster.web.parameters import json_value, several, text
-from databuild_dagster.web.rehearsal import MoveShape
 from databuild_dagster.web.state import State
 
 

@@ -31,9 +31,8 @@ from databuild_dagster.model.operations import keys, records
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.calendar import GridShape
+from databuild_dagster.shapes.calendar import Grid, GridShape
 from databuild_dagster.shapes.fields import when
-from databuild_dagster.shapes.grids import Grid
 from databuild_dagster.shapes.marks import BUILDING, FAILED, LIVE, MISSING, WAITING
 from databuild_dagster.store.queries.asking import MAX_SEQ
 

@@ -12,7 +12,7 @@ from databuild_dagster.features.tables.port import OpenTable
 from databuild_dagster.features.tables.publisher import is_of_this_log
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.shapes.checks import Check, Checked
+from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from databuild_dagster.features.tables.status_parts import lags_of
-from databuild_dagster.shapes.measures import Gauge, Measure, Sample
+from databuild_dagster.shapes.contributions import Gauge, Measure, Sample
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.shapes.contributions import Shown, StatusPart
 from databuild_dagster.shapes.fields import picked, when
-from databuild_dagster.shapes.status_parts import Shown, StatusPart
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance

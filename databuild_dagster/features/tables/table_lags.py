@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dagster import DagsterInstance
 
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for
-from databuild_dagster.engine.aside_reasons import table_name
 from databuild_dagster.engine.follower import all_touched
+from databuild_dagster.engine.set_aside import table_name
 from databuild_dagster.features.tables.live_files import Touches
 from databuild_dagster.features.tables.publisher import TableCursor, cursor_name
 from databuild_dagster.model.datasets import DatasetSpec

@@ -21,9 +21,9 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.orchestration.duties import Duty, Place, Work
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
-from databuild_dagster.engine.aside_reasons import TableReasons
 from databuild_dagster.engine.follower import apart
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.set_aside import TableReasons
 from databuild_dagster.features.tables.errors import PublishingContinues
 from databuild_dagster.features.tables.live_files import Touches
 from databuild_dagster.features.tables.publisher import Published, follow

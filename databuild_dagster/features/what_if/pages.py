@@ -9,9 +9,8 @@ from databuild_dagster.features.what_if.questions import if_code_changes, if_mis
 from databuild_dagster.features.what_if.shapes import WhatIfShape, what_if_shape
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.web.parameters import choice, flag
-from databuild_dagster.web.plan_questions import EffectOnPage, PlanQuestion, PlanQuestions, Row, Switch
 from databuild_dagster.web.plans import REFS, names_in, refs_named
-from databuild_dagster.web.routes import ApiRoute
+from databuild_dagster.web.routes import ApiRoute, EffectOnPage, PlanQuestion, PlanQuestions, Row, Switch
 from databuild_dagster.web.state import State
 
 _WHAT: Final = choice("what", "The supposition.", [question.value for question in Question], required=True)

@@ -17,10 +17,9 @@ from databuild_dagster.model.decide.job_runs import cancel_job_runs, fail_job_ru
 from databuild_dagster.model.decide.launches import buffer_launch, buffer_missed, claim_refs, start_launch
 from databuild_dagster.model.decide.meta_storage import compact_meta, invoke_meta
 from databuild_dagster.model.decide.misses import miss_deps
-from databuild_dagster.model.decide.pauses import pause_partitions, resume_partitions
+from databuild_dagster.model.decide.pauses import change_set_aside, pause_partitions, resume_partitions
 from databuild_dagster.model.decide.removals import finish_removals, remove_manifests
 from databuild_dagster.model.decide.retries import retry_refs
-from databuild_dagster.model.decide.set_aside import change_set_aside
 from databuild_dagster.model.decide.taints import revert_canonical, taint_partitions, untaint_partitions
 from databuild_dagster.model.decide.wants import cancel_wants, create_wants, expire_wants, miss_slas
 from databuild_dagster.model.errors import Refused

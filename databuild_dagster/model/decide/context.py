@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import chain
+from typing import Any, NamedTuple, TypeVar, cast
 
-from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, DatasetSpec, dataset_from
-from databuild_dagster.model.decide.catalog_answers import CatalogAnswers
-from databuild_dagster.model.errors import (
-    DuplicateRef,
-    InstanceExists,
-    InvalidRequest,
-    NotFound,
-    Refused,
-    StaleJobRun,
-    UnknownAsset,
-    UnknownPartition,
-)
+from databuild_dagster.model import commands as c
+from databuild_dagster.model import errors
+from databuild_dagster.model.datasets import NO_KEY, NO_KEYS, Catalog, DatasetSpec, InputSpec, dataset_from
+from databuild_dagster.model.errors import Conflict
 from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.refs import (
     Ref,
@@ -49,6 +42,8 @@ MAX_BACKOFF_SECONDS = 600.0
 MAX_ATTEMPTS = 3
 #: Dep misses in a row before a ref fails for good (rule 6.7).
 MAX_MISSES = 20
+#: Rounds of one decision. A second one asks about the refs without a row; a later one has met another registration.
+MAX_ROUNDS = 10
 #: The newest names that a misspelt one is compared with.
 MAX_NAMES = 200
 
@@ -125,7 +120,9 @@ class Deciding:
         """The rows of these names. Raises `NotFound`, with near names."""
         for name in names:
             if name not in rows:
-                raise NotFound(kind=_KINDS[row_type], name=name, names=self.view.newest_names(row_type, MAX_NAMES))
+                raise errors.NotFound(
+                    kind=_KINDS[row_type], name=name, names=self.view.newest_names(row_type, MAX_NAMES)
+                )
         return rows
 
     def job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
@@ -133,7 +130,7 @@ class Deciding:
         wanted = list(job_run_ids)
         if not wanted or len(set(wanted)) != len(wanted):
             why = "one is named twice" if wanted else "it names none"
-            raise InvalidRequest(what="the list of job runs", value=wanted, why=why)
+            raise errors.InvalidRequest(what="the list of job runs", value=wanted, why=why)
         return self.found(self.view.job_runs(wanted), wanted, JobRunRow)
 
     def running_job_runs(self, job_run_ids: Iterable[str]) -> dict[str, JobRunRow]:
@@ -141,7 +138,7 @@ class Deciding:
         rows = self.job_runs(job_run_ids)
         for row in rows.values():
             if row.state is not JobRunState.RUNNING:
-                raise StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
+                raise errors.StaleJobRun(job_run_id=row.job_run_id, state=row.state.value)
         return rows
 
     def check_new_identities(self, job_run_ids: Iterable[tuple[str, Ref]], launch_id: str | None = None) -> None:
@@ -152,10 +149,10 @@ class Deciding:
         named = [(checked_job_run_id(job_run_id), ref) for job_run_id, ref in job_run_ids]
         taken = self.view.ids_taken(launch_id, [job_run_id for job_run_id, _ in named])
         if launch_id in taken:
-            raise InvalidRequest(what="launch id", value=launch_id, why="another launch has it")
+            raise errors.InvalidRequest(what="launch id", value=launch_id, why="another launch has it")
         for job_run_id, ref in named:
             if job_run_id in taken:
-                raise InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
+                raise errors.InstanceExists(uuid=derive_partition_uuid(job_run_id, ref), ref=ref)
             taken.add(job_run_id)
 
     def outputs(self, job_runs: Iterable[JobRunRow]) -> dict[int, list[tuple[RefRow, InstanceRow]]]:
@@ -204,14 +201,14 @@ def check_wantable(
     asset = asset_of(parse_ref(ref))
     spec = dataset_of(asset)
     if spec is None:
-        raise UnknownAsset(asset=asset, names=asset_names())
+        raise errors.UnknownAsset(asset=asset, names=asset_names())
     if why := why_not(spec, partition_key_of(ref)):
-        raise UnknownPartition(ref=ref, why=why, asset=asset)
+        raise errors.UnknownPartition(ref=ref, why=why, asset=asset)
 
 
-def why_no_input(ref: Ref, needed_by: Ref, refused: Refused) -> str:
+def why_no_input(ref: Ref, needed_by: Ref, refused: errors.Refused) -> str:
     """Why nothing can build an input, as `check_wantable` has refused it, and what to do in code."""
-    if isinstance(refused, UnknownAsset):
+    if isinstance(refused, errors.UnknownAsset):
         return refused.of_input
     key = partition_key_of(ref)
     is_taken_over = key is not None and key == partition_key_of(needed_by)
@@ -231,5 +228,112 @@ def no_duplicates(refs: Iterable[str]) -> None:
     seen: set[str] = set()
     for ref in refs:
         if ref in seen:
-            raise DuplicateRef(ref=ref)
+            raise errors.DuplicateRef(ref=ref)
         seen.add(ref)
+
+
+T = TypeVar("T")
+
+
+class Question(NamedTuple):
+    """Is a key a partition of a dataset? With a source: which keys of the dataset does that partition of the source wake?"""
+
+    dataset: DatasetSpec
+    partition_key: str | None
+    source: InputSpec | None = None
+
+
+class Unanswered(Exception):
+    """A decision needs answers of the catalog that it does not have."""
+
+    def __init__(self, questions: tuple[Question, ...]) -> None:
+        super().__init__(questions)
+        self.questions = questions
+
+
+class CatalogAnswers:
+    """The catalog as the decision of one command uses it: answers that it gave before the transaction began (rule 3.3).
+
+    The catalog is Dagster, which may be slow or never answer, and a decision holds the write lock of the log. A decision that
+    needs another answer is made again after the catalog gave it: each round can only add answers. Without an answer a partition is
+    assumed to exist, until `require` is called.
+    """
+
+    def __init__(self) -> None:
+        #: By asset, partition key and source: the registration that the catalog was asked about, and its answer.
+        self._known: dict[tuple[str, str | None, InputSpec | None], tuple[DatasetSpec, Any]] = {}
+        self._open: list[Question] = []
+        self._failed: tuple[Question, Exception] | None = None
+
+    def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
+        """As `Catalog.why_not`."""
+        return cast("str | None", self._answer(Question(dataset, partition_key), None))
+
+    def woken(self, dataset: DatasetSpec, source: InputSpec, partition_key: str | None) -> tuple[str | None, ...]:
+        """As `Catalog.woken`."""
+        return cast("tuple[str | None, ...]", self._answer(Question(dataset, partition_key, source), ()))
+
+    def _answer(self, question: Question, assumed: object) -> object:
+        dataset, key, source = question
+        asked_about, answer = self._known.get((dataset.asset, key, source), (None, None))
+        if asked_about == dataset:
+            return answer
+        self._open.append(question)
+        return assumed
+
+    def require(self) -> None:
+        """Raises `Unanswered` if an answer was assumed."""
+        if self._open:
+            questions, self._open = tuple(self._open), []
+            raise Unanswered(questions)
+
+    def ask(self, catalog: Catalog, questions: Iterable[Question]) -> None:
+        """Raises what the catalog raises."""
+        for question in questions:
+            if self._failed is not None and self._failed[0] == question:
+                raise self._failed[1]
+            dataset, key, source = question
+            answer = catalog.why_not(dataset, key) if source is None else catalog.woken(dataset, source, key)
+            self._known[dataset.asset, key, source] = dataset, answer
+
+    def ask_ahead(self, catalog: Catalog, command: c.Command, registered: Mapping[str, DatasetSpec | None]) -> None:
+        """Ask about the refs that the decision most likely checks, by registrations that may be old.
+
+        An error of the catalog is raised by `ask`, if the decision needs that answer.
+        """
+        named = _NAMED.get(type(command))
+        if named is None:
+            return
+        for ref in named(command):
+            dataset, key = registered.get(asset_of(ref)), partition_key_of(ref)
+            if dataset is None:
+                continue
+            try:
+                self._known[dataset.asset, key, None] = dataset, catalog.why_not(dataset, key)
+            except Exception as error:
+                self._failed = Question(dataset, key), error
+                return
+
+
+def answered(catalog: Catalog, answers: CatalogAnswers, attempt: Callable[[CatalogAnswers], T]) -> T:
+    """The result of an attempt that has every answer which it needs. Raises `Conflict` after `MAX_ROUNDS`."""
+    for _ in range(MAX_ROUNDS):
+        try:
+            return attempt(answers)
+        except Unanswered as unanswered:
+            questions = unanswered.questions
+        answers.ask(catalog, questions)
+    raise Conflict(entity=f"the registration of {questions[0].dataset.asset}")
+
+
+def _missing(command: c.MissDeps | c.BufferMissed) -> Iterable[Ref]:
+    return (ref for miss in command.misses for refs in miss.impacted.values() for ref in refs)
+
+
+#: The refs of a command that have no row, as a rule. About those of other commands the catalog is asked only without one.
+_NAMED: dict[type[c.Command], Callable[[Any], Iterable[Ref]]] = {
+    c.CreateWants: lambda command: chain.from_iterable(command.wants),
+    c.BufferMissed: _missing,
+    c.MissDeps: _missing,
+    c.ArriveLots: lambda command: (arrival.ref for arrival in command.arrivals),
+}

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 from databuild_dagster.model import commands as c
+from databuild_dagster.model import errors
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
-from databuild_dagster.model.errors import (
-    AlreadyCanonical,
-    BeingBuilt,
-    CannotRevert,
-    InvalidRequest,
-    NoReason,
-    NothingToTaint,
-    NothingToUntaint,
-)
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, TaintRow
@@ -23,19 +15,19 @@ from databuild_dagster.model.states import TAINTABLE, InstanceState
 def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.Fact]:
     """A list is all or nothing. Raises `BeingBuilt`; `NothingToTaint` for a ref that is missing, or will be built anyway."""
     if not command.refs and not command.uuids and not command.seen:
-        raise InvalidRequest(what="the list of refs", value=[], why="it names none")
+        raise errors.InvalidRequest(what="the list of refs", value=[], why="it names none")
     if not command.reason.strip():
-        raise NoReason(what="taint", why="readers need it to know what is wrong")
+        raise errors.NoReason(what="taint", why="readers need it to know what is wrong")
     _check_instances((*command.uuids, *command.seen), deciding)
     for ref, row in deciding.existing_refs(command.refs).items():
         if row is None or row.state is None or row.canonical_id is None:
-            raise NothingToTaint(ref=ref, state="missing")
+            raise errors.NothingToTaint(ref=ref, state="missing")
         if row.leased:
-            raise BeingBuilt(ref=ref, job_run=deciding.builder_of(row))
+            raise errors.BeingBuilt(ref=ref, job_run=deciding.builder_of(row))
         if row.state not in TAINTABLE:
-            raise NothingToTaint(ref=ref, state=row.state.value)
+            raise errors.NothingToTaint(ref=ref, state=row.state.value)
     if command.taint_id is not None and deciding.view.taints([command.taint_id]):
-        raise InvalidRequest(what="taint id", value=command.taint_id, why="another taint has it")
+        raise errors.InvalidRequest(what="taint id", value=command.taint_id, why="another taint has it")
     refs = tuple(dict.fromkeys((*command.refs, *_still_seen(command.seen, deciding))))
     if not refs and not command.uuids:
         # Readers see none of the instances now.
@@ -81,7 +73,7 @@ def _check_instances(uuids: tuple[str, ...], deciding: Deciding) -> None:
     instances = deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
     for uuid in uuids:
         if not instances[uuid].was_live:
-            raise InvalidRequest(what="the instance to taint", value=uuid, why="it was never live")
+            raise errors.InvalidRequest(what="the instance to taint", value=uuid, why="it was never live")
     no_duplicates(uuids)
 
 
@@ -90,7 +82,7 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
     named = [command.taint_id]
     taint = deciding.found(deciding.view.taints(named), named, TaintRow)[command.taint_id]
     if taint.canceled_at is not None:
-        raise NothingToUntaint(taint_id=command.taint_id, why="it is canceled already")
+        raise errors.NothingToUntaint(taint_id=command.taint_id, why="it is canceled already")
     instances = deciding.view.instances_by_id(deciding.view.instances_of_taint(taint.id))
     refs = deciding.view.refs_by_id(instance.ref_id for instance in instances.values())
     why = [] if instances else ["no instance carries it"]
@@ -107,7 +99,7 @@ def untaint_partitions(command: c.UntaintPartitions, deciding: Deciding) -> list
             why.append(f"{ref.ref} was replaced by instance {replaced_by}")
     if taint.downstream and _may_be_read(list(instances.values()), deciding):
         return [e.TaintCanceled(taint_id=command.taint_id, reason=command.reason)]
-    raise NothingToUntaint(taint_id=command.taint_id, why="; ".join(why[:3]))
+    raise errors.NothingToUntaint(taint_id=command.taint_id, why="; ".join(why[:3]))
 
 
 def _may_be_read(instances: list[InstanceRow], deciding: Deciding) -> bool:
@@ -122,11 +114,11 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     ref = deciding.existing_refs([command.ref])[command.ref]
     instance = deciding.view.instances_by_uuid([command.uuid]).get(command.uuid)
     if instance is None or ref is None or instance.ref_id != ref.id:
-        raise CannotRevert(ref=command.ref, uuid=command.uuid, why="it has no such instance")
+        raise errors.CannotRevert(ref=command.ref, uuid=command.uuid, why="it has no such instance")
     if ref.canonical_id == instance.id:
-        raise AlreadyCanonical(ref=command.ref, uuid=command.uuid)
+        raise errors.AlreadyCanonical(ref=command.ref, uuid=command.uuid)
     if ref.leased:
-        raise BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
+        raise errors.BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
     why = None
     if not instance.was_live:
         why = "it was never live"
@@ -135,7 +127,7 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     elif not command.force and (bad := _tainted_input(instance, deciding)) is not None:
         why = f"it was built from instance {bad}, which a downstream taint covers; `force` reverts to it all the same"
     if why is not None:
-        raise CannotRevert(ref=command.ref, uuid=command.uuid, why=why)
+        raise errors.CannotRevert(ref=command.ref, uuid=command.uuid, why=why)
     return [e.CanonicalReverted(ref=command.ref, uuid=command.uuid, reason=command.reason)]
 
 

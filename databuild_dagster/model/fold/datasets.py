@@ -1,4 +1,4 @@
-"""Registered datasets, their arcs, subjects that are set aside, and the meta storage (rules 5.7, 9.1, 10.5, 11.7)."""
+"""Registered datasets, their arcs and pauses, subjects that are set aside, and the meta storage (rules 5.7, 6.13, 9.1, 10.5, 11.7)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import msgspec
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec
 from databuild_dagster.model.fold.folding import Folding
-from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow
+from databuild_dagster.model.pauses import is_whole
+from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.rows import NEVER, ArcRow, AsideRow, DatasetRow, PauseRow
 from databuild_dagster.model.set_aside import subject_of
 
 _json = msgspec.json.Encoder()
@@ -54,6 +56,32 @@ def arc_fired(folding: Folding, fact: e.ArcFired) -> None:
     sources = folding.found(view.instances_by_uuid(uuids), uuids, "source instance")
     fired = folding.found(arcs, [firing.arc for firing in fact.firings], "followed arc")
     view.add_firings((fired[firing.arc].id, sources[firing.source].id, folding.seq) for firing in fact.firings)
+
+
+def partitions_paused(folding: Folding, fact: e.PartitionsPaused) -> None:
+    """A pause replaces an earlier one of the same name whose time has passed."""
+    view = folding.view
+    assets = [asset_of(ref) for ref in fact.refs]
+    datasets = folding.found(view.datasets(assets), assets, "dataset")
+    view.end_pauses(fact.refs, folding.at)
+    view.add_pauses(
+        PauseRow(
+            ref=ref,
+            seq=folding.seq,
+            dataset_id=datasets[asset_of(ref)].id,
+            is_whole=int(is_whole(ref)),
+            reason=fact.reason,
+            actor=folding.event.actor,
+            paused_at=folding.at,
+            until=NEVER if fact.until is None else fact.until,
+        )
+        for ref in fact.refs
+    )
+
+
+def partitions_resumed(folding: Folding, fact: e.PartitionsResumed) -> None:
+    folding.found(folding.view.pauses(fact.refs), fact.refs, "pause")
+    folding.view.end_pauses(fact.refs, folding.at)
 
 
 def set_aside_changed(folding: Folding, fact: e.SetAsideChanged) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from databuild_dagster.model import events as e
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.model.fold import births, datasets, job_runs, pauses, taints, wants
+from databuild_dagster.model.fold import datasets, instances, wants
 from databuild_dagster.model.fold.folding import Folding
 from databuild_dagster.model.fold.react import settle
 from databuild_dagster.model.states import JobRunCause, WantCause
@@ -34,24 +34,24 @@ _EVOLVES: dict[type[e.Fact], Callable[[Folding, Any], None]] = {
     e.WantCanceled: wants.want_canceled,
     e.WantExpired: partial(wants.want_ended, cause=WantCause.EXPIRED),
     e.WantSlaMissed: wants.want_sla_missed,
-    e.JobRunBuffered: births.job_run_buffered,
-    e.JobRunStarted: job_runs.job_run_started,
-    e.JobRunSucceeded: job_runs.job_run_succeeded,
-    e.JobRunDepMissed: job_runs.job_run_dep_missed,
-    e.JobRunFailed: partial(job_runs.job_run_gave_out, cause=JobRunCause.FAILED),
-    e.JobRunLost: partial(job_runs.job_run_gave_out, cause=JobRunCause.LOST),
-    e.JobRunCanceled: job_runs.job_run_canceled,
-    e.JobRunSkipped: births.job_run_skipped,
+    e.JobRunBuffered: instances.job_run_buffered,
+    e.JobRunStarted: instances.job_run_started,
+    e.JobRunSucceeded: instances.job_run_succeeded,
+    e.JobRunDepMissed: instances.job_run_dep_missed,
+    e.JobRunFailed: partial(instances.job_run_gave_out, cause=JobRunCause.FAILED),
+    e.JobRunLost: partial(instances.job_run_gave_out, cause=JobRunCause.LOST),
+    e.JobRunCanceled: instances.job_run_canceled,
+    e.JobRunSkipped: instances.job_run_skipped,
     e.PartitionDelegated: wants.partition_delegated,
     e.DelegationGivenUp: wants.delegation_given_up,
-    e.TaintCreated: taints.taint_created,
-    e.TaintCanceled: taints.taint_canceled,
-    e.CanonicalReverted: taints.canonical_reverted,
-    e.PartitionsPaused: pauses.partitions_paused,
-    e.PartitionsResumed: pauses.partitions_resumed,
-    e.ManifestRemoved: taints.manifest_removed,
-    e.RemovalFinished: taints.removal_finished,
-    e.LotArrived: births.lot_arrived,
+    e.TaintCreated: instances.taint_created,
+    e.TaintCanceled: instances.taint_canceled,
+    e.CanonicalReverted: instances.canonical_reverted,
+    e.PartitionsPaused: datasets.partitions_paused,
+    e.PartitionsResumed: datasets.partitions_resumed,
+    e.ManifestRemoved: instances.manifest_removed,
+    e.RemovalFinished: instances.removal_finished,
+    e.LotArrived: instances.lot_arrived,
     e.ArcFired: datasets.arc_fired,
     e.DatasetRegistered: datasets.dataset_registered,
     e.SetAsideChanged: datasets.set_aside_changed,

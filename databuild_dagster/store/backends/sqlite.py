@@ -23,7 +23,6 @@ import msgspec
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Database, Keys
-from databuild_dagster.store.backends.file_systems import network_file_system_of
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
 from databuild_dagster.store.backends.write_lock import WriteLock
@@ -257,3 +256,42 @@ def _connect(path: str) -> sqlite3.Connection:
     durability = "FULL" if os.environ.get("DATABUILD_SQLITE_SYNCHRONOUS", "").upper() == "FULL" else "NORMAL"
     connection.execute(f"PRAGMA synchronous = {durability}")
     return connection
+
+
+_FUSE = ("ceph", "cephfs", "gcsfuse", "glusterfs", "goofys", "juicefs", "mount-s3", "rclone", "s3fs", "sshfs")
+_SHARES = ("9p", "afs", "cifs", "nfs", "nfs4", "smb3", "smbfs")
+_CLUSTERS = ("beegfs", "ceph", "gfs2", "glusterfs", "gpfs", "lustre", "ocfs2")
+#: Linux's names of the types whose files several machines see.
+NETWORK_FILE_SYSTEMS = frozenset((*_SHARES, *_CLUSTERS, *(f"fuse.{name}" for name in _FUSE)))
+
+#: The mounts of this process, by the kernel.
+MOUNTS = Path("/proc/self/mounts")
+
+
+def network_file_system_of(folder: str, mounts: Path | None = None) -> str | None:
+    """The type of a folder's network file system; None on a disk of this machine, or where the mounts cannot be read.
+
+    SQLite's locks and shared memory hold on a disk of the machine only.
+    """
+    try:
+        listed = (mounts or MOUNTS).read_text(errors="surrogateescape")
+    except OSError:
+        return None
+    real = os.path.realpath(folder)
+    found, kind = "", None
+    for line in listed.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = _unescaped(fields[1])
+        # The last mount on a place hides those before it.
+        if len(point) >= len(found) and (real == point or real.startswith(point.rstrip("/") + "/")):
+            found, kind = point, fields[2]
+    return kind if kind in NETWORK_FILE_SYSTEMS else None
+
+
+def _unescaped(text: str) -> str:
+    """A path without the octal numbers that the kernel writes for blanks."""
+    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        text = text.replace(code, sign)
+    return text

@@ -1,13 +1,85 @@
-"""The common part of the queries: the store, and pieces of SQL."""
+"""The common part of the queries: the store, pieces of SQL, and the columns of a statement.
+
+Columns are written once, as an expression for each field of a row type, which also reads the rows. The list of columns and the
+reading of rows have the same source, so no column can shift: an expression without a field, and an answer with more or fewer
+columns than fields, raise.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from types import NoneType, UnionType
+from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from databuild_dagster.store.format import BITS
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.store import Store
+
+T = TypeVar("T", bound=tuple[Any, ...])
+Reader = Callable[[Any], Any]
+
+
+class Selection(Generic[T]):
+    """The columns of one row type, a named tuple: `SELECT {selection.columns} …`, then `selection.rows(answer)`.
+
+    A field without an expression of its own is the column of its name in the table behind `alias`. Enumerations, truth
+    values and lists of texts are read as their annotations say; `readers` holds what else a field needs.
+    """
+
+    def __init__(
+        self, row_type: type[T], alias: str, readers: Mapping[str, Reader] | None = None, /, **expressions: str
+    ) -> None:
+        hints = get_type_hints(row_type)
+        assert expressions.keys() <= hints.keys(), f"{row_type.__name__} has no {expressions.keys() - hints.keys()}"
+        self.columns = ", ".join(expressions.get(name) or f"{alias}.{name}" for name in hints)
+        self._places = {name: place for place, name in enumerate(hints)}
+        found = [(place, (readers or {}).get(name) or _reader_of(hints[name])) for name, place in self._places.items()]
+        self._readers = [(place, reader) for place, reader in found if reader is not None]
+        self._new: Callable[[Iterable[Any]], T] = partial(tuple.__new__, row_type)
+
+    def rows(self, answer: Sequence[tuple[Any, ...]], **readers: Reader) -> list[T]:
+        """The rows of an answer; `readers` read fields whose meaning depends on the store.
+
+        Raises `AssertionError` for other columns than these.
+        """
+        if not answer:
+            return []
+        assert len(answer[0]) == len(self._places), f"{answer[0]} are not {list(self._places)}"
+        all_readers = [*self._readers, *((self._places[name], reader) for name, reader in readers.items())]
+        return list(map(partial(self._row, all_readers) if all_readers else self._new, answer))
+
+    def by(self, answer: Sequence[tuple[Any, ...]]) -> list[tuple[Any, T]]:
+        """Pairs of the key before the columns and the row: `SELECT key, {selection.columns} …`."""
+        return list(zip((row[0] for row in answer), self.rows([row[1:] for row in answer]), strict=True))
+
+    def places(self, *names: str) -> list[int]:
+        """The places of some fields in a row of the database."""
+        return [self._places[name] for name in names]
+
+    def _row(self, readers: Sequence[tuple[int, Reader]], row: tuple[Any, ...]) -> T:
+        values = list(row)
+        for place, reader in readers:
+            values[place] = reader(values[place])
+        return self._new(values)
+
+
+def _reader_of(hint: Any) -> Reader | None:
+    is_optional = get_origin(hint) is UnionType
+    (kind,) = [kind for kind in get_args(hint) if kind is not NoneType] if is_optional else [hint]
+    if kind is bool:
+        return bool
+    if get_origin(kind) is tuple:
+        return msgspec.json.Decoder(kind).decode
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        # A look-up takes a third of the time of a call of the enumeration, and planning asks for thousands.
+        members: dict[Any, Enum | None] = {member.value: member for member in kind}
+        return members.__getitem__ if not is_optional else {**members, None: None}.__getitem__
+    return None
+
 
 #: The largest seq whose row ids fit into the database's integers.
 MAX_SEQ = (1 << (62 - BITS)) - 1

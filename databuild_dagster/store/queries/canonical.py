@@ -1,4 +1,4 @@
-"""The canonical instances of refs, now or after an earlier event (rules 3.2, 4)."""
+"""The canonical instances of refs, now or after an earlier event, and many at once for calendars and gaps (rules 3.2, 4, 10.7)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range
-from databuild_dagster.store.selection import Selection
-from databuild_dagster.store.work.missing_rows import missing_row
+from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, Selection, dataset_range
+from databuild_dagster.store.work.row_sets import missing_row
 
 
 class Canonical(NamedTuple):
@@ -135,6 +134,76 @@ class RunBehind(NamedTuple):
 
 #: States by their text; a call of the enumeration takes three times as long, and planning asks for thousands.
 _STATES: dict[str | None, InstanceState | None] = {None: None, **{state.value: state for state in InstanceState}}
+
+
+class Marked(NamedTuple):
+    """A ref with the state of its canonical instance."""
+
+    ref: Ref
+    state: InstanceState | None
+    #: "complete" or "empty" once the instance was live, "removed" after a removal.
+    manifest_state: str | None
+    uuid: str | None
+    is_wanted: bool
+
+
+class MarkedGroup(NamedTuple):
+    """The number of refs with equal beginnings that have the same state."""
+
+    #: The first characters of the partition keys.
+    beginning: str
+    state: InstanceState | None
+    is_wanted: bool
+    n: int
+
+
+_MARKED = Selection(Marked, "r", manifest_state="i.manifest_state", uuid="i.uuid", is_wanted="r.n_open_wants > 0")
+_GROUP = Selection(
+    MarkedGroup, "r", beginning="substr(r.ref, ?, ?)", is_wanted="r.n_open_wants > 0 AS is_wanted", n="count(*)"
+)
+
+
+class Recorded(NamedTuple):
+    """The recorded facts of a ref for a gap report. A ref that no event names has none."""
+
+    ref: Ref
+    #: The state of its canonical instance, None when it is missing; the two fields below are of that instance too.
+    state: InstanceState | None
+    manifest_state: str | None
+    retry_at: float | None
+    n_open_wants: int
+    #: The first of its open wants was recorded then, and the last one's TTL ends then.
+    wanted_since: float
+    wanted_until: float
+
+
+class RecordedOfDataset(NamedTuple):
+    """Refs of one dataset: the live ones, which are most, with the state of their manifest, and the others."""
+
+    live: dict[Ref, str | None]
+    others: dict[Ref, Recorded]
+
+
+_ROW = Selection(Recorded, "r", manifest_state="i.manifest_state")
+_RECORDED = f"""
+SELECT {_ROW.columns}
+FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE """
+
+
+_STATED = _ROW.places("ref", "state", "manifest_state")
+_LIVE = InstanceState.LIVE.value
+
+
+def _parted(answer: list[tuple[Any, ...]]) -> RecordedOfDataset:
+    """Most refs are live, and for those a row of their own would cost more than the query."""
+    live, others = {}, []
+    ref, state, manifest_state = _STATED
+    for row in answer:
+        if row[state] == _LIVE:
+            live[row[ref]] = row[manifest_state]
+        else:
+            others.append(row)
+    return RecordedOfDataset(live, {recorded.ref: recorded for recorded in _ROW.rows(others)})
 
 
 class CanonicalQueries(Asking):
@@ -285,3 +354,25 @@ class CanonicalQueries(Asking):
             events = log.events_named(connection, Keys(["ManifestRemoved"]), 0, seq)
         gone = {uuid for event in events if isinstance(event.fact, ManifestRemoved) for uuid in event.fact.uuids}
         return [canonical if canonical.uuid in gone else _before_removal(canonical) for canonical in found]
+
+    def marked(self, refs: Iterable[Ref]) -> list[Marked]:
+        """Those of the refs that were ever wanted or built, by key."""
+        sql = f"""
+            SELECT {_MARKED.columns} FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        return _MARKED.rows(self._all(sql, Keys(refs)))
+
+    def marked_groups(self, asset: str, n_characters: int) -> list[MarkedGroup]:
+        """The refs of a dataset, counted by the beginning of their partition keys. Looks at every ref of the dataset."""
+        sql = f"""
+            SELECT {_GROUP.columns} FROM {PREFIX}refs r WHERE {OF_DATASET} GROUP BY 1, 2, 3"""
+        return _GROUP.rows(self._all(sql, len(asset) + 2, n_characters, *dataset_range(asset)))
+
+    def recorded(self, refs: Iterable[Ref]) -> dict[Ref, Recorded]:
+        """The recorded facts of each ref; a ref that no event names is left out."""
+        answer = self._all(_RECORDED + "r.ref IN (SELECT value FROM json_each(?))", Keys(refs))
+        return {recorded.ref: recorded for recorded in _ROW.rows(answer)}
+
+    def recorded_between(self, first: str, last: str) -> RecordedOfDataset:
+        """The recorded facts of every ref from one text to another, both included (rule 10.7)."""
+        return _parted(self._all(_RECORDED + "r.ref >= ? AND r.ref <= ?", first, last))

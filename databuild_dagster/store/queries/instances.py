@@ -1,4 +1,8 @@
-"""Instances: their history, their inputs, and the builds from them (rules 4.2, 4.6)."""
+"""Instances: history, inputs, taints, and the builds from them, now or when an earlier event was the last one (rules 3.2, 4, 7).
+
+At an earlier event, instances that were made later are left out, and so are the inputs of one that was not live yet: its success
+records them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,17 @@ from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, dataset_range, grouped
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.format import BITS, PREFIX
+from databuild_dagster.store.queries.asking import (
+    MAX_COUNTED,
+    MAX_SEQ,
+    OF_DATASET,
+    Asking,
+    Selection,
+    dataset_range,
+    grouped,
+)
+from databuild_dagster.store.queries.canonical import CHOSEN_AT, TO_THE_ONE_BEFORE, state_at, was_live_at
 
 
 class Instance(NamedTuple):
@@ -112,6 +124,121 @@ MAX_SORTED = 2_000
 MAX_WALKED = MAX_COUNTED + MAX_COUNTED // 4
 #: Characters of a manifest's path below the folder of its dataset.
 _IN_DATASET = len("/data/instance=/manifest.json") + 36
+
+
+class DataFacts(NamedTuple):
+    """The data of an instance as its success recorded it; None for one that was never live, or is not in a warehouse."""
+
+    files: int | None
+    rows: int | None
+    bytes: int | None
+
+
+class InputPair(NamedTuple):
+    """A ref of which two instances read different instances; None for the one that did not read it."""
+
+    ref: Ref
+    first: str | None
+    second: str | None
+    #: Both have the same rows, because one is a compaction of the other.
+    is_same_rows: bool
+
+
+class InputCounts(NamedTuple):
+    """The inputs that only the second instance has, only the first one has, and that are other instances of their refs."""
+
+    added: int
+    removed: int
+    replaced: int
+
+
+_FACTS = Selection(DataFacts, "i", files="i.n_files", rows="i.n_rows", bytes="i.n_bytes")
+_PAIR = Selection(
+    InputPair,
+    "differing",
+    ref="r.ref",
+    first="a.uuid",
+    second="b.uuid",
+    is_same_rows="coalesce(coalesce(a.same_as_id, a.id) = coalesce(b.same_as_id, b.id), 1 = 0)",
+)
+_ID = f"(SELECT id FROM {PREFIX}instances WHERE uuid = ?)"
+_INPUT_ROWS = f"{PREFIX}instance_inputs"
+#: A row for each ref of which the two read different instances, by the key of the table: of fifty thousand inputs each, a sort of
+#: all took four times as long.
+_DIFFERING = f"""
+    SELECT x.ref_id AS ref_id, x.input_id AS first_id, coalesce(y.input_id, 0) AS second_id
+    FROM {_INPUT_ROWS} x LEFT JOIN {_INPUT_ROWS} y ON y.instance_id = {_ID} AND y.ref_id = x.ref_id
+    WHERE x.instance_id = {_ID} AND coalesce(y.input_id, 0) <> x.input_id
+    UNION ALL
+    SELECT y.ref_id, 0, y.input_id FROM {_INPUT_ROWS} y LEFT JOIN {_INPUT_ROWS} x ON x.instance_id = {_ID} AND x.ref_id = y.ref_id
+    WHERE y.instance_id = {_ID} AND x.input_id IS NULL"""
+
+
+class InstanceThen(NamedTuple):
+    """An instance when an earlier event was the last one."""
+
+    uuid: str
+    ref: Ref
+    state: InstanceState
+    #: Readers of its ref saw it.
+    canonical: bool
+    #: None if it had not been live by then.
+    live_at: float | None
+
+
+_THEN = Selection(
+    InstanceThen,
+    "i",
+    ref="r.ref",
+    state=state_at("i.id"),
+    canonical=f"{CHOSEN_AT} = i.id",
+    live_at=f"CASE WHEN {was_live_at('i.id')} THEN i.live_at END",
+)
+#: From each instance of a list to the newest one of its ref at the seq.
+_CHAIN = f"""chain(node_id, ref_id, id) AS (
+    SELECT n.id, n.ref_id, q.last_id FROM {{nodes}} JOIN {PREFIX}refs q ON q.id = n.ref_id WHERE {{which}}
+    UNION ALL
+    SELECT chain.node_id, chain.ref_id, p.previous_id FROM chain JOIN {PREFIX}instances p ON p.id = chain.id
+    WHERE {TO_THE_ONE_BEFORE})"""
+_NAMED = _CHAIN.format(
+    nodes=f"{PREFIX}instances n", which="n.uuid IN (SELECT value FROM json_each(:uuids)) AND n.id < :end"
+)
+_INSTANCES_THEN = f"""
+WITH RECURSIVE {_NAMED}
+SELECT {_THEN.columns} FROM chain JOIN {PREFIX}instances i ON i.id = chain.node_id JOIN {PREFIX}refs r ON r.id = i.ref_id
+WHERE chain.id < :end ORDER BY r.ref, i.id"""
+
+_EDGES = f"""
+SELECT u.uuid, i.uuid FROM {PREFIX}instances {{known}} JOIN {PREFIX}instance_inputs x ON {{joined}}
+JOIN {PREFIX}instances {{other}}
+WHERE {{known}}.uuid IN (SELECT value FROM json_each(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}"""
+_INPUTS = _EDGES.format(known="i", joined="x.instance_id = i.id", other="u ON u.id = x.input_id") + " LIMIT :most"
+_USES = (
+    _EDGES.format(known="u", joined="x.input_id = u.id", other="i ON i.id = x.instance_id")
+    + " ORDER BY x.instance_id, x.input_id LIMIT :most"
+)
+
+_REACHED = f"""
+WITH RECURSIVE made(id) AS (
+    SELECT u.id FROM {PREFIX}instances u WHERE u.uuid = :uuid AND u.id < :end
+    UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+    WHERE x.instance_id < :end AND {was_live_at("x.instance_id")}
+), {_CHAIN.format(nodes=f"made JOIN {PREFIX}instances n ON n.id = made.id", which="n.uuid <> :uuid")}
+SELECT count(*) FROM chain
+WHERE chain.id < :end AND chain.node_id = {CHOSEN_AT} AND {state_at("chain.node_id")} = '{InstanceState.LIVE}'"""
+
+
+class Taint(NamedTuple):
+    """A taint of an instance."""
+
+    taint_id: str
+    reason: str
+    actor: str
+    created_at: float
+    canceled_at: float | None
+
+
+_TAINT = Selection(Taint, "t", canceled_at="x.canceled_at")
 
 
 class InstanceQueries(Asking):
@@ -318,3 +445,108 @@ class InstanceQueries(Asking):
             facts = {event.seq: event.fact for event in log.events_at(connection, Keys(dict.fromkeys(begun.values())))}
         started = {uuid: fact for uuid, seq in begun.items() if isinstance(fact := facts[seq], JobRunStarted)}
         return {uuid: fact.made_with for uuid, fact in started.items() if fact.made_with is not None}
+
+    def data_facts(self, uuids: Iterable[str]) -> dict[str, DataFacts]:
+        """By uuid; instances that do not exist are left out."""
+        sql = (
+            f"SELECT i.uuid, {_FACTS.columns} FROM {PREFIX}instances i WHERE i.uuid IN (SELECT value FROM json_each(?))"
+        )
+        return dict(_FACTS.by(self._all(sql, Keys(uuids))))
+
+    def input_differences(self, first: str, second: str, most: int) -> tuple[InputCounts, list[InputPair]]:
+        """The number of inputs in which two instances differ, and the first of them by ref."""
+        sql = f"""
+            SELECT n_added, n_removed, n, {_PAIR.columns} FROM (
+                SELECT ref_id, first_id, second_id, sum(CASE WHEN first_id = 0 THEN 1 ELSE 0 END) OVER () AS n_added,
+                    sum(CASE WHEN second_id = 0 THEN 1 ELSE 0 END) OVER () AS n_removed, count(*) OVER () AS n
+                FROM ({_DIFFERING}) either
+            ) differing JOIN {PREFIX}refs r ON r.id = differing.ref_id
+            LEFT JOIN {PREFIX}instances a ON a.id = differing.first_id LEFT JOIN {PREFIX}instances b ON b.id = differing.second_id
+            ORDER BY r.ref LIMIT ?"""
+        rows = self._all(sql, second, first, first, second, most)
+        if not rows:
+            return InputCounts(0, 0, 0), []
+        n_added, n_removed, n = map(int, rows[0][:3])
+        return InputCounts(n_added, n_removed, n - n_added - n_removed), _PAIR.rows([row[3:] for row in rows])
+
+    def instances_at(self, uuids: Iterable[str], seq: int) -> list[InstanceThen]:
+        """The instances with these uuids that had been made by then, ordered by ref; others are left out."""
+        return _THEN.rows(self._at(_INSTANCES_THEN, seq, uuids=Keys(uuids)))
+
+    def inputs_at(self, uuids: Iterable[str], most: int, seq: int) -> list[tuple[str, str]]:
+        """As `inputs_of`."""
+        return [(used, user) for used, user in self._at(_INPUTS, seq, uuids=Keys(uuids), most=most)]
+
+    def uses_at(self, uuids: Iterable[str], most: int, seq: int) -> list[tuple[str, str]]:
+        """As `uses_of`."""
+        return [(used, user) for used, user in self._at(_USES, seq, uuids=Keys(uuids), most=most)]
+
+    def n_live_built_from_at(self, uuid: str, seq: int) -> int:
+        """The number of other refs that were live by then with data from an instance."""
+        ((n,),) = self._at(_REACHED, seq, uuid=uuid)
+        return int(n)
+
+    def _at(self, sql: str, seq: int, **parameters: Any) -> list[tuple[Any, ...]]:
+        seq = min(seq, MAX_SEQ)
+        return self._store.ask(sql, {**parameters, "seq": seq, "end": (seq + 1) << BITS})
+
+    def taints_of(self, uuid: str) -> list[Taint]:
+        sql = f"""
+            SELECT {_TAINT.columns} FROM {PREFIX}taints t
+            JOIN {PREFIX}taint_instances x ON x.taint_id = t.id JOIN {PREFIX}instances i ON i.id = x.instance_id
+            WHERE i.uuid = ? ORDER BY t.id"""
+        return _TAINT.rows(self._all(sql, uuid))
+
+    def taints_in_force(self, uuids: Iterable[str]) -> dict[str, tuple[Taint, ...]]:
+        """The taints in force of many instances, by uuid."""
+        sql = f"""
+            SELECT i.uuid, {_TAINT.columns} FROM {PREFIX}instances i
+            JOIN {PREFIX}taint_instances x ON x.instance_id = i.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE i.uuid IN (SELECT value FROM json_each(?)) AND x.canceled_at IS NULL ORDER BY t.id"""
+        return grouped(_TAINT.by(self._all(sql, Keys(uuids))))
+
+    def taints_to_show(self, refs: Iterable[Ref]) -> dict[Ref, Taint]:
+        """The newest taint in force of each ref that is not live: of its canonical instance if that is tainted, else of the
+        last one that was live. Other refs are left out."""
+        sql = f"""
+            WITH RECURSIVE chain(ref, state, id, found) AS (
+                SELECT r.ref, r.state, i.id, CASE WHEN i.state = '{InstanceState.TAINTED}' THEN 1 ELSE i.was_live END FROM {PREFIX}refs r
+                JOIN {PREFIX}instances i ON i.id = r.last_id WHERE r.ref IN (SELECT value FROM json_each(?))
+                UNION ALL
+                SELECT chain.ref, chain.state, p.id, p.was_live FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
+                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE found = 0
+            )
+            SELECT chain.ref, {_TAINT.columns} FROM chain
+            JOIN {PREFIX}taint_instances x ON x.instance_id = chain.id JOIN {PREFIX}taints t ON t.id = x.taint_id
+            WHERE found = 1 AND chain.state <> '{InstanceState.LIVE}' AND x.canceled_at IS NULL ORDER BY t.id"""
+        return dict(_TAINT.by(self._all(sql, Keys(refs))))
+
+    def tainted_by(self, taint_id: str) -> tuple[Ref, ...]:
+        """The refs whose canonical instance has, or had, a taint."""
+        sql = f"""
+            SELECT r.ref FROM {PREFIX}taints t JOIN {PREFIX}taint_instances x ON x.taint_id = t.id
+            JOIN {PREFIX}instances i ON i.id = x.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id AND r.canonical_id = i.id
+            WHERE t.taint_id = ? ORDER BY r.ref"""
+        return tuple(ref for (ref,) in self._all(sql, taint_id))
+
+    def tainted_refs(self, assets: Sequence[str], most: int) -> dict[str, tuple[int, tuple[Ref, ...]]]:
+        """The number of tainted refs of each dataset, and the first of them; by the index of tainted refs."""
+        sql = f"""
+            SELECT d.asset, d.id, count(*) FROM {PREFIX}refs r JOIN {PREFIX}datasets d ON d.id = r.dataset_id
+            WHERE r.state = '{InstanceState.TAINTED}' AND d.asset IN (SELECT value FROM json_each(?)) GROUP BY d.id"""
+        named = f"SELECT ref FROM {PREFIX}refs WHERE state = '{InstanceState.TAINTED}' AND dataset_id = ? ORDER BY ref LIMIT ?"
+        found = {
+            asset: (count, tuple(ref for (ref,) in self._all(named, dataset_id, most)))
+            for asset, dataset_id, count in self._all(sql, Keys(assets))
+        }
+        return {asset: found.get(asset, (0, ())) for asset in assets}
+
+    def tainted_at_birth(self, uuids: Iterable[str]) -> set[str]:
+        """Those of these instances that became live and tainted in one event (rule 7.3)."""
+        sql = f"""
+            SELECT DISTINCT i.uuid FROM {PREFIX}instances i JOIN {PREFIX}history h ON h.entity_id = i.id AND h.kind = 'instances'
+            JOIN {PREFIX}history n ON n.entity_id = i.id AND n.kind = 'instances' AND n.seq = h.seq AND n.place > h.place
+            WHERE i.uuid IN (SELECT value FROM json_each(?))
+              AND h.to_state = '{InstanceState.LIVE}' AND h.from_state IS NOT '{InstanceState.TAINTED}'
+              AND n.to_state = '{InstanceState.TAINTED}'"""
+        return {uuid for (uuid,) in self._all(sql, Keys(uuids))}

@@ -11,8 +11,7 @@ from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.queries.asking import Asking, dataset_range
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import Asking, Selection, dataset_range
 
 
 class JobRunView(NamedTuple):

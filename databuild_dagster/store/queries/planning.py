@@ -1,26 +1,54 @@
-"""The queries of the planner: due refs, their missing inputs, the sums of their open wants (rules 5.4, 6.3)."""
+"""The queries of the planner: due refs, their missing inputs, the sums of their open wants, pauses, subjects that are set aside,
+and the refs that `databuild build` serves, with what these need to become live (rules 5.4, 6.3, 6.13, 8.9, 11.7).
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from databuild_dagster.model.pauses import PauseInForce, in_force, names_of
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.rows import NEVER
-from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState
+from databuild_dagster.model.rows import NEVER, PauseRow
+from databuild_dagster.model.set_aside import Subject
+from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState, JobRunState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
-from databuild_dagster.store.queries.asking import grouped
-from databuild_dagster.store.queries.pauses import PauseQueries
-from databuild_dagster.store.queries.served import NOT_PAUSED, SERVED, not_paused_at
-from databuild_dagster.store.selection import Selection
+from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, Selection, grouped
+from databuild_dagster.store.work.delegations import ANY_PAUSE
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
 MAX_PARTS = 100
 #: Up to so many due refs of the datasets are read even if more than the limit are due in the store: it takes 0.1 ms.
 FEW = 100
+
+#: The refs of one parameter that are not live, and what they need that is not live: the missing refs of an instance that
+#: waits or failed for them, and of the last call of a due ref (rule 6.3). Declared inputs are among these, because a tick
+#: records a dep miss before it launches.
+SERVED = f"""
+    WITH RECURSIVE served(id) AS (
+        SELECT id FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?)) AND state IS NOT '{InstanceState.LIVE}'
+        UNION SELECT n.id FROM served JOIN {PREFIX}refs r ON r.id = served.id
+        JOIN {PREFIX}missing m ON m.instance_id = CASE WHEN r.due = 1 THEN r.learned_id ELSE r.canonical_id END
+        JOIN {PREFIX}refs n ON n.id = m.ref_id WHERE n.state IS NOT '{InstanceState.LIVE}'
+    )"""
+
+
+def not_paused_at(time: str) -> str:
+    """The condition that a ref of `r` is not paused at a time, which the condition names twice (rule 6.13).
+
+    Mostly nothing is paused, and then no ref is looked up. The open pauses of whole datasets are few; those of refs are found by
+    their key.
+    """
+    return f"""(NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ended_seq IS NULL) OR r.dataset_id NOT IN (
+        SELECT p.dataset_id FROM {PREFIX}pauses p WHERE p.is_whole = 1 AND p.ended_seq IS NULL AND p.until > {time})
+    AND NOT EXISTS (SELECT 1 FROM {PREFIX}pauses p WHERE p.ref = r.ref AND p.ended_seq IS NULL AND p.until > {time}))"""
+
+
+#: With the time twice.
+NOT_PAUSED = not_paused_at("?")
 
 
 class DueRef(NamedTuple):
@@ -58,7 +86,7 @@ class DueRefs(NamedTuple):
 _dataset_id = attrgetter("dataset_id")
 
 
-class Need(NamedTuple):
+class NeededRef(NamedTuple):
     """A ref that another needs, by its last dep miss, or waits for."""
 
     by: Ref
@@ -112,7 +140,7 @@ _ALL_DUE = f"""
 #: The refs of the store that are due, or will be after their backoff.
 _N_MARKED = f"SELECT count(*) FROM (SELECT 1 FROM {PREFIX}refs WHERE due = 1 LIMIT ?) x"
 _NEED = Selection(
-    Need,
+    NeededRef,
     "n",
     by="r.ref",
     retries_later="n.due = 1 AND n.wanted_until > ? AND coalesce(n.retry_at, 0) > ?",
@@ -129,7 +157,87 @@ _STANDING = Selection(
 _WANTED = Selection(Wanted, "r", since="wanted_since", until="wanted_until")
 
 
-class PlanningQueries(PauseQueries):
+_PAUSE = Selection(PauseRow, "p")
+#: Recorded by a seq, and not ended by an event up to it.
+_OPEN_PAUSES = (
+    f"SELECT {_PAUSE.columns} FROM {PREFIX}pauses p WHERE p.seq <= ? AND coalesce(p.ended_seq, {MAX_SEQ} + 1) > ?"
+)
+
+
+class Aside(NamedTuple):
+    """A subject that is set aside."""
+
+    kind: Subject
+    name: str
+    location: str
+    reason: str
+    #: The time at which this reason began.
+    since: float
+
+
+_ASIDE = Selection(Aside, "s")
+_FROM_ASIDE = f"FROM {PREFIX}set_aside s WHERE s.reason IS NOT NULL"
+#: By the index of those that are set aside now.
+_ASIDE_NOW = "AND s.name > ''"
+#: Mostly there is none, and this takes a fifth of the time of a query with a list of names.
+_ANY_ASIDE = f"SELECT 1 {_FROM_ASIDE} {_ASIDE_NOW} LIMIT 1"
+_SUBJECTS = {subject.value: subject for subject in Subject}
+
+
+class Unserved(NamedTuple):
+    """A ref of a request, with the state of its want."""
+
+    ref: Ref
+    state: WantState
+
+
+class Awaited(NamedTuple):
+    """An open job run that builds a served ref."""
+
+    ref: Ref
+    job_run: str
+    state: JobRunState
+    job: str
+    launch_id: str
+    #: The process that buffered the launch, and the one that executes it.
+    owner: str
+    holder: str | None
+    dagster_run_id: str | None
+    #: It is in its state since then.
+    since: float
+
+
+class DueSoon(NamedTuple):
+    """The due refs of one dataset."""
+
+    dataset_id: int
+    #: Whether one of them is due now, and the time when the next one is.
+    is_now: bool
+    retry_at: float | None
+
+
+_UNSERVED = Selection(Unserved, "w", ref="r.ref")
+_AWAITED = Selection(
+    Awaited,
+    "j",
+    ref="r.ref",
+    job_run="j.job_run_id",
+    job="l.job",
+    launch_id="l.launch_id",
+    owner="l.owner",
+    holder="l.holder",
+    dagster_run_id="l.dagster_run_id",
+    since="coalesce(j.started_at, j.buffered_at)",
+)
+_DUE_SOON = Selection(
+    DueSoon,
+    "r",
+    is_now="max(CASE WHEN coalesce(r.retry_at, 0) <= ? THEN 1 ELSE 0 END)",
+    retry_at="min(CASE WHEN r.retry_at > ? THEN r.retry_at END)",
+)
+
+
+class PlanningQueries(Asking):
     """Refs as the planner and its explanations see them."""
 
     def due_refs(self, dataset_ids: Iterable[int], now: float, most: int, *, skipped: int = 0) -> DueRefs:
@@ -207,7 +315,7 @@ class PlanningQueries(PauseQueries):
         sql = f"SELECT ref FROM {PREFIX}refs WHERE due = 1 AND ref IN (SELECT value FROM json_each(?))"
         return {ref for (ref,) in self._all(sql, Keys(refs))}
 
-    def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[Need]:
+    def learned_inputs(self, refs: Iterable[Ref], now: float) -> list[NeededRef]:
         """Missing refs of the last dep miss of each ref that are leased now, or due now or later (rule 6.3)."""
         sql = f"""
             SELECT {_NEED.columns} FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.learned_id
@@ -215,7 +323,7 @@ class PlanningQueries(PauseQueries):
             WHERE r.ref IN (SELECT value FROM json_each(?)) AND (n.due = 1 AND n.wanted_until > ? OR n.state IN {one_of(LEASED)})"""
         return _NEED.rows(self._all(sql, now, now, Keys(refs), now))
 
-    def waited_for(self, refs: Iterable[Ref], now: float) -> list[Need]:
+    def waited_for(self, refs: Iterable[Ref], now: float) -> list[NeededRef]:
         """The refs for which UpstreamBuilding refs wait, directly or through others."""
         sql = f"""
             WITH RECURSIVE waiting(id) AS (
@@ -277,3 +385,71 @@ class PlanningQueries(PauseQueries):
         """The failed attempts of each ref since it was last live or tainted (rule 6.8); unknown refs are left out."""
         sql = f"SELECT ref, attempts FROM {PREFIX}refs WHERE ref IN (SELECT value FROM json_each(?))"
         return dict(self._all(sql, Keys(refs)))
+
+    def paused(self, refs: Collection[Ref], now: float, *, seq: int = MAX_SEQ) -> dict[Ref, PauseInForce]:
+        """Each of the refs that nothing may launch at a time, with its pause."""
+        if seq == MAX_SEQ and not self._all(ANY_PAUSE):
+            return {}
+        sql = f"{_OPEN_PAUSES} AND p.ref IN (SELECT value FROM json_each(?))"
+        pauses = _PAUSE.rows(self._all(sql, seq, seq, Keys(names_of(refs))))
+        return in_force({pause.ref: pause for pause in pauses}, refs, now)
+
+    def pauses_in_force(self, now: float) -> list[PauseRow]:
+        """All, the oldest first."""
+        return _PAUSE.rows(
+            self._all(
+                f"{_OPEN_PAUSES} AND p.ended_seq IS NULL AND p.until > ? ORDER BY p.seq, p.ref", MAX_SEQ, MAX_SEQ, now
+            )
+        )
+
+    def set_aside(self) -> list[Aside]:
+        """All, the oldest first."""
+        return _ASIDE.rows(self._all(f"SELECT {_ASIDE.columns} {_FROM_ASIDE} {_ASIDE_NOW} ORDER BY s.since, s.name"))
+
+    def reasons(self, location: str) -> dict[str, tuple[Subject, str]]:
+        """The kind and the reason of each subject of a location, by name. Each tick reads them."""
+        sql = f"SELECT s.name, s.kind, s.reason {_FROM_ASIDE} {_ASIDE_NOW} AND s.location = ?"
+        return {name: (_SUBJECTS[kind], reason) for name, kind, reason in self._all(sql, location)}
+
+    def set_aside_of_boundary(self, asset: str) -> list[Aside]:
+        """Its lots, and the files for no lot, by name."""
+        kinds = one_of((Subject.LOT, Subject.FILE))
+        sql = (
+            f"SELECT {_ASIDE.columns} {_FROM_ASIDE} AND s.kind IN {kinds} AND substr(s.name, 1, ?) = ? ORDER BY s.name"
+        )
+        return _ASIDE.rows(self._all(sql, len(asset) + 1, asset + "@"))
+
+    def asides_of(self, names: Iterable[str]) -> list[Aside]:
+        """Those of these names, in any location."""
+        if not self._all(_ANY_ASIDE):
+            return []
+        sql = f"SELECT {_ASIDE.columns} {_FROM_ASIDE} AND s.name IN (SELECT value FROM json_each(?)) ORDER BY s.since, s.name"
+        return _ASIDE.rows(self._all(sql, Keys(names)))
+
+    def unserved(self, request_id: str) -> list[Unserved]:
+        """Each ref of a request with its want's state, but for wants that are successful. A build asks it twice for each tick."""
+        sql = f"""
+            SELECT {_UNSERVED.columns} FROM {PREFIX}wants w JOIN {PREFIX}want_refs x ON x.want_id = w.id
+            JOIN {PREFIX}refs r ON r.id = x.ref_id WHERE w.request_id = ? AND w.state <> '{WantState.SUCCESSFUL}' ORDER BY w.id"""
+        return _UNSERVED.rows(self._all(sql, request_id))
+
+    def served_among(self, serving: Iterable[Ref], refs: Iterable[Ref]) -> set[Ref]:
+        """The refs that are served, or that served ones need."""
+        sql = f"""{SERVED} SELECT r.ref FROM served JOIN {PREFIX}refs r ON r.id = served.id
+            WHERE r.ref IN (SELECT value FROM json_each(?))"""
+        return {ref for (ref,) in self._all(sql, Keys(serving), Keys(refs))}
+
+    def awaited(self, serving: Iterable[Ref], most: int) -> list[Awaited]:
+        """The open job runs that the served refs need, the oldest first, with one line for each ref."""
+        sql = f"""{SERVED} SELECT {_AWAITED.columns} FROM served JOIN {PREFIX}refs r ON r.id = served.id
+            JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+            JOIN {PREFIX}launches l ON l.id = j.launch_id
+            WHERE r.state = '{InstanceState.BUILDING}' ORDER BY j.id, r.ref LIMIT ?"""
+        return _AWAITED.rows(self._all(sql, Keys(serving), most))
+
+    def due_soon(self, serving: Iterable[Ref], now: float) -> list[DueSoon]:
+        """The datasets of the served refs that are due, or are when their backoff has passed."""
+        # The plus keeps SQLite from reading the index of all due refs.
+        sql = f"""{SERVED} SELECT {_DUE_SOON.columns} FROM served JOIN {PREFIX}refs r ON r.id = served.id
+            WHERE +r.due = 1 AND r.wanted_until > ? AND {NOT_PAUSED} GROUP BY r.dataset_id"""
+        return _DUE_SOON.rows(self._all(sql, Keys(serving), now, now, now, now, now))

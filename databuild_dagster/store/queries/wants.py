@@ -1,4 +1,4 @@
-"""Wants, open and ended (rules 5)."""
+"""Wants, open and ended, and their requesters (rules 5)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from databuild_dagster.model.rows import NEVER
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, WantState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
-from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, dataset_range, grouped
+from databuild_dagster.store.queries.asking import MAX_SEQ, OF_DATASET, Selection, dataset_range, grouped
 from databuild_dagster.store.queries.canonical import FAILED_BY
 from databuild_dagster.store.queries.ids import IdKind, IdQueries
-from databuild_dagster.store.selection import Selection
 
 
 class WantView(NamedTuple):
@@ -215,6 +214,19 @@ _ASKER = Selection(
 _LAST_WANT = Selection(LastWant, "w")
 
 
+class Requester(NamedTuple):
+    """The requester of the first want of a request."""
+
+    request_id: str
+    source: str
+    source_id: str | None
+    comment: str
+    actor: str
+
+
+_REQUESTER = Selection(Requester, "w", actor=f"(SELECT e.actor FROM {PREFIX}events e WHERE e.seq = w.id >> {BITS})")
+
+
 class WantQueries(IdQueries):
     """Wants, open and ended."""
 
@@ -385,3 +397,11 @@ class WantQueries(IdQueries):
                    ORDER BY s.seq DESC, s.place DESC LIMIT 1) IN {one_of(OPEN_WANTS)}
             ORDER BY i.id, w.id"""
         return grouped(_ASKER.by(self._all(sql, Keys(uuids))))
+
+    def requesters(self, request_ids: Iterable[str]) -> dict[str, Requester]:
+        """The requester of each request; another name, such as a Dagster run, is left out."""
+        sql = f"""
+            SELECT {_REQUESTER.columns} FROM {PREFIX}wants w WHERE w.id IN (
+                SELECT min(x.id) FROM {PREFIX}wants x WHERE x.request_id IN (SELECT value FROM json_each(?))
+                GROUP BY x.request_id)"""
+        return {requester.request_id: requester for requester in _REQUESTER.rows(self._all(sql, Keys(request_ids)))}

@@ -11,9 +11,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.format import PREFIX, end_of_event
-from databuild_dagster.store.work.missing_rows import missing_row
-from databuild_dagster.store.work.row_sets import Lookup, Shape
-from databuild_dagster.store.work.tables import Rows, Tables
+from databuild_dagster.store.work.row_sets import Lookup, Rows, Shape, Tables, missing_row
 
 DATASETS = Shape(DatasetRow, "asset")
 ARCS = Shape(ArcRow, "asset")

@@ -1,11 +1,13 @@
-"""Delegations of a unit of work."""
+"""Delegations and pauses of a unit of work (rules 6.13, 8)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
-from databuild_dagster.model.rows import DelegationRow
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.rows import DelegationRow, PauseRow, RefRow
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.work.builds import BuildWork
@@ -32,11 +34,24 @@ _WAITING_FOR = Lookup(
 )
 _WAITING_OF = f"SELECT ref_id FROM {PREFIX}delegations WHERE requester = ? AND outcome = ?"
 
-LINKS = (_PUT_DELEGATION, _TAKE_DELEGATION, _END_DELEGATION)
+_PAUSE_COLUMNS = ", ".join(PauseRow._fields)
+_OPEN = f"SELECT {_PAUSE_COLUMNS} FROM {PREFIX}pauses WHERE ended_seq IS NULL AND"
+#: Mostly there is none, and this takes a fifth of the time of a query with a list of names.
+ANY_PAUSE = f"SELECT 1 FROM {PREFIX}pauses WHERE ended_seq IS NULL LIMIT 1"
+_OF_NAMES, _OF_DATASETS = Lookup(_OPEN, "ref"), Lookup(_OPEN, "dataset_id")
+#: As the index of refs that are being built has it.
+_BEING_BUILT = (
+    f"due = 0 AND state = '{InstanceState.BUILDING}' AND dataset_id IN (SELECT value FROM json_each(?)) ORDER BY id"
+)
+_ADD_PAUSE = f"INSERT INTO {PREFIX}pauses ({_PAUSE_COLUMNS}) VALUES ({', '.join('?' * len(PauseRow._fields))})"
+# Many events may be written at once, and additions first.
+_END_PAUSE = f"UPDATE {PREFIX}pauses SET ended_seq = ?, ended_at = ? WHERE ref = ? AND seq < ? AND ended_seq IS NULL"
+
+LINKS = (_PUT_DELEGATION, _TAKE_DELEGATION, _END_DELEGATION, _ADD_PAUSE, _END_PAUSE)
 
 
 class DelegationWork(BuildWork):
-    """`model.view.Delegated`."""
+    """`model.view.Delegated` and `model.view.Paused`."""
 
     #: Outcomes of the delegations of (requester, ref) that were loaded; None for no delegation.
     _outcomes: dict[tuple[str, int], str | None]
@@ -81,3 +96,24 @@ class DelegationWork(BuildWork):
         ended = list(ends)
         self._outcomes.update({(who, ref_id): outcome for outcome, _, _, _, who, ref_id in ended})
         self._link(_END_DELEGATION, ended)
+
+    def pauses(self, names: Iterable[Ref]) -> dict[Ref, PauseRow]:
+        if self._links:
+            self._flush_links()
+        if self.connection.execute(ANY_PAUSE).fetchone() is None:
+            return {}
+        found = map(PauseRow._make, self._linked(_OF_NAMES, names))
+        return {pause.ref: pause for pause in found}
+
+    def pauses_of_datasets(self, dataset_ids: Iterable[int]) -> list[PauseRow]:
+        return sorted(map(PauseRow._make, self._linked(_OF_DATASETS, dataset_ids)))
+
+    def refs_being_built(self, dataset_ids: Iterable[int]) -> list[RefRow]:
+        self.flush()
+        return self._refs.fetch(_BEING_BUILT, Keys(dataset_ids))
+
+    def add_pauses(self, rows: Iterable[PauseRow]) -> None:
+        self._link(_ADD_PAUSE, rows)
+
+    def end_pauses(self, names: Iterable[Ref], at: float) -> None:
+        self._link(_END_PAUSE, [(self.seq, at, name, self.seq) for name in names])

@@ -9,8 +9,7 @@ from typing import Any
 from databuild_dagster.model.meta_storage import LAST, Entry
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.row_sets import Lookup
-from databuild_dagster.store.work.tables import Tables
+from databuild_dagster.store.work.row_sets import Lookup, Tables
 
 _META_ENTRIES = Lookup(f"SELECT key, revision, value FROM {PREFIX}meta_entries WHERE", "key")
 _META_UNDER = f"SELECT key, revision, value FROM {PREFIX}meta_entries WHERE key >= ? AND key < ? AND value IS NOT NULL ORDER BY key"

@@ -1,9 +1,14 @@
-"""The rows of one class in a transaction: read by key in bulk, changed in memory, written where they changed."""
+"""Row ids, sets of rows, links and moves of one transaction.
+
+The rows of one class are read by key in bulk, changed in memory, written where they changed. Rows and links are written before a
+query that asks for them by anything but a row's own key.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from enum import Enum
+from enum import Enum, StrEnum
 from itertools import compress
 from operator import itemgetter, ne
 from typing import Any, Generic, TypeVar, cast
@@ -11,10 +16,12 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 from msgspec.structs import astuple
 
+from databuild_dagster.model.errors import IllegalMove, MissingRow
+from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.rows import Row
 from databuild_dagster.store.backends.base import Connection, Keys
-from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.missing_rows import missing_row
+from databuild_dagster.store.format import BITS, PREFIX, first_id
+from databuild_dagster.store.format import PREFIX as P
 
 K = TypeVar("K")
 S = TypeVar("S", bound=str)
@@ -157,3 +164,157 @@ class RowSet(msgspec.Struct, Generic[R]):
         for how, rows in alike.items():
             statement, pick = shape.write(*how)
             self.connection.executemany(statement, map(pick, rows))
+
+
+#: By table, a row that refers to one of its rows, and the state of that. Nothing indexes these questions.
+_REFERRING = {
+    "refs": f"SELECT 'instance ' || uuid, state FROM {P}instances WHERE ref_id = ?",
+    "instances": f"SELECT ref, state FROM {P}refs WHERE ? IN (canonical_id, last_id, learned_id)",
+    "job_runs": f"""SELECT r.ref || ', instance ' || i.uuid, i.state FROM {P}instances i JOIN {P}refs r ON r.id = i.ref_id
+        WHERE i.job_run_id = ?""",
+    "wants": f"SELECT r.ref, r.state FROM {P}holds h JOIN {P}refs r ON r.id = h.ref_id WHERE h.want_id = ?",
+    "taints": f"""SELECT 'instance ' || i.uuid, i.state FROM {P}taint_instances t JOIN {P}instances i ON i.id = t.instance_id
+        WHERE t.taint_id = ?""",
+}
+_LAST_STATE = f"SELECT to_state FROM {P}history WHERE entity_id = ? AND kind = ? ORDER BY seq DESC, place DESC LIMIT 1"
+#: The instances of a job run are numbered after it, in the order of its refs.
+_JOB_RUN = f"SELECT id, job_run_id, refs FROM {P}job_runs WHERE id >= ? AND id < ? ORDER BY id DESC LIMIT 1"
+
+
+def missing_row(connection: Connection, table: str, row_id: int) -> MissingRow:
+    """The error about a row of a table, without its prefix, that another row refers to, in words (rule 3.5).
+
+    Row ids come from other rows only, so an id without a row is a damage of the tables. The rows that are left name it.
+    """
+    referring = connection.execute(f"{_REFERRING[table]} LIMIT 1", (row_id,)).fetchall() if table in _REFERRING else []
+    entity, state = referring[0] if referring else ("a row", None)
+    last = connection.execute(_LAST_STATE, (row_id, table)).fetchall()
+    return MissingRow(
+        seq=row_id >> BITS,
+        entity=entity,
+        state=state or "-",
+        on=_named(connection, table, row_id),
+        why=f"its last state was {last[0][0]}" if last else "it has no history either",
+    )
+
+
+def _named(connection: Connection, table: str, row_id: int) -> str:
+    kind = table.removesuffix("s").replace("_", " ")
+    if table == "instances":
+        seq = row_id >> BITS
+        for job_run_row, job_run_id, listed in connection.execute(_JOB_RUN, (seq << BITS, row_id)):
+            refs = msgspec.json.decode(listed, type=list[Ref])
+            if (place := row_id - job_run_row - 1) < len(refs):
+                return f"instance {derive_partition_uuid(job_run_id, refs[place])} of {refs[place]}"
+    return f"{kind} {row_id}"
+
+
+_ADD_MOVE = f"INSERT INTO {PREFIX}history (kind, entity_id, seq, place, from_state, to_state) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+class Rows(Generic[R]):
+    """The set of rows of a unit of work, made at its first use: a command uses three or four of the nine.
+
+    Its attribute is the name of the table with an underscore in front.
+    """
+
+    def __init__(self, shape: Shape[R]) -> None:
+        self.shape = shape
+
+    def __set_name__(self, _: type[Tables], name: str) -> None:
+        self.name = name
+
+    def __get__(self, work: Tables, _: type[Tables]) -> RowSet[R]:
+        rows = RowSet(self.shape, work.connection)
+        # From now on the attribute is found before this descriptor.
+        setattr(work, self.name, rows)
+        work._row_sets.append(rows)
+        return rows
+
+
+class Tables(ABC):
+    """The parts that all subjects of a unit of work share: its connection, its seq, and the rows that wait to be written."""
+
+    #: Statements that write links, in the order in which they are written.
+    LINK_ORDER: tuple[str, ...] = ()
+
+    connection: Connection
+    seq: int
+    _numbered: int
+    _number: int
+    #: The sets of rows that were used.
+    _row_sets: list[RowSet[Any]]
+    #: Links to write, by statement.
+    _links: dict[str, list[tuple[Any, ...]]]
+    _moves: list[tuple[str, int, int, int, str | None, str]]
+    _place: tuple[int, int]
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write what changed."""
+
+    def next_id(self) -> int:
+        """The event's seq and a number within it: it needs no query, and a rebuild makes the same."""
+        if self._numbered != self.seq:
+            self._numbered, self._number = self.seq, -1
+        self._number += 1
+        if self._number >> BITS:
+            raise IllegalMove(seq=self.seq, on="new row", why=f"one event makes more than {1 << BITS:,} rows")
+        return first_id(self.seq) | self._number
+
+    def add(self, row: Row) -> None:
+        self._rows_of(type(row)).add(row)
+
+    def _rows_of(self, row_type: type[Row]) -> RowSet[Any]:
+        rows: RowSet[Any] = getattr(self, f"_{row_type.TABLE}")
+        return rows
+
+    def newest_names(self, row_type: type[Row], most: int) -> list[str]:
+        shape = self._rows_of(row_type).shape
+        found = self.connection.execute(f"SELECT {shape.key} FROM {shape.table} ORDER BY id DESC LIMIT ?", (most,))
+        return [name for (name,) in found]
+
+    def _link(self, statement: str, links: Iterable[tuple[Any, ...]]) -> None:
+        """Written in `LINK_ORDER`: a want that one event links and ends is linked first."""
+        self._links.setdefault(statement, []).extend(links)
+
+    def _linked(self, lookup: Lookup, keys: Iterable[int | str], *before: Any) -> Iterable[Any]:
+        wanted = list(keys)
+        if not wanted:
+            return ()
+        if self._links:
+            self._flush_links()
+        return lookup.ask(self.connection, wanted, *before)
+
+    def _pairs(self, lookup: Lookup, keys: Iterable[int], *before: Any) -> list[tuple[int, int]]:
+        """Sorted, so that a rebuild has the same order for any plan of the database."""
+        return sorted(self._linked(lookup, keys, *before))
+
+    def _flush_links(self) -> None:
+        links, self._links = self._links, {}
+        for statement in self.LINK_ORDER:
+            if rows := links.get(statement):
+                self.connection.executemany(statement, rows)
+
+    @property
+    def n_moves(self) -> int:
+        """The number of moves that are not written yet."""
+        return len(self._moves)
+
+    @property
+    def moves(self) -> list[tuple[str, int, str | None, str]]:
+        """The moves that are not written yet, in order: (table, row id, from, to)."""
+        return [(kind, entity_id, before, after) for kind, entity_id, _, _, before, after in self._moves]
+
+    def record_move(self, kind: str, entity_id: int, seq: int, from_state: StrEnum | None, to_state: StrEnum) -> None:
+        last_seq, place = self._place
+        place = place + 1 if last_seq == seq else 0
+        self._place = (seq, place)
+        # As plain texts: the driver need not adapt them, and the garbage collector passes over them.
+        before = None if from_state is None else from_state._value_
+        self._moves.append((kind, entity_id, seq, place, before, to_state._value_))
+
+    def _flush_moves(self) -> None:
+        if self._moves:
+            self.connection.executemany(_ADD_MOVE, self._moves)
+            self._moves = []

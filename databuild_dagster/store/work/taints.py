@@ -9,8 +9,7 @@ from databuild_dagster.model.rows import TaintRow
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, Shape
-from databuild_dagster.store.work.tables import Rows, Tables
+from databuild_dagster.store.work.row_sets import Lookup, Rows, Shape, Tables
 
 TAINTS = Shape(TaintRow, "taint_id")
 _INSTANCES_OF_TAINT = Lookup(

@@ -10,8 +10,7 @@ from databuild_dagster.model.rows import WantRow
 from databuild_dagster.model.states import WantState
 from databuild_dagster.model.view import Openness
 from databuild_dagster.store.format import PREFIX
-from databuild_dagster.store.work.row_sets import Lookup, Shape
-from databuild_dagster.store.work.tables import Rows, Tables
+from databuild_dagster.store.work.row_sets import Lookup, Rows, Shape, Tables
 
 WANTS = Shape(WantRow, "want_id", WantState)
 _WANTS_OF_REQUESTS = Lookup(WANTS.select, "request_id")

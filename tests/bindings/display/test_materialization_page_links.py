@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.display.materialization import PAGE, page_of
-from databuild_dagster.engine.pages_notes import note_pages
+from databuild_dagster.engine.orchestrator_notes import note_pages
 
 pytestmark = pytest.mark.long
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from databuild_dagster.bindings.registry.lot_partitions import LotKeys, NoLotKey, lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.expected_lots import TooManyLots
-from databuild_dagster.model.lots import InvalidLotRange, Lot, LotRange
+from databuild_dagster.model.lots import InvalidLotRange, Lot, LotRange, TooManyLots
 
 MINUTES = "%Y-%m-%d-%H:%M"
 

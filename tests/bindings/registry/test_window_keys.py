@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
-from databuild_dagster.model.expected_lots import TooManyLots
-from databuild_dagster.model.lots import InvalidLotRange
+from databuild_dagster.model.lots import InvalidLotRange, TooManyLots
 from databuild_dagster.model.refs import make_ref
 from tests.support.catalog import dataset
 from tests.support.world import EMPTY, World

@@ -11,8 +11,7 @@ from databuild_dagster.features.lots import gaps
 from databuild_dagster.features.lots.gaps import GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.expected_lots import Expected
-from databuild_dagster.model.lots import UNITS, Cadence, Lot, lots_between
+from databuild_dagster.model.lots import UNITS, Cadence, Expected, Lot, lots_between
 from tests.support.catalog import dataset
 from tests.support.world import EMPTY, World
 

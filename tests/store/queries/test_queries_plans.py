@@ -6,8 +6,8 @@ import pytest
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
-from databuild_dagster.shapes.building import open_builds
-from databuild_dagster.shapes.failures import newest_failures
+from databuild_dagster.shapes.events import newest_failures
+from databuild_dagster.shapes.job_runs import open_builds
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals

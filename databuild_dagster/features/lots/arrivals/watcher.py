@@ -18,8 +18,8 @@ from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.bindings.registry.registration import partitions_from
 from databuild_dagster.bindings.registry.window_keys import Interval, Windows
 from databuild_dagster.data.read_plan import neighbour
-from databuild_dagster.engine.aside_reasons import record_files
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.set_aside import record_files
 from databuild_dagster.features.lots.arrivals.arrival import grow, instances_of
 from databuild_dagster.features.lots.arrivals.arrival_errors import (
     CannotRead,

@@ -23,8 +23,7 @@ from rich.console import Console
 from rich.text import Text
 
 from databuild_dagster.features.lots.gaps import GapCause, GapReport
-from databuild_dagster.model.expected_lots import Expected
-from databuild_dagster.model.lots import DAY_SECONDS, Cadence
+from databuild_dagster.model.lots import DAY_SECONDS, Cadence, Expected
 
 #: Rows that are drawn.
 MAX_ROWS = 62

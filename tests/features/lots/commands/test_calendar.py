@@ -11,8 +11,7 @@ from rich.console import Console
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
 from databuild_dagster.features.lots.commands.calendar import MARKS, MAX_ROWS, calendar
 from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport
-from databuild_dagster.model.expected_lots import Expected
-from databuild_dagster.model.lots import UNITS, Cadence, LotUnit, lots_between
+from databuild_dagster.model.lots import UNITS, Cadence, Expected, LotUnit, lots_between
 
 
 def drawn(

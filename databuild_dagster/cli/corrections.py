@@ -1,0 +1,203 @@
+"""`databuild taint`, `untaint`, `revert`, `retry`, `pause`, `resume`: what not to trust or launch, and what to do (rules 7, 6.6, 6.13)."""
+
+from __future__ import annotations
+
+import click
+
+from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
+from databuild_dagster.cli.output import answer, count, emit, shown, table
+from databuild_dagster.cli.state import the_engine
+from databuild_dagster.cli.want import warn_of_absences
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import this_user
+from databuild_dagster.model.commands import (
+    PausePartitions,
+    ResumePartitions,
+    RetryRefs,
+    TaintPartitions,
+    UntaintPartitions,
+)
+from databuild_dagster.model.pauses import is_whole
+from databuild_dagster.model.refs import Ref
+from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.partitions import paused, resumed
+from databuild_dagster.shapes.taints import revert_command, taint_partitions, would_taint
+from databuild_dagster.shapes.wants import retried
+from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.wants import WantFilter
+
+
+@click.command()
+@selection(required=False)
+@click.option("--reason", required=True, help="What is wrong with the data.")
+@click.option("--downstream", is_flag=True, help="Also what was built from them, or will be, by recorded inputs.")
+@click.option(
+    "--instance", "uuids", multiple=True, metavar="UUID", help="Taint this instance, which is or was live. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be tainted, and which wants would open again.")
+@tabular
+def taint(
+    selection: Selection, reason: str, downstream: bool, uuids: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Mark the data of REFS as wrong; open wants rebuild it.
+
+    An open want is a want within its TTL.
+    """
+    if not selection.names and (selection.only or not uuids):
+        raise click.UsageError("Name a REF, or an instance with --instance.")
+    engine = the_engine()
+    uuids = tuple(engine.queries.full_id(IdKind.INSTANCE, uuid) for uuid in uuids)
+    refs = selection.refs(engine.queries) if selection.names else ()
+    command = TaintPartitions(refs=refs, uuids=uuids, reason=reason, downstream=downstream)
+    if dry_run:
+        _preview(engine, command, as_json=as_json)
+        return
+    done = taint_partitions(engine, command, lambda: engine.handle(command, actor=this_user()))
+    if as_json:
+        emit(done)
+        return
+    tainted, taint_id = done["refs"], done["taint_id"]
+    click.echo(
+        f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {taint_id}` takes it back."
+        if tainted
+        else f"No reader sees what is tainted (taint {taint_id})."
+    )
+    if behind := done["stale_behind"]:
+        click.echo(
+            f"{count(behind, 'ref')} built from it {'stays' if behind == 1 else 'stay'} live, and stale; "
+            "with --downstream the taint reaches what was built from it, too."
+        )
+    if ended := done["ended_wants"]:
+        what = (
+            "1 want that failed because of it stays" if ended == 1 else f"{ended} wants that failed because of it stay"
+        )
+        click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
+
+
+def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
+    found = would_taint(engine.preview(command, actor=this_user()))
+    if as_json:
+        emit(found)
+        return
+    refs, wants = found["refs"], found["wants_reopened"]
+    n_asked = engine.queries.n_wants(WantFilter(ids=tuple(wants), derivative=False)) if wants else 0
+    table(("dataset", "would be tainted"), found["by_dataset"].items(), empty="No canonical instance would be tainted.")
+    for ref in refs:
+        click.echo(ref)
+    of_job_runs = len(wants) - n_asked
+    and_more = f", and so would {count(of_job_runs, 'want')} that job runs recorded for inputs" if of_job_runs else ""
+    click.echo(
+        f"{count(len(refs), 'ref')} would be tainted. "
+        f"{count(n_asked, 'want')} would open again{and_more}. Nothing was done."
+    )
+
+
+@click.command()
+@click.argument("taint_id")
+@click.option("--reason", default="", help="Why the taint was wrong.")
+@common
+def untaint(taint_id: str, reason: str, as_json: bool) -> None:
+    """Remove a taint from every instance that has it."""
+    engine = the_engine()
+    taint_id = engine.queries.full_id(IdKind.TAINT, taint_id)
+    engine.handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
+    answer({"taint_id": taint_id}, f"Taint {taint_id} is taken back.", as_json=as_json)
+
+
+@click.command()
+@click.argument("ref", type=REF)
+@click.option(
+    "--to", "uuid", required=True, metavar="UUID", help="The earlier instance; `databuild history REF` lists them."
+)
+@click.option("--force", is_flag=True, help="Allow an instance built from data that a downstream taint covers.")
+@click.option("--reason", default="", help="The reason, kept in the log.")
+@common
+def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None:
+    """Make an earlier instance of REF the one readers see.
+
+    The instance's data must still exist.
+    """
+    engine = the_engine()
+    command = revert_command(engine.queries, ref, uuid, force=force, reason=reason)
+    engine.handle(command, actor=this_user())
+    done = {"ref": ref, "uuid": command.uuid}
+    answer(done, f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
+
+
+@click.command()
+@selection
+@click.option("--reason", default="", help="What was repaired.")
+@common
+def retry(selection: Selection, reason: str, as_json: bool) -> None:
+    """Retry what failed behind REFS.
+
+    Wants that failed because of these refs are recorded again.
+    """
+    engine = the_engine()
+    outcome = engine.handle(RetryRefs(refs=selection.refs(engine.queries), reason=reason), actor=this_user())
+    done = retried(engine.queries, outcome)
+    n_opened, n_wants = count(len(done["opened"]), "ref"), count(len(done["wants"]), "want")
+    answer(done, f"Opened {n_opened} and recorded {n_wants} as request {done['request_id']}.", as_json=as_json)
+    warn_of_absences(engine, engine.queries.wants_named(outcome.request_id or ""))
+
+
+_NAMES = click.argument("names", type=REF, nargs=-1, required=True, metavar="ASSET|REFS...")
+
+
+@click.command()
+@_NAMES
+@click.option("--reason", required=True, help="The reason, shown beside the state.")
+@click.option(
+    "--until",
+    type=FUTURE,
+    metavar="TIME|DURATION",
+    default=None,
+    help="The end of the pause, as 2026-11-21T14:00:00Z, or in 90s, 15m, 12h, 7d.",
+)
+@click.option("--terminate", is_flag=True, help="Cancel the running job runs of REFS too.")
+@common
+def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: bool, as_json: bool) -> None:
+    """Keep REFS from being launched; their wants stay open.
+
+    ASSET alone is every partition, also later ones. REFS are ASSET@KEY, ASSET@FROM..TO or ASSET@*, as they are now.
+    `databuild resume` ends the pause. Queued job runs are canceled; running ones continue.
+    """
+    engine = the_engine()
+    refs = names_to_pause(engine.queries, names)
+    command = PausePartitions(refs=refs, reason=reason, until=until, terminate=terminate)
+    outcome = engine.handle(command, actor=this_user())
+    done = paused(engine.queries, command, outcome)
+    if as_json:
+        emit(done)
+        return
+    end = f"until {when(until)}" if until is not None else f"until `databuild resume {' '.join(names)}`"
+    click.echo(f"Paused {_in_words(engine, refs)} {end}.")
+    if outcome.canceled:
+        click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
+    if running := done["running"]:
+        ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
+        click.echo(f"{ids}. `databuild job-run cancel {running[0]} --retry` cancels the first.")
+
+
+def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:
+    return shown([_name_in_words(engine, ref) for ref in refs])
+
+
+def _name_in_words(engine: Engine, ref: Ref) -> str:
+    dataset = engine.queries.dataset(ref) if is_whole(ref) else None
+    return ref if dataset is None or dataset.partitions is None else f"all partitions of {ref}"
+
+
+@click.command()
+@_NAMES
+@click.option("--reason", default="", help="What was repaired.")
+@common
+def resume(names: tuple[Ref, ...], reason: str, as_json: bool) -> None:
+    """End the pause of REFS; what is wanted is built.
+
+    ASSET alone ends every pause of the asset and of its partitions.
+    """
+    engine = the_engine()
+    refs = names_to_pause(engine.queries, names)
+    outcome = engine.handle(ResumePartitions(refs=refs, reason=reason), actor=this_user())
+    answer(resumed(outcome), f"Resumed {_in_words(engine, outcome.resumed)}.", as_json=as_json)

@@ -1,0 +1,70 @@
+"""The questions of the graph at an earlier event, and of two instances, in both databases (rules 3.2, 4.6)."""
+
+from __future__ import annotations
+
+from databuild_dagster.model import commands as c
+from databuild_dagster.model.states import InstanceState
+from databuild_dagster.store.queries.instances import DataFacts, InputCounts, InputPair
+from databuild_dagster.store.queries.wants import WantFilter
+
+
+def test_the_graph_of_an_earlier_event_has_no_later_fact(world):
+    first = world.succeed("a")
+    made = world.seq
+    second = world.succeed("b", inputs=["a"])
+    built = world.seq
+    world.taint("a")
+    world.live("a")
+    now, at = world.seq, world.queries
+
+    assert at.inputs_at([second], 5, made) == []
+    assert at.inputs_at([second], 5, built) == at.uses_at([first], 5, built) == [(first, second)]
+    assert [at.n_live_built_from_at(first, seq) for seq in (made, built, now)] == [0, 1, 1]
+    seen = [at.instances_at([first, second], seq) for seq in (made, built, now)]
+    assert [[(one.ref, one.state, one.canonical) for one in found] for found in seen] == [
+        [("a", InstanceState.LIVE, True)],
+        [("a", InstanceState.LIVE, True), ("b", InstanceState.LIVE, True)],
+        [("a", InstanceState.TAINTED, False), ("b", InstanceState.LIVE, True)],
+    ]
+
+
+def test_a_canonical_instance_of_then_may_be_one_that_a_revert_chose(world):
+    first = world.succeed("a")
+    world.taint("a")
+    second = world.succeed("a")
+    replaced = world.seq
+    world.handle(c.RevertCanonical(ref="a", uuid=first, force=True))
+
+    def canonical_at(seq):
+        return {one.uuid: one.canonical for one in world.queries.instances_at([first, second], seq)}
+
+    assert canonical_at(replaced) == {first: False, second: True}
+    assert canonical_at(world.seq) == {first: True, second: False}
+
+
+def test_inputs_of_two_instances_differ_by_ref(world):
+    old = world.succeed("a")
+    first = world.succeed("c", inputs=["a"])
+    world.taint("a", "c")
+    new, b = world.succeed("a"), world.succeed("b")
+    second = world.succeed("c", inputs=["a", "b"])
+
+    counts, pairs = world.queries.input_differences(first, second, 5)
+    assert counts == InputCounts(added=1, removed=0, replaced=1)
+    assert pairs == [InputPair("a", old, new, False), InputPair("b", None, b, False)]
+    counts, pairs = world.queries.input_differences(second, first, 1)
+    assert (counts, len(pairs)) == (InputCounts(added=0, removed=1, replaced=1), 1)
+    assert world.queries.input_differences(first, first, 5) == (InputCounts(0, 0, 0), [])
+    assert world.queries.n_inputs_of([first, second, b]) == {first: 1, second: 2}
+    assert world.queries.data_facts([first, "none"]) == {first: DataFacts(files=1, rows=10, bytes=100)}
+
+
+def test_a_want_has_the_first_of_its_refs(world):
+    want = world.want("a", "b", "c")
+
+    (few,) = world.queries.wants(WantFilter(ref="b"), most_refs=2)
+    n, page = world.queries.refs_of_wants(want, 2, 1)
+
+    assert (few.refs, few.n_refs) == (("a", "b"), 3)
+    assert (n, [(one.ref, one.want_id) for one in page]) == (3, [("b", want), ("c", want)])
+    assert world.queries.refs_of_wants("none", 5) == (0, [])
