@@ -146,7 +146,9 @@ def built_in() -> tuple[Feature, ...]:
             if error.name != module_name:
                 raise
             continue
-        found.append(module.FEATURE)
+        # A folder of which git has left the caches alone has no `__init__.py`.
+        if module.__file__ is not None:
+            found.append(module.FEATURE)
     return tuple(_with_their_needs(found))
 
 
