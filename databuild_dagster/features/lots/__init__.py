@@ -49,5 +49,5 @@ FEATURE = Feature(
     ),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
-    keeps=Column("duties:KEEPS"),
+    keeps=Column("copy_keeper:KEEPS"),
 )
