@@ -8,7 +8,7 @@ FEATURE = Feature(
     asset_settings=Column("settings:ASSET_SETTINGS"),
     definers=Column("settings:DEFINERS"),
     duties=Column("duties:DUTIES"),
-    checks=Column("duties:CHECKS"),
+    checks=Column("checks:CHECKS"),
     commands=(
         Command(
             "adopt",
@@ -49,5 +49,5 @@ FEATURE = Feature(
     ),
     routes=Column("pages:ROUTES"),
     pages=Column("pages:PAGES"),
-    keeps=Column("duties:KEEPS"),
+    keeps=Column("copy_keeper:KEEPS"),
 )
