@@ -31,7 +31,7 @@ MAX_NAMED = 5
 @click.command()
 @selection
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="The reason, shown in the list of wants.")
+@click.option("--comment", default="", help="The reason, shown by `want show`, --json and the pages.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
 @click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
 @click.option(

@@ -86,7 +86,7 @@ COLUMNS = (
     help="The time of the data, as 2026-11-21T14:00:00Z. --sla counts from then instead of from now.",
 )
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher is more urgent.")
-@click.option("--comment", default="", help="The reason, shown in the list of wants.")
+@click.option("--comment", default="", help="The reason, shown by `want show`, --json and the pages.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
 @click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
 @FAIL_FAST

@@ -57,7 +57,9 @@ class WantShape(TypedDict):
     request_id: str
     refs: Sequence[Ref]
     state: str
+    #: What kind of requester recorded it: user, schedule, sensor, arc, job run, dagster run, or the word of a caller.
     source: str
+    #: Which one: the name of the schedule or sensor, the instance that woke the arc, or the id of the run.
     source_id: str | None
     priority: int
     created_at: str

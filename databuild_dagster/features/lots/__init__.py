@@ -8,7 +8,7 @@ FEATURE = Feature(
     asset_settings=Column("settings:ASSET_SETTINGS"),
     definers=Column("settings:DEFINERS"),
     duties=Column("duties:DUTIES"),
-    checks=Column("duties:CHECKS"),
+    checks=Column("checks:CHECKS"),
     commands=(
         Command(
             "adopt",

@@ -11,9 +11,7 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.features.operations.actions import operation_manager
 from tests.support.browser import confirmation, form_of, sent
-from tests.support.pages_world import DAY, MONTH, PagesWorld, acting, call, own_world
-
-__all__ = ["acting", "own_world"]
+from tests.support.pages_world import DAY, MONTH, PagesWorld, call
 
 #: An installed package with a type whose argument may be anything.
 TYPES = """
