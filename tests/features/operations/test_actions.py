@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 
 from databuild_dagster.features.operations.actions import operation_manager
 from tests.support.browser import confirmation, form_of, sent
-from tests.support.pages_world import DAY, MONTH, PagesWorld, call
+from tests.support.pages_world import DAY, MONTH, PagesWorld, acting, call, own_world
+
+__all__ = ["acting", "own_world"]
 
 #: An installed package with a type whose argument may be anything.
 TYPES = """
