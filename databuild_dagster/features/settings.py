@@ -5,14 +5,18 @@ The core looks at these types alone, never at run time. The rows of the features
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
+
+import dagster as dg
 
 from databuild_dagster.bindings.authoring.dagster_options import Refused, RefusedOfMulti
 from databuild_dagster.features.lots.parts.lot_parts import PartSplit
 from databuild_dagster.features.notices.alerts import Alert
+from databuild_dagster.features.notices.settings import AlertAttributes
 from databuild_dagster.features.operations.manager import DistributedOperation
 from databuild_dagster.features.tables.publish import Publish
+from databuild_dagster.features.tables.settings import PublishAttributes
 
 
 class LocationOptions(TypedDict, total=False):
@@ -34,5 +38,30 @@ class AssetOptions(Refused, total=False):
 class MultiAssetOptions(RefusedOfMulti, total=False):
     """Keywords of `@databuild_multi_asset`."""
 
+    parts: None
     publish: Publish | Mapping[str, Publish]
     sample: bool | Mapping[str, bool]
+
+
+class BoundaryOptions(TypedDict, total=False):
+    """Keywords of `databuild_boundary`, those that it passes to the `AssetSpec` among them."""
+
+    publish: Publish
+    sample: bool
+    deps: Iterable[Any] | None
+    description: str | None
+    group_name: str | None
+    owners: Sequence[str] | None
+    tags: Mapping[str, str] | None
+    kinds: set[str] | None
+    code_version: str | None
+    automation_condition: dg.AutomationCondition[Any] | None
+    freshness_policy: dg.FreshnessPolicy | None
+
+
+class ComponentAttributes(dg.Model):
+    """Attributes of a `defs.yaml`."""
+
+    alerts: Sequence[AlertAttributes] = ()
+    operations: Sequence[str] = ()
+    publish: PublishAttributes | None = None

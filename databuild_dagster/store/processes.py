@@ -11,7 +11,6 @@ A process that only waits to be reaped has ended. A reading of a process that th
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -89,6 +88,8 @@ class Psutil:
 
     def boot(self) -> tuple[str, str] | None:
         # psutil's time of the boot moves with the clock, and is no name: two machines may have the same.
+        import subprocess  # No command has to load it for a system that is Linux.
+
         with suppress(OSError, subprocess.SubprocessError):
             answer = subprocess.run(
                 self._boot_command, capture_output=True, text=True, check=True, timeout=BOOT_SECONDS

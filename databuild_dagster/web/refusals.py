@@ -204,6 +204,9 @@ _IN_TROUBLE = {
     "clean": NoWarehouse,
     "erase": NoWarehouse,
     "lots": NoWarehouse,
+    "migrate": NoBuildState,
+    "notices": NoBuildState,
+    "operations": NoSpark,
     "tables": NoTable,
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Any, Literal, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_type_hints
 from weakref import WeakKeyDictionary
 
 import dagster as dg
@@ -27,6 +27,9 @@ from databuild_dagster.bindings.declare.settings import described, imported, set
 from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.engine.tick_pass import TickLimits
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.settings import ComponentAttributes
 
 _LIMITS = TickLimits()
 
@@ -119,21 +122,13 @@ def _attributes() -> dict[str, Any]:
     }
     of_features = {
         name: (Annotated[setting.in_yaml, described(setting.description)], setting.yaml_default)
-        for name, setting in settings().items()
+        for name, setting in sorted(settings().items())
     }
     return core | of_features
 
 
-class _Attributes(dg.Model):
-    """The settings of a code location as attributes of a `defs.yaml`."""
-
-
-_Attributes = create_model("_Attributes", __base__=_Attributes, **_attributes())  # type: ignore[misc]
-
-
-@dg.scaffold_with(DatabuildScaffolder)
-class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
-    """Partitions that Spark builds once, when they are wanted."""
+class _Assets(dg.Model):
+    """The attributes that are no settings."""
 
     assets: Annotated[
         Sequence[str],
@@ -145,6 +140,29 @@ class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
     translation: Annotated[
         TranslationFn[None] | None, TranslationFnResolver[None](template_vars_for_translation_fn=lambda _: {})
     ] = None
+
+
+if TYPE_CHECKING:
+
+    class _Attributes(_Assets, ComponentAttributes):
+        """The attributes for type checkers; `Settings` has their meaning and defaults."""
+
+        warehouse: str | None = None
+        spark: SparkAttributes | None = None
+        threads: int = 0
+        interval_seconds: int = 0
+        delegation_timeout_seconds: float = 0
+        sample_rows: int = 0
+        limits: LimitAttributes | None = None
+
+else:
+    _Attributes = create_model("_Attributes", __base__=_Assets, **_attributes())
+
+
+@dg.scaffold_with(DatabuildScaffolder)
+class DatabuildComponent(dg.Component, _Attributes, dg.Resolvable):
+    """Partitions that Spark builds once, when they are wanted."""
+
     location: Annotated[str | None, described("The name in the store; the project's package unless given.")] = None
 
     @classmethod

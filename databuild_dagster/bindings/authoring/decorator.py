@@ -40,6 +40,9 @@ from databuild_dagster.model.wording import number_in_words
 
 if TYPE_CHECKING:
     from databuild_dagster.features.settings import AssetOptions, MultiAssetOptions
+else:
+    # `typing.get_type_hints` evaluates the annotation.
+    AssetOptions = MultiAssetOptions = dict
 
 
 class DatabuildAsset(dg.AssetsDefinition):
@@ -142,9 +145,7 @@ def databuild_asset(
         asset_name = function.__name__ if name is None else name
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
-        refuse_options(
-            asset_name, given, REFUSED, [*inspect.signature(databuild_asset).parameters, *settings.asset_settings()]
-        )
+        refuse_options(asset_name, given, REFUSED, options_of(databuild_asset))
         if batched and partitions_def is None:
             raise InvalidAsset(f"Asset {asset_name!r} has no partitions, so batched=True means nothing; leave it out.")
         own_key = _own_key(asset_name, key=key, name=name, key_prefix=key_prefix)
@@ -227,7 +228,7 @@ def databuild_multi_asset(
         own_name = function.__name__ if name is None else name
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
-        known = [*inspect.signature(databuild_multi_asset).parameters, *settings.asset_settings()]
+        known = options_of(databuild_multi_asset)
         refuse_options(own_name, given, REFUSED_OF_MULTI, known)
         if outs is None:
             raise InvalidAsset(f"Multi-asset {own_name!r} has no outs; {REFUSED_OF_MULTI['specs']}.")
@@ -277,6 +278,14 @@ def databuild_multi_asset(
         return as_dagster_asset(specs, body, of_the_step)
 
     return decorate
+
+
+def options_of(decorator: Callable[..., Any]) -> list[str]:
+    """The options that a decorator takes, those of features among them."""
+    return [
+        *(name for name in inspect.signature(decorator).parameters if name != "options"),
+        *settings.asset_settings(),
+    ]
 
 
 def _own_key(

@@ -10,7 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 import dagster as dg
 
@@ -19,14 +19,11 @@ from databuild_dagster.bindings.adapter.keys import DEPLOYMENT, IO_MANAGER, SPAR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION, automation_sensors
 from databuild_dagster.bindings.authoring.shared_location import LocationParts, SharedLocation
 from databuild_dagster.bindings.authoring.translator import DatabuildTranslator, translated
-from databuild_dagster.bindings.building.deployment import differing
+from databuild_dagster.bindings.building.deployment import GivenSettings, differing, refuse_unknown
 from databuild_dagster.bindings.declare.asset_spec import body_of
 from databuild_dagster.bindings.registry.registration import remember
 from databuild_dagster.feature import rows
 from databuild_dagster.model.wording import few_of
-
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.building.deployment import GivenSettings
 
 
 def build_definitions(
@@ -55,6 +52,7 @@ def build_definitions(
     Raises `InvalidAsset` for a translation that is not possible, `InvalidOperationType`, ValueError for a setting out
     of range, or for one besides a `SharedLocation`.
     """
+    refuse_unknown(build_definitions, settings)
     module = _calling_module()
     if isinstance(location, SharedLocation):
         shared = location

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from dagster import AssetKey, Definitions, JobDefinition, SensorDefinition
 
@@ -20,7 +20,9 @@ from databuild_dagster.bindings.building.deployment import (
     CORE_SETTINGS,
     Deployment,
     DeploymentResource,
+    GivenSettings,
     LocationResource,
+    refuse_unknown,
 )
 from databuild_dagster.bindings.building.io_manager import databuild_io_manager
 from databuild_dagster.bindings.declare.settings import settings
@@ -30,9 +32,6 @@ from databuild_dagster.bindings.reading.wants import Wants
 from databuild_dagster.feature import rows
 from databuild_dagster.warehouse.layout import Warehouse
 
-if TYPE_CHECKING:
-    from databuild_dagster.bindings.building.deployment import GivenSettings
-
 #: Names under which code written for dagster-pyspark usually asks for its resource.
 _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
 
@@ -40,18 +39,22 @@ _PYSPARK_KEYS = ("pyspark", "lazy_pyspark", "spark")
 def deployment_of(location: str, given: Mapping[str, Any], place: str) -> Deployment:
     """The deployment with these settings; `place` names where they were given.
 
-    Raises TypeError for an unknown setting, ValueError for one out of its bounds, and what the settings of features raise.
+    Raises ValueError for a setting out of its bounds, and what the settings of features raise.
     """
     names, of_features = [setting.name for setting in CORE_SETTINGS], settings()
-    if unknown := [name for name in given if name not in names and name not in of_features]:
-        known = ", ".join([*names, *of_features])
-        raise TypeError(f"{unknown[0]}= of {place} is no setting; the settings are {known}.")
-    core = {name: value for name, value in given.items() if name in names and value is not None}
+    core = {name: value for name, value in given.items() if name in names}
+    for may_be_none in ("warehouse", "spark", "limits"):
+        if core.get(may_be_none, ...) is None:
+            del core[may_be_none]
     if "warehouse" in core:
         core["warehouse"] = Warehouse(str(core["warehouse"])).root
     # Not the default of the record: each deployment has a resource of its own.
     core.setdefault("spark", DatabuildSpark())
-    own = {name: setting.checked(given[name], place) for name, setting in of_features.items() if name in given}
+    # The defaults, too: an installed package that is broken is named where definitions load, and not in a build.
+    own = {
+        name: setting.checked(given[name], place) if name in given else setting.default()
+        for name, setting in of_features.items()
+    }
     return Deployment(location=location, of_features=own, **core)
 
 
@@ -104,11 +107,12 @@ class SharedLocation:
     one warehouse, one Spark and one name in the store. The settings are those of `build_definitions`.
     """
 
-    def __init__(self, name: str, **given: Unpack[GivenSettings]) -> None:
+    def __init__(self, name: str, **settings: Unpack[GivenSettings]) -> None:
         """Raises `InvalidOperationType`, `InvalidAsset`, ValueError for a setting out of range or an empty name."""
+        refuse_unknown(SharedLocation.__init__, settings)
         if not name:
             raise ValueError("The name of a location is empty; it is its name in the store, such as 'shop'.")
-        self.parts = location_parts(deployment_of(name, given, f"location {name!r}"))
+        self.parts = location_parts(deployment_of(name, settings, f"location {name!r}"))
         self._members: list[_Member] = []
 
     @property

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +14,7 @@ from dagster import Field, InitResourceContext, RepositoryDefinition, ResourceDe
 from databuild_dagster.bindings.adapter import run_tags
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.declare.parameters import why_out_of_bounds
+from databuild_dagster.bindings.declare.settings import settings
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import AD_HOC_LOCATION
@@ -57,8 +60,8 @@ class Settings:
         repr=False,
         metadata={"description": "Where Spark runs; a local server unless given."},
     )
-    interval_seconds: int = _said("Seconds between two ticks of the orchestrator.", MIN_INTERVAL_SECONDS)
     threads: int = _said("Partitions of one launch that are built at the same time.", DEFAULT_THREADS)
+    interval_seconds: int = _said("Seconds between two ticks of the orchestrator.", MIN_INTERVAL_SECONDS)
     delegation_timeout_seconds: float = _said(
         "How long a Dagster run waits for builds of others.", DEFAULT_DELEGATION_TIMEOUT_SECONDS
     )
@@ -66,11 +69,13 @@ class Settings:
     sample_rows: int = _said("Rows of each partition that Dagster shows; 0 for none.", DEFAULT_SAMPLE_ROWS)
     limits: TickLimits = field(default_factory=TickLimits, metadata={"description": "How much one tick may start."})
     #: The values of the settings that features add, by name.
-    of_features: Mapping[str, object] = field(default_factory=dict, repr=False)
+    of_features: Mapping[str, object] = field(default_factory=dict, repr=False, hash=False)
 
     def __post_init__(self) -> None:
-        check_at_least("interval_seconds", self.interval_seconds, 1)
         check_at_least("threads", self.threads, 1)
+        check_at_least("interval_seconds", self.interval_seconds, 1)
+        if not isinstance(self.limits, TickLimits):
+            raise ValueError(f"limits is {self.limits!r}; write TickLimits(…).")
         for limit in fields(self.limits):
             check_at_least(f"limits.{limit.name}", getattr(self.limits, limit.name), 1)
         check_at_least("sample_rows", self.sample_rows, 0)
@@ -84,11 +89,15 @@ if TYPE_CHECKING:
 
         warehouse: str | Path | None
         spark: LazyPySparkResource | PySparkResource | None
-        interval_seconds: int
         threads: int
+        interval_seconds: int
         delegation_timeout_seconds: float
         sample_rows: int
         limits: TickLimits | None
+
+else:
+    # `typing.get_type_hints` evaluates the annotation.
+    GivenSettings = dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +115,28 @@ CORE_SETTINGS: Final = tuple(setting for setting in fields(Settings) if setting.
 
 def differing(given: Mapping[str, Any]) -> Iterable[str]:
     """The given settings that are not what they would be without being given."""
-    defaults = {setting.name: setting.default for setting in CORE_SETTINGS} | {"limits": None}
+    core = {setting.name: setting.default for setting in CORE_SETTINGS} | {"limits": None}
+    unset = core | {name: setting.yaml_default for name, setting in settings().items()}
     for name, value in given.items():
-        if name not in defaults or value != defaults[name]:
+        # Any iterable will do for a setting that has several values.
+        if (tuple(value) if unset[name] == () else value) != unset[name]:
             yield name
+
+
+def keywords_of(function: Callable[..., Any]) -> list[str]:
+    """The parameters of a function that takes `**settings`, and the names of the settings."""
+    own = (name for name in inspect.signature(function).parameters if name not in ("self", "settings"))
+    return [*own, *(setting.name for setting in CORE_SETTINGS), *settings()]
+
+
+def refuse_unknown(function: Callable[..., Any], given: Iterable[str]) -> None:
+    """Raises TypeError for a keyword that a function with `**settings` has not."""
+    known = keywords_of(function)
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]}=?" if near else f"the settings are {', '.join(known)}."
+            raise TypeError(f"{function.__qualname__.removesuffix('.__init__')}() has no argument {name}=; {hint}")
 
 
 def check_at_least(option: str, value: float, least: int) -> None:

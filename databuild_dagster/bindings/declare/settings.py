@@ -103,9 +103,13 @@ def asset_settings() -> Mapping[str, AssetSetting]:
     return {setting.name: setting for setting in rows(lambda feature: feature.asset_settings)}
 
 
-def taken_out(options: dict[str, Any]) -> dict[str, Any]:
-    """The values of asset settings among a decorator's options, which do not stay there."""
-    return {name: options.pop(name) for name in list(options) if name in asset_settings()}
+def taken_out(options: dict[str, Any], *, has_function: bool = True) -> dict[str, Any]:
+    """The values of asset settings among the options, which do not stay there.
+
+    An asset without a function has no calls to divide, so an option that divides them stays and is refused as unknown.
+    """
+    known = {name for name, setting in asset_settings().items() if has_function or setting.split is None}
+    return {name: options.pop(name) for name in list(options) if name in known}
 
 
 def metadata_of(asset: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,11 +124,8 @@ def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str
     """The metadata of each output of a multi-asset; a dict has a value for some outputs. Raises `InvalidAsset`."""
     values: dict[str, dict[str, Any]] = {output: {} for output in outputs}
     for option, value in given.items():
-        if isinstance(value, Mapping):
-            by_output = value
-        else:
-            asset_settings()[option].check_several(name, len(outputs), value)
-            by_output = dict.fromkeys(outputs, value)
+        asset_settings()[option].check_several(name, len(outputs), value)
+        by_output = value if isinstance(value, Mapping) else dict.fromkeys(outputs, value)
         if unknown := [output for output in by_output if output not in outputs]:
             raise InvalidAsset(f"{option} of multi-asset {name!r} names {unknown[0]!r}, which is none of its outs.")
         for output, of_output in by_output.items():
@@ -135,8 +136,9 @@ def metadata_by_output(name: str, outputs: Mapping[str, Any], given: Mapping[str
 def split_of(asset: str, given: Mapping[str, Any], parameters: Sequence[Parameter], *, batched: bool) -> Split | None:
     """How these values of settings divide the calls of an asset's function; None if they do not. Raises `InvalidAsset`."""
     for name, value in given.items():
-        if (split := asset_settings()[name].split) is not None:
-            return split(asset, value, parameters, batched)
+        split = asset_settings()[name].split
+        if split is not None and (found := split(asset, value, parameters, batched)) is not None:
+            return found
     return None
 
 

@@ -3,13 +3,12 @@
 import ast
 import inspect
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Final
 
 from dagster import AssetSpec
 
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
-from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset
+from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset, options_of
 from databuild_dagster.features.migrate.dagster_code import Decorated
 from databuild_dagster.features.migrate.findings import Action, Finding
 from databuild_dagster.features.migrate.modules import Module, Project, keyword
@@ -43,12 +42,6 @@ _NOTES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 }
 
 
-@cache
-def _known(is_multi: bool) -> frozenset[str]:
-    ours = databuild_multi_asset if is_multi else databuild_asset
-    return frozenset(inspect.signature(ours).parameters) - {"refused"}
-
-
 def argument_findings(project: Project, asset: Decorated) -> Iterator[Finding]:
     """The decorator and each of its arguments that cannot stay."""
     module = asset.module
@@ -63,6 +56,7 @@ def argument_findings(project: Project, asset: Decorated) -> Iterator[Finding]:
             Action.CHANGE, positional, write="write the decorator above the function, with named arguments"
         )
     refused = REFUSED_OF_MULTI if asset.is_multi else REFUSED
+    known = options_of(databuild_multi_asset if asset.is_multi else databuild_asset)
     for given in asset.call.keywords:
         name = given.arg
         if name is None:
@@ -89,7 +83,7 @@ def argument_findings(project: Project, asset: Decorated) -> Iterator[Finding]:
             yield module.finding(Action.DECIDE, given, write=write, why=why)
         elif name in _NOTES and any(word in module.text(given.value) for word in _NOTES[name][0]):
             yield module.finding(Action.NOTE, given, write=_NOTES[name][1])
-        elif name not in _known(asset.is_multi):
+        elif name not in known:
             yield module.finding(Action.REMOVE, given, write="remove it", why=f"{ours} has no argument {name}=")
 
 

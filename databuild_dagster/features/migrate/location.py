@@ -1,13 +1,13 @@
 """The definitions of a project: `Definitions` becomes `build_definitions`, with what it takes and what nothing uses any more."""
 
 import ast
-import inspect
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED
 from databuild_dagster.bindings.authoring.definitions import build_definitions
+from databuild_dagster.bindings.building.deployment import keywords_of
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
 from databuild_dagster.features.migrate.dagster_code import Decorated, calls_in
@@ -139,7 +139,7 @@ def _made(project: Project, module: Module, call: ast.Call, uses: Uses) -> Itera
             write = "compare its arguments with those of build_definitions"
             why = "the source does not show which arguments it has"
             yield module.finding(Action.DECIDE, given, write=write, why=why)
-        elif given.arg not in inspect.signature(build_definitions).parameters:
+        elif given.arg not in keywords_of(build_definitions):
             why = f"build_definitions has no argument {given.arg}=; {_MERGE}"
             yield module.finding(Action.REMOVE, given, write="remove it", why=why)
 

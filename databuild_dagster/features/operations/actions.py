@@ -12,7 +12,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationResources
-from databuild_dagster.features.operations.operation_types import OPERATIONS
+from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
 from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.features.operations.shapes import (
     CanceledOperationShape,
@@ -41,7 +41,7 @@ def operation_manager(state: State, actor: str) -> DistributedOperationManager:
 
 
 def _running(state: State) -> _Running:
-    deployment = Deployment()
+    deployment = Deployment(of_features={OPERATIONS.name: known_operations()})
     return _Running(deployment, operation_resources(state.instance(), deployment))
 
 

@@ -22,6 +22,7 @@ from databuild_dagster.bindings.adapter.dagster_private import ComponentTree
 from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.authoring.component import DatabuildScaffolder
+from databuild_dagster.bindings.authoring.shared_location import deployment_of
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
@@ -179,22 +180,21 @@ def test_every_attribute_arrives(project: Project, monkeypatch: pytest.MonkeyPat
 
     repository = project.load()
 
-    assert deployment(repository) == Deployment(
-        location="hangar",
-        warehouse="/data/flights",
-        threads=2,
-        delegation_timeout_seconds=60,
-        sample_rows=0,
-        limits=TickLimits(launches=3, due_refs=100),
-        interval_seconds=20,
-        of_features={
-            "alerts": (
-                WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
-                CommandAlert(("page-oncall", "data")),
-            )
-        },
-    )
     spark = deployment(repository).spark
+    in_python = {
+        "warehouse": "/data/flights",
+        "spark": spark,
+        "threads": 2,
+        "delegation_timeout_seconds": 60,
+        "sample_rows": 0,
+        "limits": TickLimits(launches=3, due_refs=100),
+        "interval_seconds": 20,
+        "alerts": (
+            WebhookAlert("https://chat.example/hooks/data", {"Authorization": "Bearer secret"}),
+            CommandAlert(("page-oncall", "data")),
+        ),
+    }
+    assert deployment(repository) == deployment_of("hangar", in_python, "the test")
     assert isinstance(spark, DatabuildSpark)
     assert (spark.mode, spark.url, spark.app_name) == ("remote", "sc://spark:15002", "hangar")
     assert spark.settings().config == {"spark.sql.shuffle.partitions": "8"}

@@ -514,19 +514,33 @@ def test_a_moved_project_has_nothing_left_to_change(tmp_path: Path) -> None:
     report = reviewed(
         tmp_path,
         """
-from databuild_dagster import build_definitions, databuild_asset
+from databuild_dagster import ByFile, Delta, build_definitions, databuild_asset, databuild_multi_asset
 
-@databuild_asset
+@databuild_asset(partitions_def=daily, publish=Delta(), sample=True, parts=ByFile("raw", 2))
 def orders(context) -> pd.DataFrame:
     return elsewhere(context)
 
-defs = build_definitions([orders])
+@databuild_multi_asset(outs={"refunds": dg.AssetSpec("refunds")}, publish=Delta())
+def several() -> dict[str, pd.DataFrame]:
+    return {}
+
+defs = build_definitions([orders, several], warehouse="x", threads=2, alerts=(), operations=(), publish=Delta())
 """,
     )
 
-    assert [asset.verdict for asset in report.assets] == [Verdict.IS]
+    assert [asset.verdict for asset in report.assets] == [Verdict.IS, Verdict.IS]
     assert report.is_done
     assert report.others == ()
+
+
+def test_an_option_that_no_decorator_has_is_removed(tmp_path: Path) -> None:
+    text = "from databuild_dagster import databuild_asset as d\n@d(options=1)\ndef orders() -> pd.DataFrame: ...\n"
+
+    report = reviewed(tmp_path, text)
+
+    (change,) = [finding for asset in report.assets for finding in asset.findings]
+    assert change.found == "options=1"
+    assert change.write == "remove it"
 
 
 def test_a_databuild_asset_that_would_not_load_is_reported(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import BuildContext, DistributedOperation, OperationContext, RetryJob, databuild_asset
+from databuild_dagster import (
+    BuildContext,
+    DistributedOperation,
+    OperationContext,
+    RetryJob,
+    build_definitions,
+    databuild_asset,
+)
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, execute_run_iterator
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
 from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, operations_tick
@@ -350,7 +357,7 @@ def test_an_installed_package_may_bring_operations(tmp_path: Path, monkeypatch: 
     with pytest.raises(
         InvalidOperationType, match=r"package shop-operations cannot be loaded \(ValueError: half written\)"
     ):
-        known_operations()
+        build_definitions([])
 
 
 def test_a_type_without_a_usable_name_is_refused() -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -20,6 +20,12 @@ from databuild_dagster.bindings.declare.parameters import InvalidAsset, why_out_
 from databuild_dagster.bindings.declare.settings import metadata_of, taken_out
 from databuild_dagster.features.lots.arrivals.landing import BadLandingPattern, LandingPattern
 from databuild_dagster.model.wording import number_in_words
+
+if TYPE_CHECKING:
+    from databuild_dagster.features.settings import BoundaryOptions
+else:
+    # `typing.get_type_hints` evaluates the annotation.
+    BoundaryOptions = dict
 
 DEFAULT_GRACE_SECONDS = 60.0
 DEFAULT_SETTLE_SECONDS = 10.0
@@ -73,7 +79,7 @@ def databuild_boundary(
     allow_schema_change: bool = False,
     interval_seconds: int = DEFAULT_INTERVAL_SECONDS,
     metadata: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[BoundaryOptions],
 ) -> AssetSpec:
     """An external asset whose lots are Parquet files of another program; pass it to `build_definitions`.
 
@@ -90,13 +96,15 @@ def databuild_boundary(
     globs = _globs(include), _globs(exclude)
     boundary = Boundary(files, by, *globs, empty, grace_seconds, settle_seconds, allow_schema_change, interval_seconds)
     _check(name, boundary, partitions_def)
+    of_spec = cast(dict[str, Any], dict(options))
+    of_features = taken_out(of_spec, has_function=False)
     own: dict[str, Any] = {
         BOUNDARY: MetadataValue.json(asdict(boundary)),
-        **metadata_of(name, taken_out(options)),
+        **metadata_of(name, of_features),
     }
     if files is not None:
         own["databuild/files"] = MetadataValue.text(files)
-    asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **options)
+    asset = AssetSpec(key, partitions_def=partitions_def, metadata={**(metadata or {}), **own}, **of_spec)
     # Plain assets read its lots with the IO manager that reads our instances.
     return asset.with_io_manager_key(IO_MANAGER)
 

@@ -14,7 +14,17 @@ import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DepMiss, InvalidAsset, Transient, databuild_asset
+from databuild_dagster import (
+    EMPTY,
+    BuildContext,
+    ByFile,
+    ByKey,
+    DepMiss,
+    InvalidAsset,
+    Transient,
+    databuild_asset,
+    databuild_boundary,
+)
 from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.bindings.building.provenance import code_digest
@@ -647,18 +657,23 @@ def test_a_split_that_cannot_work_is_refused_at_import(parts: Any, why: str) -> 
             return flights
 
 
-def test_parts_of_a_batch_or_of_a_multi_asset_are_refused_at_import() -> None:
+def test_parts_of_what_has_no_calls_of_its_own_are_refused_at_import() -> None:
+    with pytest.raises(TypeError, match="parts"):
+        databuild_boundary("raw", partitions_def=daily, parts=ByFile("flights", parts=2))  # type: ignore[call-arg]
+
     with pytest.raises(InvalidAsset, match="batched=True, which takes many together; leave one of them out"):
 
         @databuild_asset(partitions_def=daily, batched=True, parts=ByFile("flights", parts=2))
         def counted(flights: DataFrame) -> DataFrame:
             return flights
 
-    with pytest.raises(InvalidAsset, match="which only an asset alone may have"):
+    parts = ByFile("flights", parts=2)
+    for of_several in (parts, {"a": parts}):
+        with pytest.raises(InvalidAsset, match="which only an asset alone may have"):
 
-        @multi_asset(outs={"a": dg.AssetSpec("a")}, parts=ByFile("flights", parts=2))  # type: ignore[arg-type]
-        def several(flights: DataFrame) -> dict[str, DataFrame]:
-            return {"a": flights}
+            @multi_asset(outs={"a": dg.AssetSpec("a")}, parts=of_several)  # type: ignore[arg-type]
+            def several(flights: DataFrame) -> dict[str, DataFrame]:
+                return {"a": flights}
 
 
 WRONG_SPLITS = {
