@@ -1307,7 +1307,7 @@ GUARDS = (
         "features/clean/cleaning.py",
         "                if not listed.isdisjoint(_files_of(going) if listed else ()):\n",
         "                if False:\n",
-        (f"{PUBLISHER}::test_gc_keeps_the_files_that_the_newest_snapshot_lists",),
+        (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
     ),
     Guard(
         "a snapshot of another writer counts as ours",

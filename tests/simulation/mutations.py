@@ -243,7 +243,7 @@ def _with_second_starters() -> Iterator[None]:
 def _without_the_second_look() -> Iterator[None]:
     """An operation is completed also when its keys have changed since they were read."""
     with (
-        patch.object(invokes, "as_read", lambda entry: both()),
+        patch.object(invokes.m, "as_read", lambda entry: both()),
         patch.object(invokes, "is_running", lambda id: both()),
     ):
         yield

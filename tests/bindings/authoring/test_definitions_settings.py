@@ -20,7 +20,7 @@ def test_a_misspelt_setting_is_refused_by_name(door: Callable[..., object]) -> N
         door(thread=1)
 
 
-def test_a_member_of_a_shared_location_may_write_defaults_and_nothing_else_of_the_location() -> None:
+def test_a_member_of_a_shared_location_may_write_defaults_and_no_more() -> None:
     shop = SharedLocation("shop", threads=3)
 
     build_definitions([], location=shop, publish=None, alerts=[])
