@@ -14,6 +14,7 @@ from databuild_dagster.bindings.adapter import dagster_storage
 from databuild_dagster.bindings.adapter.dagster_private import repository_def_from_target_def
 from databuild_dagster.bindings.building.deployment import Deployment, deployment_of_repository
 from databuild_dagster.model.wording import one_line
+from databuild_dagster.spark.at_import import allow_before_sessions
 
 
 class CannotLoad(Exception):
@@ -76,6 +77,8 @@ def _load(origin: object) -> CodeLocation:
         raise CannotLoad(
             f"Code location {name} is a running server; databuild loads code itself, name its file or module."
         )
+    # The first import of a project may make a column before the project imports the decorators.
+    allow_before_sessions()
     try:
         targets = dagster_storage.get_loadable_targets(
             python_file=target.python_file,

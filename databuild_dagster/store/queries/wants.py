@@ -156,11 +156,10 @@ def _unless_never(at: float) -> float | None:
     return None if at == NEVER else at
 
 
-_REFS_OF_WANT = f"""(SELECT json_group_array(n.ref) FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
-        WHERE y.want_id = w.id)"""
 _FIRST_REFS_OF_WANT = f"""(SELECT json_group_array(few.ref) FROM (
         SELECT n.ref FROM {PREFIX}want_refs y JOIN {PREFIX}refs n ON n.id = y.ref_id
-        WHERE y.want_id = w.id ORDER BY y.ref_id LIMIT {{most}}) few)"""
+        WHERE y.want_id = w.id ORDER BY y.ref_id{{limit}}) few)"""
+_REFS_OF_WANT = _FIRST_REFS_OF_WANT.format(limit="")
 _NAMES = f"""w.id IN (SELECT h.want_id FROM {PREFIX}holds h JOIN {PREFIX}refs r ON r.id = h.ref_id WHERE {{which}})"""
 #: The same, asked for each want. Not EXISTS, of which PostgreSQL makes a join with all refs of the dataset.
 _NAMES_ONE = f"""(SELECT count(*) FROM {PREFIX}want_refs x JOIN {PREFIX}refs r ON r.id = x.ref_id
@@ -192,7 +191,7 @@ def _want(seq: int | None, most_refs: int | None = None) -> Selection[WantView]:
         "w",
         {"expires_at": _unless_never, "deadline": _unless_never},
         id="w.want_id",
-        refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(most=most_refs),
+        refs=_REFS_OF_WANT if most_refs is None else _FIRST_REFS_OF_WANT.format(limit=f" LIMIT {most_refs}"),
         state=_state_at(seq),
         sla_missed_at="w.sla_missed_at" if seq is None else missed,
         actor=_ACTOR,

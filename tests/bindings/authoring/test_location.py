@@ -1,5 +1,7 @@
 """Definitions are found as `dagster` finds them, and what is wrong with them is one sentence."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +71,19 @@ def test_nothing_to_load_is_said_with_what_to_do(tmp_path: Path, monkeypatch: py
         load_code_locations()
     with pytest.raises(CannotLoad, match=r"There is no file nowhere\.py"):
         load_code_locations(files=["nowhere.py"])
+
+
+def test_a_module_may_make_a_column_before_it_imports_the_decorators(tmp_path: Path) -> None:
+    (tmp_path / "early.py").write_text("import pyspark.sql.functions as F\n\nTWICE = F.col('n') * 2\n")
+    (tmp_path / "shop.py").write_text(f"import early\n{DEFINITIONS}")
+    loading = (
+        "from databuild_dagster.bindings.authoring.location import load_code_locations\n"
+        "print(load_code_locations(files=['shop.py'])[0].name)"
+    )
+
+    # In a process in which nothing else has asked PySpark yet.
+    loaded = subprocess.run(
+        [sys.executable, "-c", loading], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert (loaded.returncode, loaded.stdout.strip()) == (0, "shop.py"), loaded.stderr
