@@ -9,7 +9,6 @@ import pytest
 
 from databuild_dagster import DatabuildComponent, SharedLocation, build_definitions, databuild_boundary
 from databuild_dagster.bindings.declare.settings import settings
-from databuild_dagster.features.settings import ComponentAttributes
 
 
 @pytest.mark.parametrize(
@@ -29,10 +28,13 @@ def test_a_member_of_a_shared_location_may_write_defaults_and_no_more() -> None:
         build_definitions([], location=shop, threads=5)
 
 
+@pytest.mark.feature("lots")
 @pytest.mark.feature("notices")
 @pytest.mark.feature("operations")
 @pytest.mark.feature("tables")
 def test_an_editor_finds_the_type_of_every_setting() -> None:
+    from databuild_dagster.features.settings import ComponentAttributes
+
     for door in (build_definitions, SharedLocation.__init__, databuild_boundary):
         assert typing.get_type_hints(door)
     # The list for type checkers is written by hand.
