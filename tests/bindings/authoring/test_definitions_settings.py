@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from databuild_dagster import DatabuildComponent, SharedLocation, build_definitions, databuild_boundary
+from databuild_dagster import DatabuildComponent, SharedLocation, build_definitions
 from databuild_dagster.bindings.declare.settings import settings
 
 
@@ -22,7 +22,7 @@ def test_a_misspelt_setting_is_refused_by_name(door: Callable[..., object]) -> N
 def test_a_member_of_a_shared_location_may_write_defaults_and_no_more() -> None:
     shop = SharedLocation("shop", threads=3)
 
-    build_definitions([], location=shop, publish=None, alerts=[])
+    build_definitions([], location=shop, sample_rows=0)
 
     with pytest.raises(ValueError, match=r"threads= is a setting of all definitions"):
         build_definitions([], location=shop, threads=5)
@@ -33,6 +33,7 @@ def test_a_member_of_a_shared_location_may_write_defaults_and_no_more() -> None:
 @pytest.mark.feature("operations")
 @pytest.mark.feature("tables")
 def test_an_editor_finds_the_type_of_every_setting() -> None:
+    from databuild_dagster import databuild_boundary
     from databuild_dagster.features.settings import ComponentAttributes
 
     for door in (build_definitions, SharedLocation.__init__, databuild_boundary):
@@ -41,3 +42,10 @@ def test_an_editor_finds_the_type_of_every_setting() -> None:
     listed = {*typing.get_type_hints(ComponentAttributes)} - {*typing.get_type_hints(ComponentAttributes.__base__)}
     assert listed == {*settings()}
     assert {*settings()} <= {*DatabuildComponent.model_fields}
+
+
+@pytest.mark.feature("notices")
+@pytest.mark.feature("operations")
+@pytest.mark.feature("tables")
+def test_a_member_of_a_shared_location_may_write_the_defaults_of_features() -> None:
+    build_definitions([], location=SharedLocation("shop"), publish=None, alerts=[], operations=())
