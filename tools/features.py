@@ -1,14 +1,16 @@
 """Tests of one feature, and of the package without it.
 
 `python -m tools.features test NAME` runs the tests of a feature and of the features that need it, the import contracts, and one
-real build. `python -m tools.features long` removes one feature after another from a copy of the package, with those that need
-it, and runs the tests of the core and a real build there.
+real build. `python -m tools.features long` removes all features from a copy of the package, and runs the tests of the core and a
+real build there. Then it removes one feature after another, with the features that need it, and runs a real build and the tests
+of the packages that ask for rows of features: no other package can notice which features are there.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,14 +20,12 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from databuild_dagster.feature import built_in
+from tools.reach import PACKAGE, Modules
 
 ROOT: Final = Path(__file__).parents[1]
 FEATURES: Final = "databuild_dagster/features"
-#: The tests of the core and the faces. Those marked `long` start processes or Spark: a removal breaks them no other way.
-CORE_TESTS: Final = tuple(
-    f"tests/{name}"
-    for name in ("model", "store", "engine", "warehouse", "data", "spark", "bindings", "shapes", "cli", "web")
-)
+#: The core and the faces. Their tests marked `long` start processes or Spark: a removal breaks them no other way.
+PACKAGES: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings", "shapes", "cli", "web")
 #: The last asset of a project that `databuild init` makes, for one month.
 SMOKE_REF: Final = "monthly_revenue@2024-01-01"
 
@@ -55,16 +55,20 @@ def test_feature(name: str, arguments: Sequence[str]) -> int:
 
 def test_without_each(names: Sequence[str], arguments: Sequence[str]) -> int:
     """Run the tests of the core without each feature in turn; returns an exit code."""
+    every = [feature.name for feature in built_in()]
+    trials = [(with_dependants(name), packages_that_ask()) for name in names or every]
+    if not names:
+        trials.insert(0, (every, list(PACKAGES)))
     failed = []
-    for name in names or [feature.name for feature in built_in()]:
-        removed = with_dependants(name)
-        print(f"Without {', '.join(removed)}", flush=True)
+    for removed, packages in trials:
+        print(f"Without {', '.join(removed)}: the tests of {', '.join(packages)}", flush=True)
         with TemporaryDirectory(prefix="databuild-without-") as folder:
             tree = _copy_without(removed, Path(folder))
             options = ["-q", "-n", "3", "-m", "not long and not browser", "-p", "no:cacheprovider"]
-            tests = [sys.executable, "-m", "pytest", *options, *CORE_TESTS, *arguments]
+            folders = [f"tests/{package}" for package in packages]
+            tests = [sys.executable, "-m", "pytest", *options, *folders, *arguments]
             if _run(tests, tree) or smoke(tree):
-                failed.append(name)
+                failed.append(" and ".join(removed))
     print(f"Failed without: {', '.join(failed)}" if failed else "The core works without each feature.")
     return 1 if failed else 0
 
@@ -86,6 +90,15 @@ def smoke(tree: Path) -> int:
             )
         finally:
             _run([*databuild, "spark", "stop"], project, environment)
+
+
+def packages_that_ask() -> list[str]:
+    """The packages of the core and the faces that reach `databuild_dagster.feature`, where the rows are asked for."""
+    modules = Modules.of(ROOT / PACKAGE)
+    asking = {
+        name.split(".")[1] for name in modules.files if "." in name and f"{PACKAGE}.feature" in modules.behind(name)
+    }
+    return [package for package in PACKAGES if package in asking]
 
 
 def _copy_without(names: Sequence[str], folder: Path) -> Path:
