@@ -36,6 +36,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
 )
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.authoring.location import load_code_locations
+from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, tend_held_runs
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of
@@ -57,9 +58,6 @@ from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact
 from databuild_dagster.model.refs import parse_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from tests.support.checking import check
-
-#: Each test has an instance of its own; all of them take half a minute.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SUCCESS, FAILURE, QUEUED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.QUEUED
 DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
@@ -291,16 +289,17 @@ def deployment(
 
 def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: Deployment) -> None:
     """Rules 8.1, 8.2: delegated to the build that made it, and the job is skipped."""
-    deployment.live(f"numbers@{DAY}")
+    ref = f"numbers@{DAY}"
+    deployment.live(ref)
 
     run = deployment.submit("numbers")
 
     assert run.status is SUCCESS
     assert (run.tags[DELEGATED_TAG], run.tags[HOLD_TAG]) == ("true", OVER)
     assert deployment.dequeue() == []
-    assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("reused", "live")}
-    assert "Delegated to historical build - partition already available" in deployment.log(run.run_id)
-    assert "Job skipped - all target partitions already available" in deployment.log(run.run_id)
+    assert deployment.ledger(run.run_id) == {ref: ("reused", "live")}
+    assert run_messages.reused([ref]) in deployment.log(run.run_id)
+    assert run_messages.skipped([ref]) in deployment.log(run.run_id)
     stats = deployment.instance.get_run_stats(run.run_id)
     assert stats.start_time is not None
     assert stats.end_time is not None
@@ -342,26 +341,19 @@ def test_the_check_for_taints_that_was_asked_for_is_given(deployment: Deployment
     assert record.event.dagster_event.asset_check_evaluation_data.metadata["databuild/tainted"].value == 1
 
 
-def test_a_backfill_gets_materializations_of_live_partitions(deployment: Deployment) -> None:
-    """Else it would end failed."""
-    deployment.live(f"numbers@{DAY}", f"numbers@{NEXT_DAY}")
-    deployment.submit("numbers", keys=[DAY, NEXT_DAY])
+def test_several_assets_and_days_are_answered_together_also_in_a_backfill(
+    deployment: Deployment,
+) -> None:
+    """A backfill would otherwise end failed."""
+    names, days = ("numbers", "doubles"), (DAY, NEXT_DAY)
+    deployment.live(*(f"{asset}@{day}" for asset in names for day in days))
 
-    run = deployment.submit("numbers", keys=[DAY, NEXT_DAY], tags={"dagster/backfill": "b"})
+    run = deployment.submit(*names, keys=days)
+    backfill = deployment.submit("numbers", keys=days, tags={"dagster/backfill": "b"})
 
-    assert run.status is SUCCESS
-    found = [event.partition for event in deployment.events(run.run_id, MATERIALIZATION)]
-    assert found == [DAY, NEXT_DAY]
-
-
-def test_several_assets_and_days_are_answered_together(deployment: Deployment) -> None:
-    deployment.live(*(f"{asset}@{day}" for asset in ("numbers", "doubles") for day in (DAY, NEXT_DAY)))
-
-    run = deployment.submit("numbers", "doubles", keys=[DAY, NEXT_DAY])
-
-    assert run.status is SUCCESS
-    assert set(deployment.ledger(run.run_id).values()) == {("reused", "live")}
-    assert len(deployment.ledger(run.run_id)) == 4
+    assert (run.status, backfill.status) == (SUCCESS, SUCCESS)
+    assert list(deployment.ledger(run.run_id).values()) == [("reused", "live")] * 4
+    assert [event.partition for event in deployment.events(backfill.run_id, MATERIALIZATION)] == [DAY, NEXT_DAY]
 
 
 def test_a_partition_of_two_dimensions_is_answered_by_both(deployment: Deployment) -> None:
@@ -404,33 +396,27 @@ def goes_on(deployment: Deployment, run: dg.DagsterRun) -> bool:
     return waits and deployment.ledger(run.run_id) == {} and run.run_id in deployment.dequeue()
 
 
-def test_a_run_with_anything_to_build_goes_on(deployment: Deployment) -> None:
+GOING_ON: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "a day to build": (["numbers"], {"keys": [DAY, NEXT_DAY]}),
+    "an asset to build": (["numbers", "doubles"], {}),
+    "a plain asset beside ours": (["numbers", "plain"], {}),
+    "a plain asset": (["plain"], {}),
+    "a check of the user": (["numbers"], {"checks": [("numbers", "looks_right")]}),
+    "a rebuild by tag": (["numbers"], {"tags": {"databuild/rebuild": "true"}}),
+    "a rebuild by the Launchpad": (
+        ["numbers"],
+        {"config": {"resources": {"databuild": {"config": {"rebuild": True}}}}},
+    ),
+    "a launch of the orchestrator": (["numbers"], {"tags": {LAUNCH_TAG: "0193a5b2-0000-7000-8000-000000000000"}}),
+}
+
+
+def test_a_run_with_anything_to_do_goes_on(deployment: Deployment) -> None:
+    """Rules 8.1, 8.7"""
     deployment.live(f"numbers@{DAY}")
 
-    assert goes_on(deployment, deployment.submit("numbers", keys=[DAY, NEXT_DAY]))
-    assert goes_on(deployment, deployment.submit("numbers", "doubles"))
-
-
-def test_a_run_with_other_peoples_assets_or_checks_goes_on(deployment: Deployment) -> None:
-    deployment.live(f"numbers@{DAY}")
-
-    assert goes_on(deployment, deployment.submit("numbers", "plain"))
-    assert goes_on(deployment, deployment.submit("plain"))
-    assert goes_on(deployment, deployment.submit("numbers", checks=[("numbers", "looks_right")]))
-
-
-@pytest.mark.parametrize("how", ["tag", "Launchpad"])
-def test_a_run_that_rebuilds_goes_on(deployment: Deployment, how: str) -> None:
-    """Rule 8.7"""
-    deployment.live(f"numbers@{DAY}")
-    in_config = {"resources": {"databuild": {"config": {"rebuild": True}}}}
-
-    if how == "tag":
-        run = deployment.submit("numbers", tags={"databuild/rebuild": "true"})
-    else:
-        run = deployment.submit("numbers", config=in_config)
-
-    assert goes_on(deployment, run)
+    for name, (assets, options) in GOING_ON.items():
+        assert goes_on(deployment, deployment.submit(*assets, **options)), name
 
 
 def test_the_target_of_a_run_that_executes_all_checks_of_its_asset_is_the_asset(deployment: Deployment) -> None:
@@ -440,12 +426,6 @@ def test_the_target_of_a_run_that_executes_all_checks_of_its_asset_is_the_asset(
     assert (run.asset_selection, run.asset_check_selection) == ({dg.AssetKey("sold")}, None)
     some = deployment.submit("numbers", checks=[("numbers", TAINT_CHECK)])
     assert some.asset_check_selection == {dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)}
-
-
-def test_a_launch_of_the_orchestrator_goes_on(deployment: Deployment) -> None:
-    deployment.live(f"numbers@{DAY}")
-
-    assert goes_on(deployment, deployment.submit("numbers", tags={LAUNCH_TAG: deployment.engine.new_id()}))
 
 
 def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: Deployment) -> None:
@@ -458,9 +438,7 @@ def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: 
     assert goes_on(deployment, by_person)
     assert (by_sensor.status, by_sensor.tags[OUTCOME_TAG], by_sensor.tags[HOLD_TAG]) == (FAILURE, "denied", OVER)
     assert DELEGATED_TAG not in by_sensor.tags
-    assert f"numbers@{DAY} is Failed: no such file. `databuild retry numbers@{DAY}` opens" in deployment.log(
-        by_sensor.run_id
-    )
+    assert "no such file" in deployment.log(by_sensor.run_id)
 
 
 def test_a_run_for_a_paused_partition_is_refused_at_once_and_no_process_starts(deployment: Deployment) -> None:
@@ -471,7 +449,7 @@ def test_a_run_for_a_paused_partition_is_refused_at_once_and_no_process_starts(d
     run = deployment.submit("numbers")
 
     assert run.status is FAILURE
-    assert f"numbers@{DAY} is paused by user:ann since" in deployment.log(run.run_id)
+    assert "user:ann" in deployment.log(run.run_id)
     assert "the till sends half" in deployment.log(run.run_id)
     assert deployment.dequeue() == []
     assert goes_on(deployment, deployment.submit("numbers", keys=[DAY, NEXT_DAY]))
@@ -513,9 +491,7 @@ def test_a_re_execution_does_not_inherit_the_hold(deployment: Deployment) -> Non
 # Held
 
 
-def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(
-    deployment: Deployment,
-) -> None:
+def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(deployment: Deployment) -> None:
     """Rules 8.2, 8.3"""
     deployment.live(f"numbers@{NEXT_DAY}")
     builder = deployment.begin(f"numbers@{DAY}")
@@ -523,7 +499,7 @@ def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(
     run = deployment.submit("numbers", keys=[DAY, NEXT_DAY])
 
     assert (run.status, run.tags[HOLD_TAG]) == (QUEUED, HELD)
-    assert "Delegated to active build during execution" in deployment.log(run.run_id)
+    assert run_messages.joined([f"numbers@{DAY}"]) in deployment.log(run.run_id)
     assert deployment.ledger(run.run_id) == {
         f"numbers@{DAY}": ("joined", "waiting"),
         f"numbers@{NEXT_DAY}": ("reused", "live"),
@@ -743,18 +719,8 @@ def test_priorities_are_kept(deployment: Deployment) -> None:
 
 def unsubmitted(deployment: Deployment, run: dg.DagsterRun) -> dg.DagsterRun:
     """The same request as a run that is not submitted yet."""
-    again = dg.DagsterRun(
-        job_name=run.job_name,
-        run_config=run.run_config,
-        tags={key: value for key, value in run.tags.items() if not key.startswith("databuild/")},
-        asset_selection=run.asset_selection,
-        asset_check_selection=run.asset_check_selection,
-        job_snapshot_id=run.job_snapshot_id,
-        execution_plan_snapshot_id=run.execution_plan_snapshot_id,
-        remote_job_origin=run.remote_job_origin,
-        job_code_origin=run.job_code_origin,
-        has_repository_load_data=run.has_repository_load_data,
-    )
+    tags = {key: value for key, value in run.tags.items() if not key.startswith("databuild/")}
+    again = run._replace(run_id=deployment.engine.new_id(), status=dg.DagsterRunStatus.NOT_STARTED, tags=tags)
     return deployment.instance.add_run(again)
 
 
@@ -807,6 +773,7 @@ def crash_at(deployment: Deployment, patch: pytest.MonkeyPatch, number: int) -> 
         patch.setattr(deployment.instance, name, dying(getattr(deployment.instance, name)))
 
 
+@pytest.mark.long("a crash at each of up to thirty writes")
 @pytest.mark.parametrize("then", ["live", "live later", "released"])
 def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
     deployment: Deployment, then: str, monkeypatch: pytest.MonkeyPatch
@@ -862,6 +829,7 @@ def end(deployment: Deployment, builder: str, how: str) -> None:
         deployment.succeed(builder)
 
 
+@pytest.mark.long("only a new process shows what an import brings")
 def test_dagsters_processes_import_the_coordinator_without_spark_or_pandas() -> None:
     code = (
         "import sys, databuild_dagster; databuild_dagster.DatabuildRunCoordinator\n"
