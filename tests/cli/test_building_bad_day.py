@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
+from .sources import IMPORTS, MAPPING_OF_A_REMOVED_KEY
 
-DEFINITIONS = """
-from pathlib import Path
-
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
-
-HERE = Path(__file__).parent
+DEFINITIONS = f"""{IMPORTS}
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 
-
 @databuild_asset(partitions_def=daily, max_partitions_per_launch=100)
 def weather(context: BuildContext) -> pd.DataFrame:
-    if (HERE / f"fail-{context.partition_key}").exists():
-        raise ValueError(f"no station reported on {context.partition_key}")
-    return pd.DataFrame({"day": [context.partition_key]})
-
+    if (HERE / f"fail-{{context.partition_key}}").exists():
+        raise ValueError(f"no station reported on {{context.partition_key}}")
+    return pd.DataFrame({{"day": [context.partition_key]}})
 
 @databuild_asset(partitions_def=daily, max_partitions_per_launch=100)
 def extremes(weather: pd.DataFrame) -> pd.DataFrame:
     return weather
 
-
 @databuild_asset(partitions_def=monthly)
 def climate(extremes: pd.DataFrame) -> pd.DataFrame:
     return extremes
 
-
 defs = build_definitions([weather, extremes, climate])
-"""
-MAPPING_OF_A_REMOVED_KEY = """
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
-mapping = dg.StaticPartitionMapping({"a": "north", "b": "south", "zz": "south"})
-
-
-@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
-def shop() -> pd.DataFrame:
-    return pd.DataFrame({"amount": [1.0]})
-
-
-@databuild_asset(
-    partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
-    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
-)
-def zone(shop: pd.DataFrame) -> pd.DataFrame:
-    return shop
-
-
-defs = build_definitions([shop, zone])
 """
 BAD, MONTH = "2024-01-17", "climate@2024-01-01"
 SAID = f"weather@{BAD} failed first, and 2 refs wait for it: ValueError: no station reported on {BAD}"

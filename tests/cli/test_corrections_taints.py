@@ -1,12 +1,6 @@
 """`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
 
-import shutil
-
-import pytest
-
 from tests.support.project import DEFINITIONS, Project
-
-pytestmark = pytest.mark.long
 
 DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
 DAY, MONTH = DAYS[0], "revenue@2024-01-01"
@@ -90,21 +84,6 @@ def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: 
     project.ask("revert", DAY, "--to", first["uuid"])
     first, second = project.ask("history", DAY)
     assert (first["canonical"], second["why"]) == (True, f"readers went back to {first['uuid']}")
-
-
-def test_an_instance_whose_data_was_removed_cannot_be_reverted_to(project: Project) -> None:
-    """Rule 7.4"""
-    project.build(DAY)
-    first = uuid(project, DAY)
-    project.build(DAY, "--rebuild")
-    (folder,) = project.home.glob(f"warehouse/orders/data/instance={first}")
-    shutil.rmtree(folder)
-    events = project.n_events()
-
-    refused = project.call("revert", DAY, "--to", first, "--json")
-
-    assert (refused.code, refused.json["error"]["type"]) == (2, "DataRemoved")
-    assert project.n_events() == events
 
 
 def test_show_as_of_tells_nothing_of_what_came_later(project: Project) -> None:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster import (
-    get_active_builds_for_partition,
     get_builds_for_partition,
     get_partition_by_uuid,
     get_wants_for_partition,
 )
 from databuild_dagster.data.read_plan import InvalidAsOf
 from tests.support.project import Project
-
-pytestmark = pytest.mark.long
 
 DAY = "orders@2024-01-29"
 
@@ -62,15 +59,6 @@ def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(pro
 def _state_at(project: Project, uuid: str, seq: int) -> str | None:
     instance = get_partition_by_uuid(uuid, as_of=seq, home=project.home)
     return None if instance is None else instance.state.value
-
-
-def test_an_active_build_names_its_instance_from_python(project: Project) -> None:
-    project.call("tick")
-    project.claim(DAY)
-
-    (build,) = get_active_builds_for_partition(DAY, home=project.home)
-
-    assert build.instances == (project.ask("show", DAY)["canonical"]["uuid"],)
 
 
 def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(project: Project) -> None:

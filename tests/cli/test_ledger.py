@@ -11,8 +11,6 @@ from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
 from tests.support.project import MAX_SECONDS, Project, wait_until
 
-pytestmark = pytest.mark.long
-
 DAY, NEXT_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
 
 
@@ -43,6 +41,7 @@ def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Projec
     assert entry["message"] == "Delegated to historical build - partition already available"
 
 
+@pytest.mark.long("two processes build at the same time")
 def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(project: Project) -> None:
     """Rules 8.3, 8.4"""
     project.hold("2024-01-29")
@@ -64,6 +63,7 @@ def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(projec
     assert project.is_sound()
 
 
+@pytest.mark.long("another process builds an input")
 def test_a_build_continues_when_another_process_ends_just_after_its_tick(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,12 +95,10 @@ def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -
     unknown = known_project.call("ledger", "list", "--request", "nothing", "--json")
     both = known_project.call("ledger", "list", "--request", "a", "--ref", "b")
     no_asset = known_project.call("ledger", "list", "--ref", "odrers@2024-01-29", "--json")
-    no_day = known_project.call("ledger", "list", "--ref", "orders@2024-02-99", "--json")
 
     assert (unknown.code, unknown.json["error"]["message"]) == (2, "There is no request 'nothing'.")
     assert (both.code, "exclude each other" in both.err) == (2, True)
-    assert (no_asset.code, "odrers" in no_asset.json["error"]["message"]) == (2, True)
-    assert (no_day.code, "2024-02-99" in no_day.json["error"]["message"]) == (2, True)
+    assert (no_asset.code, no_asset.json["error"]["type"]) == (2, "UnknownAsset")
     assert known_project.ask("ledger", "list", "--ref", DAY) == known_project.ask("ledger", "list") == []
     assert "No request has asked for anything yet." in known_project.call("ledger", "list").out
 
@@ -151,4 +149,6 @@ def test_active_builds_and_available_partitions_are_views_of_the_database(projec
         available = connection.execute("SELECT partition_ref, uuid FROM databuild_available_partitions").fetchall()
 
     assert active == [(NEXT_DAY, "Building")]
+    (build,) = db.get_active_builds_for_partition(NEXT_DAY, home=project.home)
+    assert build.instances == (project.ask("show", NEXT_DAY)["canonical"]["uuid"],)
     assert available == [(DAY, project.ask("show", DAY)["canonical"]["uuid"])]

@@ -10,8 +10,6 @@ from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-
 SHOP = """
 import pandas as pd
 from databuild_dagster import build_definitions, databuild_asset

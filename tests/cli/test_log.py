@@ -18,14 +18,11 @@ def test_a_backup_is_a_sound_copy_and_never_replaces_a_file(known_project: Proje
     file = str(known_project.folder / "copy.db")
 
     answer = known_project.ask("log", "backup", file)
-    again = known_project.call("log", "backup", file)
+    again = known_project.call("log", "backup", file, "--json")
 
     assert answer == {"file": file, "events": known_project.n_events()}
     assert check(open_store(f"sqlite:///{file}"), deep=True) == []
-    assert again.code == 2
-    assert again.err == f"Error: The build state cannot be copied to {file}: File exists. " + (
-        "Name a new file in a folder that you can write to.\n"
-    )
+    assert (again.code, again.json["error"]["type"]) == (2, "BackupRefused")
 
 
 def test_a_take_over_shows_the_place_first_and_gives_a_new_id_with_yes(known_project: Project, tmp_path: Path) -> None:

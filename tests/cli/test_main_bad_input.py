@@ -1,7 +1,5 @@
 """Bad input of any command: one sentence that says what, where and what to do; an exit code; nothing recorded."""
 
-import os
-import sqlite3
 import subprocess
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.store import open_store
 from tests.support.project import DEFINITIONS, Done, Project
 
-pytestmark = pytest.mark.long
+from .sources import SPARK_IMPORTS
 
 DAY = "orders@2024-01-29"
 
@@ -28,59 +26,41 @@ def assert_refused(done: Done, *words: str) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize("command", ["build", "plan"])
 @pytest.mark.parametrize(
-    ("refs", "words"),
+    ("refs", "kind", "words"),
     [
-        (["order@2024-01-29"], ["'order'", "Did you mean orders?"]),
-        (["orders@2023-01-01"], ["orders@2023-01-01", "begin with 2024-01-29"]),
-        (["orders@2024-1-29"], ["write 2024-01-29"]),
-        (["orders"], ["orders"]),
-        (["orders//x@1"], ["a segment of the asset key is empty"]),
-        (["orders@"], ["the partition key after '@' is empty"]),
-        ([DAY, DAY], [DAY, "twice"]),
+        (["order@2024-01-29"], "UnknownAsset", "Did you mean orders?"),
+        (["orders@2023-01-01"], "UnknownPartition", "databuild partitions orders"),
+        (["orders"], "UnknownPartition", "databuild partitions orders"),
+        ([DAY, DAY], "DuplicateRef", "once"),
+        (["orders@"], "InvalidRef", "path/of/asset"),
     ],
 )
 def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
-    known_project: Project, refs: list[str], words: list[str]
+    known_project: Project, command: str, refs: list[str], kind: str, words: str
 ) -> None:
-    assert_refused(known_project.call("build", *refs), *words)
+    done = known_project.call(command, *refs, "--json")
 
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["build"],
-        ["want", "create"],
-        ["plan"],
-        ["taint", "--reason", "wrong"],
-        ["retry"],
-        ["revert", "--to", "an-instance"],
-        ["show"],
-        ["history"],
-        ["read"],
-        ["receipt"],
-        ["diff"],
-        ["explain"],
-        ["manifest", "show"],
-        ["ledger", "list", "--ref"],
-    ],
-    ids=" ".join,
-)
-def test_every_command_refuses_a_malformed_ref_and_records_nothing(
-    known_project: Project, arguments: list[str]
-) -> None:
-    """Decision 0030"""
-    assert_refused(known_project.call(*arguments, "orders@"), "orders@", "the partition key after '@' is empty")
-
-
-def test_an_error_with_json_is_json_alone(known_project: Project) -> None:
-    done = known_project.call("build", "nothing@1", "--json")
-
-    assert done.code == 2
     error = done.json["error"]
-    assert error["type"] == "UnknownAsset"
+    assert (done.code, error["type"], len(done.out.splitlines())) == (2, kind, 1)
     assert set(error) == {"type", "message", "hint"}
-    assert len(done.out.splitlines()) == 1
+    assert words in error["hint"]
+
+
+#: Each command that takes refs; `test_options.py` shows that these are all.
+TAKING_REFS = (
+    "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, receipt, diff, explain, "
+    "manifest show, ledger list --ref"
+)
+
+
+@pytest.mark.parametrize("command", TAKING_REFS.split(", "))
+def test_every_command_refuses_a_malformed_ref_and_records_nothing(known_project: Project, command: str) -> None:
+    """Decision 0030"""
+    done = known_project.call(*command.split(), "orders@", "--json")
+
+    assert (done.code, done.json["error"]["type"]) == (2, "InvalidRef")
 
 
 def test_bad_usage_is_a_sentence_and_a_way_out(known_project: Project) -> None:
@@ -94,10 +74,8 @@ def test_bad_usage_is_a_sentence_and_a_way_out(known_project: Project) -> None:
     ("time", "why"),
     [
         ("yesterday", "is no time"),
-        ("2024-01-29T06:00:00", "does not say in which time zone"),
         ("2024-01-29", "does not say in which time zone"),
         ("9999-12-31T23:00:00-05:00", "outside of the years 1 to 9999"),
-        ("1706508000", "is no time"),
     ],
 )
 def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
@@ -107,21 +85,17 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
     assert_refused(known_project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", time), time, why)
 
 
-@pytest.mark.parametrize("ttl", ["9999999d", "99999999999999d", "9" * 400 + "d"])
-@pytest.mark.parametrize("option", ["--ttl", "--sla"])
+@pytest.mark.parametrize(("option", "ttl"), [("--ttl", "9999999d"), ("--sla", "9" * 400 + "d")])
 def test_a_time_that_no_calendar_has_is_refused_before_anything_is_recorded(
     known_project: Project, option: str, ttl: str
 ) -> None:
     assert_refused(known_project.call("want", "create", DAY, option, ttl), option, "is too long")
 
-    assert known_project.call("want", "list").code == 0
 
-
-@pytest.mark.parametrize("expires_at", [1e12, 8.6e18])
-def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(project: Project, expires_at: float) -> None:
+def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(project: Project) -> None:
     project.call("tick")
     project.call("want", "create", DAY)
-    record_want(project, expires_at=expires_at)
+    record_want(project, expires_at=8.6e18)
 
     listed, shown = project.call("want", "list"), project.call("want", "show", "old", "--json")
 
@@ -166,6 +140,7 @@ def record_want(project: Project, *, expires_at: float | None = None, ahead: flo
         (("show", DAY, "--as-of", "9" * 5000), ["as_of is '9999"]),
         (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
         (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
+        (("build", DAY, "--at-once", "0"), ["--at-once"]),
         (("ledger", "list", "--limit", "-1"), ["--limit"]),
         (("ledger", "list", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
         (("log", "events", "--after", str(2**64)), ["is too large"]),
@@ -195,15 +170,10 @@ def test_a_value_that_nothing_can_hold_is_refused_in_one_sentence(
     assert_refused(known_project.call(*arguments), *words)
 
 
-def test_settings_that_cannot_be_read_are_one_sentence(project: Project) -> None:
-    for settings in ("since: 2024-02-30\n", "storage: {nothing: {}}\n"):
-        (project.home / "dagster.yaml").write_text(settings)
-
-        assert_refused(project.call("want", "list"), "dagster.yaml cannot be", "correct it")
-
-
 def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None:
     assert_refused(known_project.call("show", "order@2024-01-29"), "order")
+    assert_refused(known_project.call("explain", "order@2024-01-29"), "order")
+    assert_refused(known_project.call("ledger", "list", "--ref", "orders@2024-02-99"), "2024-02-99")
     assert_refused(known_project.call("history", "order"), "order")
     assert_refused(known_project.call("partitions", "order"), "order")
     assert_refused(known_project.call("want", "show", "x"), "'x'")
@@ -220,14 +190,10 @@ def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None
     ("ref", "words"),
     [
         ("wrong_type", "str"),
-        ("wrong_column", "profit"),
         ("needs_the_impossible", "orders@1999-01-01"),
     ],
 )
 def test_a_mistake_of_an_asset_is_its_failure_in_one_sentence(project: Project, ref: str, words: str) -> None:
-    if ref == "wrong_column":
-        project.build("revenue_of_january")
-
     done = project.call("build", ref)
 
     assert done.code == 1, done
@@ -275,71 +241,29 @@ def test_without_a_home_the_project_gets_one_of_its_own_and_says_so_once(project
     assert (own / "databuild.db").exists()
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(project: Project) -> None:
-    project.call("tick")
-    with sqlite3.connect(project.home / "databuild.db") as connection:
-        connection.execute("UPDATE databuild_meta SET value = '99' WHERE key = 'log_version'")
-
-    for command in (["show", DAY], ["build", DAY], ["log", "rebuild"]):
-        assert_refused(project.call(*command), "newer databuild_dagster", "pip install --upgrade")
-
-
-def test_a_store_that_cannot_be_written_is_one_sentence(project: Project) -> None:
-    project.call("tick")
-    (project.folder / "file").touch()
-    elsewhere = f"sqlite:///{project.folder}/file/databuild.db"
-
-    assert_refused(project.call("want", "list", DATABUILD_DB_URL=elsewhere), "cannot be used", "file")
-    assert_refused(project.call("want", "list", DATABUILD_DB_URL="mysql://x/y"), "mysql://x/y")
-    assert_refused(project.call("want", "create", DAY, DATABUILD_DB_URL="sqlite://"), "in memory")
-
-
-def test_a_full_disk_fails_the_command_and_records_nothing(project: Project) -> None:
-    """A limit on the size of files is what a full disk looks like to SQLite."""
-    project.call("tick")
-    events = project.n_events()
-    size = os.path.getsize(project.home / "databuild.db")
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
-    (project.folder / "sitecustomize.py").write_text(
-        f"import os\nif os.environ.get('FULL_DISK'):\n    import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); {limited}\n"
-    )
-
-    refs = [f"orders@2024-02-{day:02}" for day in range(1, 30)]
-    done = project.run("want", "create", *refs, FULL_DISK="1", PYTHONPATH=str(project.folder))
-
-    assert done.code == 2, done
-    assert "Error: " in done.err
-    assert "Traceback" not in done.err
-    assert project.n_events() == events
-    assert project.is_sound()
-
-
-def test_no_java_is_one_sentence_that_says_what_to_install(project: Project, tmp_path: Path) -> None:
+def test_without_java_an_asset_of_spark_is_refused_and_another_one_is_built(project: Project, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing"
+    nothing.mkdir()
     project.define(
-        "from pyspark.sql import DataFrame, SparkSession\n"
-        "from databuild_dagster import build_definitions, databuild_asset\n"
-        "@databuild_asset\ndef numbers(spark: SparkSession) -> DataFrame:\n    return spark.range(3)\n"
-        "defs = build_definitions([numbers])\n"
+        f"""{SPARK_IMPORTS}
+@databuild_asset
+def numbers(spark: SparkSession) -> DataFrame:
+    return spark.range(3)
+
+@databuild_asset
+def dull(context: BuildContext):
+    return EMPTY
+
+defs = build_definitions([numbers, dull])
+"""
     )
-    nothing = tmp_path / "nothing"
-    nothing.mkdir()
+    without = {"JAVA_HOME": str(nothing), "PATH": str(nothing)}
 
-    done = project.run("build", "numbers", JAVA_HOME=str(nothing), PATH=str(nothing))
+    refused = project.call("build", "numbers", **without)
 
-    assert done.code == 2, done
-    assert "Error: Spark needs Java 17" in done.err
-    assert "Traceback" not in done.out + done.err
-    assert project.call("want", "list", "--all", "--json").out.strip() == "[]"
-
-
-@pytest.mark.extended
-def test_without_java_an_asset_without_spark_is_built(project: Project, tmp_path: Path) -> None:
-    nothing = tmp_path / "nothing"
-    nothing.mkdir()
-
-    done = project.run("build", DAY, JAVA_HOME=str(nothing), PATH=str(nothing))
-
-    assert done.code == 0, done
+    assert_refused(refused, "Spark needs Java 17")
+    assert project.ask("want", "list", "--all") == []
+    assert project.call("build", "dull", **without).code == 0
 
 
 @pytest.mark.parametrize("trouble", ["read-only", "full"])
@@ -361,10 +285,6 @@ def test_a_warehouse_that_takes_nothing_is_one_sentence_and_nothing_is_wanted(
     finally:
         subprocess.run(["umount", str(place)], check=True)
 
-    assert done.code == 2, done
-    assert done.err.count("Error: ") == 1
-    assert {"read-only": "may not write there (read-only file system)", "full": "a build begins with 16 MiB at least"}[
-        trouble
-    ] in done.err
-    assert "Traceback" not in done.out + done.err
-    assert project.call("want", "list", "--all", "--json").out.strip() == "[]"
+    why = {"read-only": "may not write there (read-only file system)", "full": "a build begins with 16 MiB at least"}
+    assert_refused(done, why[trouble])
+    assert project.ask("want", "list", "--all") == []

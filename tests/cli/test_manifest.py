@@ -9,8 +9,6 @@ import pytest
 
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
-
 REF = "orders@2024-01-29"
 
 
@@ -58,7 +56,6 @@ def test_a_manifest_is_shown_by_its_ref_and_by_its_instance(built: Project) -> N
     [
         ("orders@2024-02-03", "There is no instance of 'orders@2024-02-03'."),
         ("5e0002a1-0f3d-bd95-db63-b1ac4bedec0f", "There is no instance '5e0002a1-0f3d-bd95-db63-b1ac4bedec0f'."),
-        ("ordres", "No code location has registered an asset 'ordres'."),
     ],
 )
 def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, name: str, words: str) -> None:

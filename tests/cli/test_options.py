@@ -12,8 +12,6 @@ from databuild_dagster.cli.main import cli, with_features
 from databuild_dagster.cli.options import REF
 from tests.support.project import Done, Project
 
-pytestmark = pytest.mark.long
-
 DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
 RANGE = "orders@2024-01-29..2024-01-31"
 
@@ -86,9 +84,8 @@ def test_a_range_is_built_corrected_and_wanted_by_state(project: Project) -> Non
     assert selected(wanted).endswith("orders@2024-02-01, orders@2024-02-02 and 27 more.")
 
     with project.recording_nothing():
-        none = project.call("want", "create", RANGE, "--only", "stale")
-        assert (none.code, none.out) == (2, "")
-        assert f"{RANGE} selects no partition: none of 3 refs is stale." in none.err
+        none = project.call("want", "create", RANGE, "--only", "stale", "--json")
+        assert (none.code, none.json["error"]["type"]) == (2, "InvalidSelection")
 
 
 def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> None:
@@ -113,15 +110,10 @@ def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "kind", "words"),
     [
-        (["order@2024-01-29..2024-01-31"], "Did you mean orders?"),
-        (["orders@2024-01-31..2024-01-29"], "2024-01-31 comes after 2024-01-29"),
-        (["orders@2024-1-29..2024-01-31"], "write 2024-01-29"),
-        (["orders@2024-01-29..soon"], "'soon' is not a key of its partitions, which look like 2024-01-29"),
-        (["wrong_type@*"], "wrong_type has no partitions"),
-        (["orders@*", "--only", "failed"], "orders@* selects no partition: none of 32 refs is failed."),
-        (["orders@*", "--only", "broken"], "'broken' is no state; write one or more of missing,failed,tainted,stale"),
+        (["orders@2024-01-31..2024-01-29"], "InvalidSelection", "orders@2024-01-31..2024-01-29"),
+        (["orders@*", "--only", "broken"], "UsageError", "'broken' is no state; write one or more of missing,failed"),
     ],
 )
 @pytest.mark.parametrize(
@@ -130,12 +122,12 @@ def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> 
     ids=" ".join,
 )
 def test_a_wrong_selection_is_refused_before_anything_is_recorded(
-    known_project: Project, command: list[str], arguments: list[str], words: str
+    known_project: Project, command: list[str], arguments: list[str], kind: str, words: str
 ) -> None:
-    done = known_project.call(*command, *arguments)
+    done = known_project.call(*command, *arguments, "--json")
 
-    assert (done.code, done.out) == (2, "")
-    assert words in done.err
+    assert (done.code, done.json["error"]["type"]) == (2, kind)
+    assert words in done.json["error"]["message"]
 
 
 @pytest.mark.parametrize("command", [["ledger", "list", "--ref"], ["manifest", "show"]], ids=" ".join)

@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
-
 DAY, OTHER_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
 
 

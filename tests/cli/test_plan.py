@@ -1,11 +1,9 @@
 """`databuild plan`: what a build would do, before it does anything (rules 8.6, 15)."""
 
-import pytest
-
 from databuild_dagster.engine.holders import this_user
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
+from .sources import IMPORTS
 
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
@@ -60,32 +58,23 @@ def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Proje
     assert lines[4].endswith(" and no history of revenue.")
 
 
-FILTERED = """
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
+def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
+    """Rule 9.8"""
+    project.define(
+        f"""{IMPORTS}
 days = dg.StaticPartitionsDefinition(["mon", "tue"])
-
 
 @databuild_asset(partitions_def=days)
 def orders() -> pd.DataFrame:
-    return pd.DataFrame({"amount": [1, 2]})
+    return pd.DataFrame({{"amount": [1, 2]}})
 
-
-@databuild_asset(partitions_def=days, ins={"orders": dg.AssetIn(metadata={"where": "amount > 1"})})
+@databuild_asset(partitions_def=days, ins={{"orders": dg.AssetIn(metadata={{"where": "amount > 1"}})}})
 def large(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 
-
 defs = build_definitions([orders, large], location="filtered")
 """
-
-
-def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
-    """Rule 9.8"""
-    project.define(FILTERED)
+    )
     project.build("orders@mon")
 
     lines = project.call("plan", "large@mon", "large@tue").out.splitlines()
@@ -97,20 +86,6 @@ def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project)
     ]
 
 
-def test_a_failure_blocks_and_is_shown_with_its_job_run(project: Project) -> None:
-    project.call("tick")
-    project.fail("2024-01-30")
-    assert project.call("build", DAYS[1]).code == 1
-
-    answer = project.ask("plan", JANUARY)
-
-    (job_run,) = project.ask("job-run", "list")
-    assert actions(answer)[JANUARY] == "blocked"
-    assert answer["jobs"][-1]["reason"].startswith(f"{DAYS[1]} failed in job run {job_run['id']} with: ")
-    assert "no orders on 2024-01-30" in answer["jobs"][-1]["reason"]
-    assert answer["launches"] == 0
-
-
 def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> None:
     """Rule 5.7: the store knows everything."""
     project.call("tick")
@@ -118,26 +93,6 @@ def test_no_code_is_loaded_for_a_plan_or_an_explanation(project: Project) -> Non
 
     assert project.call("plan", JANUARY).code == 0
     assert project.call("explain", JANUARY).code == 0
-
-
-@pytest.mark.parametrize(
-    ("refs", "kind", "words"),
-    [
-        (["order@2024-01-29"], "UnknownAsset", "Did you mean orders?"),
-        (["orders@2023-01-01"], "UnknownPartition", "databuild partitions orders"),
-        (["orders"], "UnknownPartition", "databuild partitions orders"),
-        ([DAYS[0], DAYS[0]], "DuplicateRef", "once"),
-        (["orders@"], "InvalidRef", "path/of/asset"),
-    ],
-)
-def test_a_ref_that_cannot_be_wanted_cannot_be_planned(
-    known_project: Project, refs: list[str], kind: str, words: str
-) -> None:
-    done = known_project.call("plan", *refs, "--json")
-
-    assert done.code == 2
-    assert done.json["error"]["type"] == kind
-    assert words in done.json["error"]["hint"]
 
 
 def test_a_fresh_project_is_registered_by_the_first_question_about_it(project: Project) -> None:

@@ -1,28 +1,21 @@
 """`databuild status`: assets by state, open wants, and whether an orchestrator ticks (rules 15)."""
 
-import pytest
+from contextlib import closing
+from pathlib import Path
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
-from databuild_dagster.cli.status import ASKED_WANTS, MAX_ASSETS, MAX_WANTS
+from databuild_dagster.cli.status import MAX_ASSETS, MAX_WANTS
+from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
+from tests.support.catalog import dataset
+from tests.support.command import databuild
 from tests.support.project import Project
+from tests.support.world import World
 
-pytestmark = pytest.mark.long
+from .sources import IMPORTS
 
 SCREEN_LINES = 50
-MANY = """
-import pandas as pd
-from databuild_dagster import build_definitions, databuild_asset
-
-def asset_called(name):
-    @databuild_asset(name=name)
-    def made() -> pd.DataFrame:
-        return pd.DataFrame({"n": [1]})
-    return made
-
-defs = build_definitions([asset_called(f"asset_{n:02}") for n in range(40)])
-"""
 
 
 def counts_of(answer: dict, asset: str) -> dict[str, int]:
@@ -43,35 +36,18 @@ def test_status_counts_the_partitions_of_each_asset_by_state(project: Project) -
     assert counts_of(answer, "wrong_type") == {"missing": 1}
 
 
-def test_a_partition_that_is_being_built_and_one_that_waits_for_it(project: Project) -> None:
-    project.call("tick")
-    project.claim("orders@2024-01-29")
+def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("")
+    with closing(World([dataset("day"), dataset("month", "day")], url=sqlite_url(tmp_path))) as world:
+        world.want("month")
+        world.miss("month", "day")
+        world.start("day")
 
-    assert counts_of(project.ask("status"), "orders") == {"building": 1, "missing": 31}
+    answer = databuild(tmp_path, tmp_path, "status", "--json").json
 
-
-def test_open_wants_of_people_are_counted_without_those_of_job_runs(project: Project) -> None:
-    counted: list[tuple[int, int, list[str]]] = []
-
-    def look() -> None:
-        queries = project.queries
-        refs = [ref for want in queries.wants(ASKED_WANTS, most=MAX_WANTS) for ref in want.refs]
-        counted.append((queries.n_wants(ASKED_WANTS), queries.n_open_wants(), refs))
-
-    project.call_while_held("2024-01-29", look, "build", "revenue@2024-01-01")
-
-    ((n_asked, n_open, refs),) = counted
-    assert (n_asked, refs) == (1, ["revenue@2024-01-01"])
-    assert n_open > 1
-
-
-def test_status_shows_an_open_want(project: Project) -> None:
-    project.call("want", "create", "revenue@2024-01-01")
-
-    answer = project.ask("status")
-
-    assert answer["open_wants"] == 1
-    assert [want["refs"] for want in answer["wants"]] == [["revenue@2024-01-01"]]
+    assert (answer["open_wants"], [want["refs"] for want in answer["wants"]]) == (1, [["month"]])
+    assert counts_of(answer, "day") == {"building": 1}
+    assert counts_of(answer, "month") == {"waiting": 1}
 
 
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:
@@ -102,7 +78,17 @@ def test_status_before_anything_is_registered_says_what_registers(project: Proje
 
 
 def test_status_of_many_assets_fits_one_screen_and_json_has_all(project: Project) -> None:
-    project.define(MANY)
+    project.define(
+        f"""{IMPORTS}
+def asset_called(name):
+    @databuild_asset(name=name)
+    def made() -> pd.DataFrame:
+        return pd.DataFrame({{"n": [1]}})
+    return made
+
+defs = build_definitions([asset_called(f"asset_{{n:02}}") for n in range(40)])
+"""
+    )
     project.call("build", "asset_00", "asset_01")
     for n in range(2, 22):
         project.call("want", "create", f"asset_{n:02}")

@@ -14,7 +14,7 @@ from databuild_dagster.model.commands import CancelWants, PausePartitions, Resum
 from tests.support.object_store import S3Server
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
+from .sources import IMPORTS, MAPPING_OF_A_REMOVED_KEY
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
@@ -22,78 +22,28 @@ DAY = "orders@2024-01-30"
 MAX_SECONDS_OF_A_THREAD = 10.0
 N_DAYS = 3
 
-UNSTEADY = """
-import dagster as dg
-import pandas as pd
 
-from databuild_dagster import Transient, build_definitions, databuild_asset
-
+UNSTEADY = f"""{IMPORTS}
 @databuild_asset
 def unsteady() -> pd.DataFrame:
+    if (HERE / "open").exists():
+        return pd.DataFrame({{"amount": [1.0]}})
+    if OPENS:
+        (HERE / "open").touch()
     raise Transient("the shop is closed")
 
 defs = build_definitions([unsteady])
 """
-#: The first attempt fails.
-OPENS_LATE = UNSTEADY.replace(
-    "    raise Transient",
-    """    if (there := HERE / "opens-late").exists():
-        return pd.DataFrame({"amount": [1.0]})
-    there.touch()
-    raise Transient""",
-).replace("@databuild_asset", "from pathlib import Path\n\nHERE = Path(__file__).parent\n\n@databuild_asset")
+NEVER_OPENS, OPENS_LATE = (UNSTEADY.replace("OPENS", opens) for opens in ("False", "True"))
 
-NEEDS_A_FAILURE = """
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
-@databuild_asset
-def fails() -> pd.DataFrame:
-    raise ValueError("never")
-
-@databuild_asset
-def reader(fails: pd.DataFrame) -> pd.DataFrame:
-    return fails
-
-defs = build_definitions([fails, reader])
-"""
-
-MAPPING_OF_A_REMOVED_KEY = """
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
-mapping = dg.StaticPartitionMapping({"a": "north", "zz": "south"})
-
-@databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a"]))
-def shop() -> pd.DataFrame:
-    return pd.DataFrame({"amount": [1.0]})
-
-@databuild_asset(
-    partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
-    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
-)
-def zone(shop: pd.DataFrame) -> pd.DataFrame:
-    return shop
-
-defs = build_definitions([shop, zone])
-"""
-
-IN_A_BUCKET = """
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
-
+IN_A_BUCKET = f"""{IMPORTS}
 days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
 
 @databuild_asset(partitions_def=days)
 def orders(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({{"day": [context.partition_key]}})
 
-defs = build_definitions([orders], warehouse={warehouse!r})
+defs = build_definitions([orders], warehouse="s3://BUCKET/warehouse")
 """
 
 
@@ -133,20 +83,18 @@ def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Pr
 
 
 def test_until_idle_exits_with_1_for_a_ref_whose_input_failed(project: Project) -> None:
-    project.define(NEEDS_A_FAILURE)
-    project.call("tick")
-    project.call("want", "create", "fails")
-    project.call("tick")
-    project.call("want", "create", "reader")
+    project.fail("2024-01-30")
+    project.call("build", DAY)
+    project.call("want", "create", JANUARY)
 
     done = project.call("tick", "--until-idle", "--json")
 
-    assert (done.code, done.json["failed"], done.json["launched"]) == (1, 1, []), done
-    assert project.ask("show", "reader")["state"] == "UpstreamFailed"
+    assert (done.code, done.json["failed"]) == (1, 1), done
+    assert project.ask("show", JANUARY)["state"] == "UpstreamFailed"
 
 
 def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> None:
-    project.define(UNSTEADY)
+    project.define(NEVER_OPENS)
     assert project.call("tick").code == 0
     project.call("want", "create", "unsteady")
 
@@ -158,7 +106,7 @@ def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> Non
 
 
 def test_until_idle_waits_for_no_retry_of_a_paused_ref(project: Project) -> None:
-    project.define(UNSTEADY)
+    project.define(NEVER_OPENS)
     project.call("tick")
     project.call("want", "create", "unsteady")
     project.call("tick")
@@ -223,7 +171,7 @@ def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
 
 def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. A thread of the process writes them, and ends with it."""
-    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.define(IN_A_BUCKET.replace("BUCKET", bucket))
     project.call("tick")
     project.call("want", "create", "orders@*")
     s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
@@ -237,7 +185,7 @@ def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Se
 
 def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. As many as a tick may, without a thread."""
-    project.define(IN_A_BUCKET.format(warehouse=f"s3://{bucket}/warehouse"))
+    project.define(IN_A_BUCKET.replace("BUCKET", bucket))
     project.call("tick")
     project.call("want", "create", "orders@*")
     project.call("tick")

@@ -1,12 +1,6 @@
 """`databuild explain`: why something is, or is not, being built, back to the first cause (rules 15)."""
 
-import os
-
-import pytest
-
 from tests.support.project import Project
-
-pytestmark = pytest.mark.long
 
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
@@ -44,35 +38,6 @@ def test_a_wait_is_followed_to_the_failure_behind_it(project: Project) -> None:
     assert lines[3].startswith(f"    {DAYS[1]}: failed in job run")
 
 
-def test_a_running_build_says_who_holds_the_lease(project: Project) -> None:
-    project.call("tick")
-    project.claim(DAYS[0])
-
-    answer = project.ask("explain", DAYS[0])
-    planned = project.ask("plan", DAYS[0])
-
-    (run,) = project.ask("job-run", "list")
-    assert answer["state"] == "Building"
-    assert answer["causes"][0]["why"].startswith(
-        f"its lease is held by job run {run['id']} (Dagster run {run['dagster_run_id']}, process {os.getpid()} on "
-    )
-    assert planned["jobs"][0]["action"] == "join"
-    assert f"being built by job run {run['id']} since " in planned["jobs"][0]["reason"]
-
-
-def test_a_want_that_no_orchestrator_looks_after(project: Project) -> None:
-    project.call("tick")
-    (want,) = project.ask("want", "create", DAYS[0])
-
-    answer = project.ask("explain", want["id"])
-
-    assert (answer["ref"], answer["state"], answer["wants"]) == (want["id"], "Idle", {"Idle": 1})
-    assert answer["causes"][0]["why"].startswith("never built; wanted since ")
-    assert "so nothing builds for it" in answer["causes"][-1]["why"]
-    assert project.call("tick").code == 0
-    assert project.ask("explain", want["id"])["state"] == "Successful"
-
-
 def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
     """Rule 3.2"""
     project.call("tick")
@@ -94,19 +59,3 @@ def test_one_can_look_back_at_why_it_was_not_built(project: Project) -> None:
     assert project.ask("explain", DAYS[0], "--as-of", str(began))["causes"][0]["why"].startswith(UNWANTED)
     refused = project.call("explain", want["id"], "--as-of", str(began))
     assert (refused.code, "Nothing had been recorded of" in refused.err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("order@2024-01-29", "Did you mean orders?"),
-        ("orders@1999-01-01", "begin with 2024-01-29"),
-        ("01890000-0000-7000-8000-000000000000", "no want or request"),
-    ],
-)
-def test_a_wrong_name_is_one_sentence(known_project: Project, name: str, words: str) -> None:
-    done = known_project.call("explain", name)
-
-    assert done.code == 2
-    assert words in done.err
-    assert "Traceback" not in done.err
