@@ -208,6 +208,7 @@ def killed_at_step(step: int, act: Callable[[], object]) -> bool:
     return code != 0
 
 
+@pytest.mark.long("each step of a clean-up kills its process once")
 def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Path) -> None:
     """Each time from the same beginning, so that no step is passed over."""
     there, before = tmp_path / "there", tmp_path / "before"

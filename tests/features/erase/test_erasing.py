@@ -412,7 +412,7 @@ def test_a_column_that_an_earlier_instance_lacks_is_null_there(world: PublishedW
 # Killed anywhere
 
 
-@pytest.mark.long
+@pytest.mark.long("each step of an erasure kills its process once")
 def test_an_erasure_killed_at_any_step_is_finished_by_the_same_command(tmp_path: Path) -> None:
     """Each time from the same beginning, so that no step is passed over."""
     there, before = tmp_path / "there", tmp_path / "before"
