@@ -72,9 +72,12 @@ def test_with_its_asset_a_context_knows_refs_and_windows() -> None:
 def test_a_batched_function_is_called_with_the_keys_of_its_batch() -> None:
     batch = pd.DataFrame({"partition_key": [DAY, NEXT], "amount": [1.0, 2.0]})
 
-    answer = doubled(build_context(doubled, partition_keys=[DAY, NEXT]), orders=batch)
+    context = build_context(doubled, partition_keys=[DAY, NEXT])
+    answer = doubled(context, orders=batch)
 
     assert answer.amount.tolist() == [2.0, 4.0]
+    with pytest.raises(ValueError, match=r"is built in a batch of 2; use context\.partition_keys"):
+        _ = context.partition_key
 
 
 def test_a_multi_asset_answers_by_output() -> None:

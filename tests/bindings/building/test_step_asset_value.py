@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import EMPTY, BuildContext, NotBuilt, databuild_asset, databuild_multi_asset, read
 from databuild_dagster.bindings.building import step
 
-pytestmark = pytest.mark.long
-
 shops = dg.StaticPartitionsDefinition(["north", "south"])
 BOTH = {"dagster/asset_partition_range_start": "north", "dagster/asset_partition_range_end": "south"}
 
@@ -84,6 +82,7 @@ def test_the_value_of_several_partitions_is_one_frame_of_the_annotated_kind(inst
     assert result.asset_value("of_arrow").to_pydict() == {"n": [2, 2]}
 
 
+@pytest.mark.long("only Spark has a frame that works after its run")
 def test_the_value_of_a_spark_asset_is_a_frame_that_works_after_the_run(instance: dg.DagsterInstance) -> None:
     dg.materialize([orders], instance=instance, tags=BOTH)
 
