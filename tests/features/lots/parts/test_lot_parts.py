@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,18 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.data.lost_run_output import WarehouseRemains, attempts_before
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine import launch_heartbeat as heartbeat
+from databuild_dagster.features.lots.arrivals.arrival import Arriver
 from databuild_dagster.model.commands import CancelJobRuns, TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.server import server_statuses
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, read_manifest
+from tests.bindings.conftest import deployed
 from tests.bindings.module_site import module_site
 from tests.support.cluster import wait_until
 from tests.support.dagster_files import fresh_instance
 from tests.support.endless import ENDLESS
 from tests.support.spark_ui import nothing_runs
-
-pytestmark = pytest.mark.long
 
 LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
 RETRY = InstanceState.UP_FOR_RETRY
@@ -51,10 +52,12 @@ daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-
 DAY = "2013-01-01"
 
 
-@databuild_asset(partitions_def=daily)
-def numbers(spark: SparkSession) -> DataFrame:
-    """Four files of ten rows each."""
-    return spark.range(40, numPartitions=4).selectExpr("id as n", "concat('k', id % 3) as k")
+#: A home in which no Spark server can start.
+NO_SPARK = "/dev/null"
+SPARK = "only Spark splits, reads and writes its frames"
+
+#: Four files of ten rows each.
+numbers = databuild_boundary("numbers", partitions_def=daily)
 
 
 @databuild_asset
@@ -63,10 +66,17 @@ def factor() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def given(spark_home: str) -> Iterator[str]:
+def given(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The home of a deployment where the inputs are live."""
-    with module_site(spark_home, numbers, factor) as site:
-        site.build(f"numbers@{DAY}", "factor")
+    landing = tmp_path_factory.mktemp("landing")
+    for number in range(4):
+        n = range(number * 10, number * 10 + 10)
+        pd.DataFrame({"n": n, "k": [f"k{each % 3}" for each in n]}).to_parquet(landing / f"{number}.parquet")
+    with module_site(NO_SPARK, numbers, factor) as site:
+        site.build("factor")
+        dataset = site.engine.queries.known_dataset("numbers")
+        arriver = Arriver(site.engine, site.instance, dataset, Warehouse(warehouse_of(site.instance)))
+        arriver.arrive(DAY, [str(landing)])
         yield site.instance.root_directory
 
 
@@ -76,6 +86,17 @@ def instance(given: str) -> Iterator[dg.DagsterInstance]:
     with fresh_instance(given) as instance:
         take_over(engine_for(instance).store, ())
         yield instance
+
+
+@pytest.fixture
+def deploy(instance: dg.DagsterInstance) -> Any:
+    """Deploy assets that need no Spark."""
+    return partial(deployed, instance, NO_SPARK)
+
+
+@pytest.fixture
+def deploy_with_spark(instance: dg.DagsterInstance, spark_home: str) -> Any:
+    return partial(deployed, instance, spark_home)
 
 
 class Calls:
@@ -115,13 +136,13 @@ def by_file(calls: Calls, *, split: Any = None, **options: Any) -> Any:
     return doubled
 
 
-def by_file_with_factor(calls: Calls, parts: int) -> Any:
-    """The same by Spark, with an input that is not split."""
+def by_file_with_factor(calls: Calls) -> Any:
+    """The same, with an input that is not split."""
 
-    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=parts))
-    def doubled(numbers: DataFrame, factor: pd.DataFrame) -> DataFrame:
-        calls(*sorted(row.n // 10 for row in numbers.filter("n % 10 = 0").collect()))
-        return numbers.select((F.col("n") * int(factor.factor[0])).alias("n"), "k")
+    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4))
+    def doubled(numbers: pd.DataFrame, factor: pd.DataFrame) -> pd.DataFrame:
+        calls(*sorted(set(numbers.n // 10)))
+        return pd.DataFrame({"n": numbers.n * int(factor.factor[0])})
 
     return doubled
 
@@ -152,8 +173,18 @@ def unlisted(site: Any, uuid: str) -> set[str]:
 # Splitting
 
 
-def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy: Any, calls: Calls) -> None:
-    site = deploy(numbers, factor, by_file_with_factor(calls, parts=2))
+@pytest.mark.long(SPARK)
+def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy_with_spark: Any, calls: Calls) -> None:
+    @databuild_asset(partitions_def=daily)
+    def built(spark: SparkSession) -> DataFrame:
+        return spark.range(40, numPartitions=4).selectExpr("id as n")
+
+    @databuild_asset(partitions_def=daily, parts=ByFile("built", parts=2))
+    def doubled(built: DataFrame, factor: pd.DataFrame) -> DataFrame:
+        calls(*sorted(row.n // 10 for row in built.filter("n % 10 = 0").collect()))
+        return built.select((F.col("n") * int(factor.factor[0])).alias("n"))
+
+    site = deploy_with_spark(numbers, factor, built, doubled)
 
     site.build(f"doubled@{DAY}")
 
@@ -161,7 +192,7 @@ def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy
     assert [len(part) for part in called] == [2, 2]
     assert sorted(n for part in called for n in part) == list(range(4))
     assert sorted(row["n"] for row in site.rows(f"doubled@{DAY}")) == list(range(0, 400, 10))
-    (uuid,) = uuids(site, f"doubled@{DAY}")
+    uuid = uuids(site, f"doubled@{DAY}")[-1]
     manifest = manifest_of(site, uuid)
     assert manifest.state is ManifestState.COMPLETE
     assert manifest.children == tuple(f"manifest.part-000{number}.json" for number in range(2))
@@ -179,7 +210,8 @@ def test_with_fewer_files_there_are_fewer_parts(deploy: Any, calls: Calls) -> No
     assert calls.taken() == [(n,) for n in range(4)]
 
 
-def test_by_key_every_part_has_one_value_null_among_them(deploy: Any, calls: Calls) -> None:
+@pytest.mark.long(SPARK)
+def test_by_key_every_part_has_one_value_null_among_them(deploy_with_spark: Any, calls: Calls) -> None:
     @databuild_asset(partitions_def=daily)
     def flights(spark: SparkSession) -> DataFrame:
         return spark.createDataFrame([("EWR", 1), ("JFK", 2), (None, 3), ("JFK", 4)], "origin string, n int")
@@ -190,7 +222,7 @@ def test_by_key_every_part_has_one_value_null_among_them(deploy: Any, calls: Cal
         calls(*sorted(row.n for row in rows))
         return flights.groupBy("origin").count()
 
-    site = deploy(numbers, flights, counted)
+    site = deploy_with_spark(numbers, flights, counted)
 
     site.build(f"counted@{DAY}")
 
@@ -246,7 +278,10 @@ def test_by_key_a_plain_asset_can_be_split_too(deploy: Any, calls: Calls) -> Non
     assert [row["n"] for row in site.rows(f"counted@{DAY}")] == [1, 2, 2]
 
 
-def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_input(deploy: Any, calls: Calls) -> None:
+@pytest.mark.long(SPARK)
+def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_input(
+    deploy_with_spark: Any, calls: Calls
+) -> None:
     @databuild_asset(partitions_def=daily)
     def nothing(numbers: pd.DataFrame) -> pd.DataFrame:
         return numbers[numbers.n < 0]
@@ -265,7 +300,7 @@ def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_inpu
         calls(nothing.count())
         return nothing
 
-    site = deploy(numbers, nothing, none_of_it, by_no_file, by_no_key)
+    site = deploy_with_spark(numbers, nothing, none_of_it, by_no_file, by_no_key)
     assets = ("none_of_it", "by_no_file", "by_no_key")
 
     site.build(*(f"{asset}@{DAY}" for asset in assets))
@@ -277,7 +312,8 @@ def test_a_lot_whose_parts_are_all_empty_is_empty_and_so_is_one_of_an_empty_inpu
     assert calls.taken() == [(0,), (0,)]
 
 
-def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_said(deploy: Any) -> None:
+@pytest.mark.long("parts share one session of Spark")
+def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_said(deploy_with_spark: Any) -> None:
     together = threading.Barrier(2, timeout=240)
     sessions = set()
     running, counting = Counter[str](), threading.Lock()
@@ -295,7 +331,7 @@ def test_parts_run_at_the_same_time_in_one_spark_session_and_no_more_than_are_sa
             running["now"] -= 1
         return numbers
 
-    site = deploy(numbers, met)
+    site = deploy_with_spark(numbers, met)
 
     site.build(f"met@{DAY}")
 
@@ -402,24 +438,6 @@ def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls:
     assert site.state(ref) is LIVE
 
 
-def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file_with_factor(calls, parts=4))
-    calls.bad = {3}
-    site.build(ref)
-    calls.taken()
-
-    calls.bad = set()
-    taint(site, "factor")
-    site.build("factor")
-    taint(site, ref)
-    site.build(ref)
-
-    assert len(calls.taken()) == 4
-    assert site.state(ref) is LIVE
-    assert not folder_of(site, uuids(site, ref)[0]).exists()
-
-
 @pytest.mark.parametrize("changed", [{"code_version": "2"}, {"split": ByFile("numbers", parts=3)}], ids=str)
 def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls: Calls, changed: Any) -> None:
     ref = f"doubled@{DAY}"
@@ -439,7 +457,25 @@ def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls:
     assert not folder_of(again, uuids(again, ref)[0]).exists()
 
 
-def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: Calls) -> None:
+def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> None:
+    ref = f"doubled@{DAY}"
+    site = deploy(numbers, factor, by_file_with_factor(calls))
+    calls.bad = {3}
+    site.build(ref)
+    calls.taken()
+
+    calls.bad = set()
+    taint(site, "factor")
+    site.build("factor")
+    taint(site, ref)
+    site.build(ref)
+
+    assert len(calls.taken()) == 4
+    assert site.state(ref) is LIVE
+
+
+@pytest.mark.long("a read at run time is a frame of Spark")
+def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy_with_spark: Any, calls: Calls) -> None:
     ref = f"joined@{DAY}"
 
     @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4))
@@ -448,7 +484,7 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy: Any, calls: C
         calls(numbers.n[0] // 10)
         return pd.DataFrame({"n": numbers.n * factors[0].factor})
 
-    site = deploy(numbers, factor, joined)
+    site = deploy_with_spark(numbers, factor, joined)
     calls.bad = {3}
     site.build(ref)
     calls.taken()
@@ -540,8 +576,9 @@ def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Cal
     assert not any(folder_of(site, uuid).exists() for uuid in uuids(site, ref))
 
 
+@pytest.mark.long("only Spark says what runs in it")
 def test_ended_from_outside_the_spark_work_of_every_part_stops(
-    deploy: Any, spark_home: str, monkeypatch: pytest.MonkeyPatch
+    deploy_with_spark: Any, spark_home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also an operation that Spark has just begun: it would never free the cores."""
     monkeypatch.setattr(heartbeat, "WATCH_SECONDS", 0.2)
@@ -560,7 +597,7 @@ def test_ended_from_outside_the_spark_work_of_every_part_stops(
             site.engine.handle(CancelJobRuns(job_run_ids=(running.id,), reason="enough"))
         return numbers.sparkSession.sql(ENDLESS)
 
-    site = deploy(numbers, endless)
+    site = deploy_with_spark(numbers, endless)
 
     site.build(ref)
 
@@ -684,7 +721,16 @@ WRONG_SPLITS = {
 }
 
 
-def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(deploy: Any) -> None:
+@pytest.mark.parametrize(
+    ("deploying", "frame"),
+    [("deploy", pd.DataFrame), pytest.param("deploy_with_spark", DataFrame, marks=pytest.mark.long(SPARK))],
+    ids=["pandas", "spark"],
+)
+def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(
+    request: pytest.FixtureRequest, deploying: str, frame: Any
+) -> None:
+    deploy = request.getfixturevalue(deploying)
+
     @databuild_asset
     def many() -> pd.DataFrame:
         return pd.DataFrame({"n": range(1001), "half": 0.5})
@@ -695,7 +741,7 @@ def test_a_split_that_turns_out_not_to_work_fails_with_what_to_do(deploy: Any) -
 
     def split(name: str, parts: Any) -> Any:
         @databuild_asset(name=name, parts=parts)
-        def split(many: DataFrame, plain: pd.DataFrame) -> DataFrame:
+        def split(many: frame, plain: pd.DataFrame) -> frame:
             raise AssertionError("never called")
 
         return split
