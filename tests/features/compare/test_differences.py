@@ -16,8 +16,9 @@ from databuild_dagster.features.compare.differences import (
     instances_to_compare,
 )
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.events import BufferedRun, MadeWith
-from tests.support.catalog import HERE, dataset
+from databuild_dagster.model.events import MadeWith
+from tests.features.compare.launches import launch
+from tests.support.catalog import dataset
 from tests.support.published import DELTA, PublishedWorld
 from tests.support.walk import Walk
 from tests.support.world import COMPLETE, World
@@ -109,30 +110,14 @@ def test_an_input_whose_files_were_replaced_has_the_same_rows(world: World) -> N
     assert (change["change"], change["same_rows"]) == ("changed", True)
 
 
-def built_with(world: World, ref: str, made_with: MadeWith, code_version: str) -> str:
-    """A build whose launch records its code, config and libraries."""
-    world.want(ref)
-    launch_id, job_run = world.ids(), world.ids()
-    world.handle(
-        c.BufferLaunch(
-            launch_id=launch_id,
-            job=ref,
-            location=HERE,
-            owner="orchestrator",
-            runs=(BufferedRun(job_run, (ref,), None),),
-            code_version=code_version,
-        )
-    )
-    world.handle(c.StartLaunch(launch_id=launch_id, dagster_run_id="a-run", holder="somewhere", made_with=made_with))
-    return world.succeed(ref)
-
-
 def test_code_config_tags_and_versions_differ_by_name(world: World) -> None:
     config = {"ops": {"a": {"config": {"rate": 1, "days": [1, 2]}}}}
     changed = {"ops": {"a": {"config": {"rate": 2, "days": [1, 2], "new": {}}}}}
-    first = built_with(world, "a", MadeWith("code-1", config, {"spark": "x"}, {"pandas": "2", "dagster": "1"}), "1")
+    launch(world, "a", MadeWith("code-1", config, {"spark": "x"}, {"pandas": "2", "dagster": "1"}))
+    first = world.succeed("a")
     world.taint("a")
-    second = built_with(world, "a", MadeWith("code-2", changed, {}, {"pandas": "3", "dagster": "1"}), "1")
+    launch(world, "a", MadeWith("code-2", changed, {}, {"pandas": "3", "dagster": "1"}))
+    second = world.succeed("a")
 
     found = diff_of(world.queries, first, second)["settings"]
 

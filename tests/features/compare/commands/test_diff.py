@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.project import DEFINITIONS, Project
+from databuild_dagster.model.events import MadeWith
+from tests.features.compare.launches import launch
+from tests.support.project import Project
+from tests.support.published import DAYS, DELTA, PublishedWorld
 
-pytestmark = pytest.mark.long
-
-DAY, OTHER = "orders@2024-01-29", "orders@2024-01-30"
+DAY, OTHER = f"sales@{DAYS[0]}", f"sales@{DAYS[1]}"
 
 
-def test_an_instance_is_compared_with_the_one_before_it(project: Project) -> None:
-    project.build(DAY)
-    project.call("taint", DAY, "--reason", "no names")
-    project.define(DEFINITIONS.replace('"amount": [1.5, 2.5]', '"amount": [1, 2], "name": ["x", "y"]', 1))
-    project.build(DAY)
+@pytest.fixture
+def sales(project: Project) -> PublishedWorld:
+    """A dataset in the home of the project."""
+    return PublishedWorld(project.home, DELTA)
+
+
+def test_an_instance_is_compared_with_the_one_before_it(project: Project, sales: PublishedWorld) -> None:
+    sales.build(DAYS[0], {"amount": [1.5, 2.5]})
+    sales.taint(DAY, reason="no names")
+    launch(sales, DAY, MadeWith("code-2", {}, {}, {}))
+    sales.build(DAYS[0], {"amount": [1, 2], "name": ["x", "y"]})
 
     found = project.ask("diff", DAY)
     text = project.call("diff", DAY).out
@@ -24,21 +31,20 @@ def test_an_instance_is_compared_with_the_one_before_it(project: Project) -> Non
         ("amount", "changed"),
         ("name", "added"),
     ]
-    assert [(setting["kind"], setting["name"]) for setting in found["settings"]] == [("code", "fingerprint")]
     assert (found["a"]["state"], found["b"]["state"], found["a"]["rows"], found["b"]["rows"]) == (
         "Tainted",
         "Live",
         2,
         2,
     )
+    assert [(setting["kind"], setting["name"]) for setting in found["settings"]] == [("code", "fingerprint")]
     assert "column name" in text
     assert "code fingerprint" in text
     assert "no names" in text
 
 
-def test_instances_of_two_partitions_are_compared(project: Project) -> None:
-    project.build(DAY, OTHER)
-    first, second = (project.ask("show", ref)["canonical"]["uuid"] for ref in (DAY, OTHER))
+def test_instances_of_two_partitions_are_compared(project: Project, sales: PublishedWorld) -> None:
+    first, second = (sales.build(day, {"amount": [1.5]}) for day in DAYS[:2])
 
     found = project.ask("diff", OTHER, "--from", first[-8:], "--to", second)
     alone = project.call("diff", DAY, "--json")
