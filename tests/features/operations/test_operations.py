@@ -1,6 +1,5 @@
-"""Operations on Dagster and Spark: what a job can ask for, executors as Dagster runs, and who launches them (rules 9.4-9.7)."""
+"""Operations on Dagster: the context of a job, executors as Dagster runs, and the tick that launches them (rules 9.4-9.7)."""
 
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,18 +10,10 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import (
-    BuildContext,
-    DistributedOperation,
-    OperationContext,
-    RetryJob,
-    build_definitions,
-    databuild_asset,
-)
+from databuild_dagster import BuildContext, DistributedOperation, OperationContext, RetryJob, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, execute_run_iterator
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
-from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, operations_tick
-from databuild_dagster.features.operations.operation_types import InvalidOperationType, known_operations
+from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, OperationsTick, operations_tick
 from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
@@ -37,7 +28,7 @@ from tests.support.dead_process import dead_process
 from tests.support.endless import ENDLESS
 from tests.support.questions import recorded_questions
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 DAYS = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
 MAX_SECONDS = 120.0
@@ -49,12 +40,12 @@ def orders(context: BuildContext) -> pd.DataFrame:
 
 
 class Rows(DistributedOperation[Any]):
-    """Counts by Spark, through a file of its own; the argument names partitions that are bad."""
+    """Counts rows, through a file of its own; the argument names partitions that are bad."""
 
     type_name = "rows"
 
     def start_or_resume_job(self, arg: Any, partition: Any, context: OperationContext) -> None:
-        rows = context.read().count()
+        rows = len(context.read(format="pandas"))
         with context.folder() as folder:
             disk.make_dirs(folder)
             (Path(folder) / "rows").write_text(str(rows))
@@ -76,11 +67,12 @@ class Endless(DistributedOperation[Any]):
     def __init__(self) -> None:
         self.began = threading.Event()
         self.spark: Any = None
+        self.rows: list[int] = []
         self.cleaned: list[str] = []
 
     def start_or_resume_job(self, arg: Any, partition: Any, context: OperationContext) -> None:
         self.spark = context.spark
-        context.spark.range(10).count()
+        self.rows.append(context.read().count())
         self.began.set()
         context.spark.sql(ENDLESS).collect()
 
@@ -123,6 +115,11 @@ def site(deploy: Any, endless: Endless) -> Site:
     return site
 
 
+@pytest.fixture
+def tick(site: Site) -> OperationsTick:
+    return operations_tick(site.instance, site.deployment)
+
+
 def started(site: Site, type_name: str, arg: Any = None) -> OperationId:
     return manager(site).start(type_name, "orders", arg)
 
@@ -153,9 +150,8 @@ def keys(site: Site) -> list[str]:
     return [e.key for e in manager(site).meta.prefix("distOp").entries if not any(s in e.key for s in stays)]
 
 
-def test_an_executor_is_a_dagster_run_and_the_tick_completes_what_it_has_done(site: Site) -> None:
+def test_an_executor_is_a_dagster_run_and_the_tick_completes_what_it_has_done(site: Site, tick: OperationsTick) -> None:
     id = started(site, "rows", ["tue"])
-    tick = operations_tick(site.instance, site.deployment)
 
     asked = tick().requests
     run = execute(site, asked[0])
@@ -187,22 +183,25 @@ def output_metadata(site: Site, run: dg.DagsterRun) -> dict[str, Any]:
 
 
 def test_a_tick_without_operations_asks_one_question_and_the_next_finds_a_new_one(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, tick: OperationsTick, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tick = operations_tick(site.instance, site.deployment)
+    """Rule 11.3"""
     tick()
     site.engine.handle(CreateWants(wants=(("orders@mon",),)))
+    head = site.engine.queries.head()
     asked = recorded_questions(monkeypatch)
 
     assert tick().requests == []
     assert len(asked) == 1
+    assert site.engine.queries.head() == head
     id = started(site, "helpless")
     assert len(tick().requests) == 1
     manager(site).cancel(id)
 
 
-def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_again(site: Site) -> None:
-    tick = operations_tick(site.instance, site.deployment)
+def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_again(
+    site: Site, tick: OperationsTick
+) -> None:
     id = started(site, "helpless")
 
     first, lost = tick().requests, tick().requests
@@ -215,8 +214,9 @@ def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_a
     manager(site).cancel(id)
 
 
-def test_an_executor_whose_process_is_gone_is_ended_in_dagster_and_has_a_successor(site: Site) -> None:
-    tick = operations_tick(site.instance, site.deployment)
+def test_an_executor_whose_process_is_gone_is_ended_in_dagster_and_has_a_successor(
+    site: Site, tick: OperationsTick
+) -> None:
     id = started(site, "helpless")
     (first,) = tick().requests
     run = create(site, first, status=dg.DagsterRunStatus.STARTED, tags={WORKER_TAG: dead_process()})
@@ -232,8 +232,7 @@ def test_an_executor_whose_process_is_gone_is_ended_in_dagster_and_has_a_success
     assert tick().coordination.completed == {id: OperationState.SUCCESS}
 
 
-def test_after_an_executor_that_failed_by_itself_the_next_one_waits_a_moment(site: Site) -> None:
-    tick = operations_tick(site.instance, site.deployment)
+def test_after_an_executor_that_failed_by_itself_the_next_one_waits_a_moment(site: Site, tick: OperationsTick) -> None:
     id = started(site, "helpless")
     (first,) = tick().requests
     site.instance.report_run_failed(create(site, first, status=dg.DagsterRunStatus.STARTED), "no Spark anywhere")
@@ -242,9 +241,8 @@ def test_after_an_executor_that_failed_by_itself_the_next_one_waits_a_moment(sit
     manager(site).cancel(id)
 
 
-def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(site: Site) -> None:
+def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(site: Site, tick: OperationsTick) -> None:
     """Many are killed while a long operation runs; each of them would double how long the next one waits."""
-    tick = operations_tick(site.instance, site.deployment)
     id = started(site, "helpless")
     (first,) = tick().requests
     run = create(site, first, status=dg.DagsterRunStatus.STARTED)
@@ -259,9 +257,11 @@ def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(si
     manager(site).cancel(id)
 
 
-def test_a_job_is_retried_by_the_same_executor(site: Site) -> None:
+def test_a_job_is_retried_by_the_same_executor(
+    site: Site, tick: OperationsTick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("databuild_dagster.features.operations.job.BACKOFF_SECONDS", 0.1)
     id = started(site, "helpless", "later")
-    tick = operations_tick(site.instance, site.deployment)
 
     run = execute(site, tick().requests[0])
     tick()
@@ -270,10 +270,11 @@ def test_a_job_is_retried_by_the_same_executor(site: Site) -> None:
     assert manager(site).operation(id).state is OperationState.SUCCESS
     said = [line.message for line in site.instance.all_logs(run.run_id) if "is tried again" in line.message]
     assert sorted(said) == [
-        f"orders@{day} is tried again in 5 s, after attempt 1: RetryJob: not yet" for day in ("mon", "tue", "wed")
+        f"orders@{day} is tried again in 0 s, after attempt 1: RetryJob: not yet" for day in ("mon", "tue", "wed")
     ]
 
 
+@pytest.mark.long("only Spark runs work that can be interrupted")
 def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endless) -> None:
     """Rule 9.7"""
     id = started(site, "endless")
@@ -294,18 +295,17 @@ def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endl
                     endless.spark.interruptAll()
 
     assert manager(site).operation(id).state is OperationState.CANCELED
-    assert len(endless.cleaned) == 1
+    assert (endless.rows, len(endless.cleaned)) == ([2], 1)
     assert keys(site) == []
 
 
-def test_data_that_is_gone_is_the_failure_of_its_job(site: Site) -> None:
+def test_data_that_is_gone_is_the_failure_of_its_job(site: Site, tick: OperationsTick) -> None:
     site.engine.handle(TaintPartitions(refs=("orders@tue",), reason="wrong"))
     site.build("orders@tue")
     id = started(site, "rows")
     uuid = site.engine.queries.canonical(["orders@tue"])["orders@tue"].uuid
     assert uuid is not None
     operation_resources(site.instance, site.deployment).warehouse.remove_instance("orders", uuid)
-    tick = operations_tick(site.instance, site.deployment)
 
     execute(site, tick().requests[0])
 
@@ -313,60 +313,3 @@ def test_data_that_is_gone_is_the_failure_of_its_job(site: Site) -> None:
     assert list(failed) == ["tue"]
     assert "DataRemoved: orders@tue was built as instance" in failed["tue"]["error"]
     manager(site).cancel(id)
-
-
-def test_a_tick_with_nothing_to_do_looks_at_the_head_alone(site: Site) -> None:
-    """Rule 11.3"""
-    tick = operations_tick(site.instance, site.deployment)
-    tick()
-    asked: list[str] = []
-    ask, head = site.engine.store.ask, site.engine.queries.head()
-
-    def listening(sql: str, *parameters: Any) -> Any:
-        asked.append(sql)
-        return ask(sql, *parameters)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site.engine.store, "ask", listening)
-        assert tick().requests == []
-
-    assert site.engine.queries.head() == head
-    assert len(asked) <= 1
-
-
-# Registration
-
-
-def test_an_installed_package_may_bring_operations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    info = tmp_path / "shop_operations-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-operations\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[databuild_dagster.operations]\ncount = shop_operations:Count\n")
-    (tmp_path / "shop_operations.py").write_text(
-        "from databuild_dagster import DistributedOperation\n\n\n"
-        "class Count(DistributedOperation):\n    type_name = 'count'\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-
-    names = [operation.type_name for operation in known_operations([Rows()])]
-
-    assert names[-2:] == ["count", "rows"]
-
-    (tmp_path / "shop_operations.py").write_text("raise ValueError('half\\nwritten')\n")
-    sys.modules.pop("shop_operations")
-    with pytest.raises(
-        InvalidOperationType, match=r"package shop-operations cannot be loaded \(ValueError: half written\)"
-    ):
-        build_definitions([])
-
-
-def test_a_type_without_a_usable_name_is_refused() -> None:
-    class Nameless(DistributedOperation[Any]):
-        pass
-
-    class Torn(DistributedOperation[Any]):
-        type_name = "a\nb"
-
-    for operation, sentence in [(Nameless(), "has no type_name"), (Torn(), "must be a printable text")]:
-        with pytest.raises(InvalidOperationType, match=sentence):
-            known_operations([operation])
