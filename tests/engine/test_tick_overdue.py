@@ -43,15 +43,6 @@ def test_a_want_expires_at_the_tick_after_its_time_and_never_again(world):
     assert turn(world).expired == []
 
 
-def test_an_expired_want_is_not_scheduled_even_before_anybody_says_that_it_expired(world):
-    """Rules 5.4, 5.5"""
-    world.want("a", ttl=60)
-
-    world.clock.turn(60)
-
-    assert world.due() == []
-
-
 def test_the_queued_job_run_of_an_expired_want_ends_and_a_running_one_goes_on(world):
     """Rules 5.5, 6.10"""
     world.want("a", ttl=60)
@@ -107,17 +98,6 @@ def test_a_missed_sla_is_said_once_and_changes_nothing_else(world):
     assert world.want_view(want).sla_missed_at == world.clock.now
 
 
-def test_an_sla_counts_from_the_datas_own_time_if_that_is_given(world):
-    """Rule 5.5"""
-    outcome = world.handle(c.CreateWants(wants=(("a",),), sla_seconds=3600.0, data_timestamp=world.clock.now - 3000))
-
-    world.clock.turn(599)
-    assert turn(world).sla_missed == []
-    world.clock.turn(1)
-
-    assert turn(world).sla_missed == list(outcome.want_ids)
-
-
 @pytest.mark.parametrize("end", ["success", "cancel"])
 def test_what_was_done_or_taken_back_in_time_misses_no_sla(world, end):
     """Rule 5.5"""
@@ -161,17 +141,6 @@ def test_a_derivative_want_inherits_the_deadline_and_raises_no_alert_of_its_own(
     world.clock.turn(60)
 
     assert turn(world).sla_missed == [want]
-
-
-def test_the_most_urgent_is_launched_first(world):
-    """Rule 11.1: highest priority, then earliest deadline, then oldest."""
-    world.want("a")
-    world.clock.turn(1)
-    world.want("b", sla=600)
-    world.clock.turn(1)
-    world.want("c", priority=1)
-
-    assert world.due() == ["c", "b", "a"]
 
 
 def test_what_is_overdue_is_recorded_by_one_of_several_orchestrators(world):

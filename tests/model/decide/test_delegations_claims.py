@@ -7,6 +7,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.model.situations import bring
 
 _I = InstanceState
 
@@ -89,13 +90,8 @@ def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world)
 @pytest.mark.parametrize("state", [_I.FAILED, _I.UPSTREAM_FAILED])
 def test_a_person_opens_a_failed_ref_by_asking_for_it(world, state):
     """Rule 8.1: it is tainted first."""
-    if state is _I.FAILED:
-        world.fail("a")
-    else:
-        world.miss("a", "b")
-        world.fail("b")
+    bring(world, state)
     failed = world.uuid("a")
-    assert world.state("a") is state
 
     claim = world.claim("a").claim
 

@@ -9,6 +9,7 @@ from databuild_dagster.model.errors import AlreadyStarted, DuplicateRef, Instanc
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
+from tests.model.situations import bring
 from tests.support.catalog import HERE
 
 
@@ -36,32 +37,27 @@ def test_each_instance_links_to_the_one_before_it(world):
     ]
 
 
-@pytest.mark.parametrize("state", ["queued", "running", "waiting", "live", "failed", "upstream failed", "backing off"])
+@pytest.mark.parametrize(
+    "state",
+    [
+        InstanceState.BUILDING,
+        InstanceState.UPSTREAM_BUILDING,
+        InstanceState.LIVE,
+        InstanceState.FAILED,
+        InstanceState.UPSTREAM_FAILED,
+        InstanceState.UP_FOR_RETRY,
+    ],
+)
 def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
     """Rules 4.4, 4.5"""
     world.want("a", ttl=None)
-    match state:
-        case "queued":
-            world.buffer("a")
-        case "running":
-            world.start("a")
-        case "waiting":
-            world.miss("a", "c")
-        case "live":
-            world.succeed("a")
-        case "failed":
-            world.fail("a")
-        case "upstream failed":
-            world.miss("a", "c")
-            world.fail("c")
-        case "backing off":
-            world.fail("a", kind="transient")
+    bring(world, state)
     before = world.uuid("a")
-    world.want("b")
+    world.want("c")
 
-    launch_id = world.buffer("a", "b")
+    launch_id = world.buffer("a", "c")
 
-    assert [run.refs for run in world.queries.job_runs_of_launch(launch_id)] == [("b",)]
+    assert [run.refs for run in world.queries.job_runs_of_launch(launch_id)] == [("c",)]
     assert world.uuid("a") == before
 
 

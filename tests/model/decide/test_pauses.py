@@ -17,6 +17,7 @@ from databuild_dagster.model.errors import (
     UnknownPartition,
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from tests.model.situations import bring
 from tests.support.catalog import HERE, dataset
 
 _I = InstanceState
@@ -132,24 +133,17 @@ def test_terminate_cancels_what_runs_and_keeps_its_want(days, name):
     assert days.due() == []
 
 
-def test_a_lost_job_run_of_a_paused_ref_is_retried_after_the_resume(world):
+@pytest.mark.parametrize("how", ["its job run is lost", "its input is live"])
+def test_what_is_to_be_built_again_waits_for_the_resume(world, how):
     """Rule 6.13"""
-    world.start("a")
-    world.pause("a")
-
-    world.lose("a")
-
-    assert (world.state("a"), world.due()) == (_I.UP_FOR_RETRY, [])
-    world.resume("a")
-    assert world.due() == ["a"]
-
-
-def test_a_ref_that_waits_continues_to_wait_and_then_for_the_resume(world):
-    """Rule 6.13"""
-    world.miss("a", "b")
-    world.pause("a")
-
-    world.live("b")
+    if how == "its job run is lost":
+        world.start("a")
+        world.pause("a")
+        world.lose("a")
+    else:
+        world.miss("a", "b")
+        world.pause("a")
+        world.live("b")
 
     assert (world.state("a"), world.due()) == (_I.UP_FOR_RETRY, [])
     world.resume("a")
@@ -184,16 +178,7 @@ def test_a_dagster_run_joins_a_build_that_goes_on_and_reuses_what_is_live(world)
 @pytest.mark.parametrize("state", [_I.UPSTREAM_BUILDING, _I.UP_FOR_RETRY, _I.FAILED, _I.TAINTED])
 def test_a_dagster_run_neither_builds_a_paused_ref_nor_waits_for_it(world, state):
     """Rule 6.13: it would wait until its time limit."""
-    match state:
-        case _I.UPSTREAM_BUILDING:
-            world.miss("a", "b")
-        case _I.UP_FOR_RETRY:
-            world.fail("a", kind="transient")
-        case _I.FAILED:
-            world.fail("a")
-        case _I.TAINTED:
-            world.live("a")
-            world.taint("a")
+    bring(world, state)
     world.pause("a")
 
     claim = world.claim("a").claim

@@ -15,6 +15,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
 )
 from databuild_dagster.model.states import InstanceState, WantState
+from tests.model.situations import bring
 
 _I = InstanceState
 
@@ -34,18 +35,7 @@ def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
 @pytest.mark.parametrize("state", [_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED])
 def test_what_may_be_tainted(world, state):
     """Rule 7.1"""
-    match state:
-        case _I.LIVE:
-            world.live("a")
-        case _I.FAILED:
-            world.fail("a")
-        case _I.UPSTREAM_FAILED:
-            world.miss("a", "b")
-            world.fail("b")
-        case _I.TAINTED:
-            world.live("a")
-            world.taint("a")
-    assert world.state("a") is state
+    bring(world, state)
 
     world.taint("a")
     world.want("a")

@@ -17,64 +17,31 @@ from databuild_dagster.model.errors import (
 )
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import LAST_TIME
+from tests.model.situations import bring
 from tests.support.catalog import HERE, dataset
 
+_I = InstanceState
 DAY = 24 * 3600.0
 
 
-def test_a_want_for_a_missing_ref_is_idle_and_the_ref_is_due(world):
-    """Rules 5.2, 5.4"""
-    want = world.want("a")
-
-    assert world.want_state(want) is WantState.IDLE
-    assert world.due() == ["a"]
-
-
-def test_a_want_for_live_refs_is_successful_at_once(world):
-    """Rule 5.2"""
-    world.live("a", "b")
-
-    want = world.want("a", "b")
-
-    assert world.want_state(want) is WantState.SUCCESSFUL
-
-
-def test_a_want_joins_what_is_being_built(world):
-    """Rule 5.2"""
-    world.start("a")
+@pytest.mark.parametrize(
+    ("before", "expected", "due"),
+    [
+        (None, WantState.IDLE, ["a"]),
+        (_I.LIVE, WantState.SUCCESSFUL, []),
+        (_I.BUILDING, WantState.BUILDING, []),
+        (_I.UPSTREAM_BUILDING, WantState.UPSTREAM_BUILDING, ["b"]),
+        (_I.FAILED, WantState.FAILED, []),
+        (_I.UPSTREAM_FAILED, WantState.UPSTREAM_FAILED, []),
+    ],
+)
+def test_a_want_begins_in_the_state_that_its_ref_gives_it(world, before, expected, due):
+    """Rules 4.5, 5.2, 5.4: only an operator opens a failed ref."""
+    bring(world, before)
 
     want = world.want("a")
 
-    assert world.want_state(want) is WantState.BUILDING
-
-
-def test_a_want_joins_what_waits_for_its_inputs(world):
-    """Rule 5.2"""
-    world.miss("a", "b")
-
-    want = world.want("a")
-
-    assert world.want_state(want) is WantState.UPSTREAM_BUILDING
-
-
-def test_a_want_for_what_failed_fails_at_once(world):
-    """Rules 5.2, 4.5: only an operator opens a failed ref."""
-    world.fail("a")
-
-    want = world.want("a")
-
-    assert world.want_state(want) is WantState.FAILED
-    assert world.due() == []
-
-
-def test_a_want_for_what_waited_for_a_failed_one_is_upstream_failed(world):
-    """Rule 5.2"""
-    world.miss("a", "b")
-    world.fail("b")
-
-    want = world.want("a")
-
-    assert world.want_state(want) is WantState.UPSTREAM_FAILED
+    assert (world.want_state(want), world.due()) == (expected, due)
 
 
 def test_a_want_is_all_or_nothing(world):
@@ -154,13 +121,6 @@ def test_a_want_past_its_ttl_makes_nothing_due(world):
     assert world.handle(world.launch_of("a")).events == ()
 
 
-def test_the_sla_counts_from_the_want_when_the_data_has_no_time(world):
-    """Rule 5.5"""
-    want = world.want("a", sla=60.0)
-
-    assert world.want_view(want).deadline == world.clock.now + 60.0
-
-
 def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
     """Rules 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
     world.want("a")
@@ -191,39 +151,20 @@ def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
 # Reopening (rule 5.3).
 
 
-def test_a_taint_within_its_ttl_reopens_a_successful_want(world):
-    """Rule 5.3"""
-    want = world.want("a", "b", ttl=100.0)
+@pytest.mark.parametrize(
+    ("ttl", "seconds", "expected"),
+    [(100.0, 99.0, WantState.IDLE), (100.0, 100.0, WantState.SUCCESSFUL), (None, 1000 * DAY, WantState.IDLE)],
+)
+def test_a_taint_within_its_ttl_reopens_a_successful_want(world, ttl, seconds, expected):
+    """Rules 5.3, 5.5: strictly before created_at + ttl."""
+    want = world.want("a", "b", ttl=ttl)
     world.live("a", "b")
 
-    world.clock.turn(99.0)
+    world.clock.turn(seconds)
     world.taint("a")
 
-    assert world.want_state(want) is WantState.IDLE
-    assert world.due() == ["a"]
-
-
-def test_a_taint_at_the_end_of_its_ttl_does_not_reopen_a_want(world):
-    """Rule 5.3: strictly before created_at + ttl."""
-    want = world.want("a", ttl=100.0)
-    world.live("a")
-
-    world.clock.turn(100.0)
-    world.taint("a")
-
-    assert world.want_state(want) is WantState.SUCCESSFUL
-    assert world.due() == []
-
-
-def test_a_want_without_ttl_reopens_at_any_time(world):
-    """Rules 5.3, 5.5"""
-    want = world.want("a", ttl=None)
-    world.live("a")
-
-    world.clock.turn(1000 * DAY)
-    world.taint("a")
-
-    assert world.want_state(want) is WantState.IDLE
+    assert world.want_state(want) is expected
+    assert world.due() == (["a"] if expected is WantState.IDLE else [])
 
 
 def test_a_reopened_want_ends_when_the_ref_is_rebuilt_and_opens_again(world):
@@ -238,26 +179,17 @@ def test_a_reopened_want_ends_when_the_ref_is_rebuilt_and_opens_again(world):
         assert world.want_state(want) is WantState.SUCCESSFUL
 
 
-def test_a_reopened_want_that_then_fails_stays_failed(world):
-    """Rule 5.3"""
-    want = world.want("a")
-    world.live("a")
-    world.taint("a")
-
-    world.fail("a")
-    world.taint("a")
-    world.want("a")
-    world.succeed("a")
-
-    assert world.want_state(want) is WantState.FAILED
-
-
-@pytest.mark.parametrize("ending", ["failed", "upstream failed", "canceled"])
+@pytest.mark.parametrize("ending", ["failed", "failed after it was open again", "upstream failed", "canceled"])
 def test_wants_that_ended_stay_ended_in_every_later_state_of_their_refs(world, ending):
     """Rules 5.3, I10"""
     want = world.want("a")
     match ending:
         case "failed":
+            world.fail("a")
+            world.taint("a")
+        case "failed after it was open again":
+            world.live("a")
+            world.taint("a")
             world.fail("a")
             world.taint("a")
         case "upstream failed":
