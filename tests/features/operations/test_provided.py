@@ -28,11 +28,13 @@ from databuild_dagster.features.operations.operations import (
     run_jobs,
 )
 from databuild_dagster.features.operations.provided import Validate
+from databuild_dagster.features.operations.provided import build_index as index_module
+from databuild_dagster.features.operations.provided import compact as compact_module
 from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.features.operations.spark.compacting import compact_instance
 from databuild_dagster.features.operations.spark.indexing import CannotIndex, file_figures
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.errors import DatabuildError, InvalidOperation, InvalidRequest
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
@@ -42,8 +44,9 @@ from databuild_dagster.warehouse.manifest import Manifest, read_manifest
 from tests.bindings.conftest import Site
 from tests.bindings.module_site import module_site
 from tests.support.checking import check
+from tests.support.dagster_files import fresh_instance
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long("only Spark evaluates rules and rewrites files"), pytest.mark.timeout(300)]
 
 KEYS = ["mon", "tue", "wed"]
 DAYS = dg.StaticPartitionsDefinition(KEYS)
@@ -75,17 +78,12 @@ def grown(context: BuildContext) -> pd.DataFrame:
     return rows if context.partition_key == "mon" else rows.assign(extra=["x", None])
 
 
-@databuild_asset(partitions_def=DAYS)
-def never_built() -> pd.DataFrame:
-    raise ValueError("this is not built")
-
-
 @dg.asset
 def plain() -> int:
     return 1
 
 
-ASSETS = (orders, report, grown, never_built, plain)
+ASSETS = (orders, report, grown, plain)
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +97,20 @@ def given_site(spark_home: str) -> Iterator[Site]:
 
 
 @pytest.fixture
+def instance(given_site: Site) -> Iterator[dg.DagsterInstance]:
+    with fresh_instance(given_site.instance.root_directory) as instance:
+        yield instance
+
+
+@pytest.fixture
 def site(deploy: Callable[..., Site]) -> Site:
-    """For what changes the orders."""
+    """A copy, for what changes the orders."""
     WITHOUT.update(mon=0, tue=2, wed=1)
-    site = deploy(*ASSETS)
-    site.build(*ALL)
-    return site
+    return deploy(*ASSETS)
+
+
+class Killed(BaseException):
+    """A process dies here."""
 
 
 class Running:
@@ -148,11 +154,13 @@ def rows_of(site: Site, ref: str) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in site.rows(ref))
 
 
-def rebuild(site: Site, ref: str) -> str:
-    """The uuid of the new instance."""
+def taint(site: Site, ref: str) -> None:
     site.engine.handle(TaintPartitions(refs=(ref,), reason="wrong"))
+
+
+def rebuild(site: Site, ref: str) -> None:
+    taint(site, ref)
     site.build(ref)
-    return uuid_of(site, ref)
 
 
 def remove_what_is_superseded(site: Site) -> None:
@@ -289,24 +297,6 @@ def test_the_offending_partitions_are_tainted_once_though_the_completion_runs_tw
     assert taint.actor == str(running.id)
 
 
-@pytest.mark.extended
-def test_a_partition_rebuilt_between_two_runs_of_the_completion_stays_as_it_is(site: Site) -> None:
-    """Rule 9.6: the process was killed after the taint, and the ref was rebuilt quickly"""
-    running = validate(site, taint=True)
-    running.run_jobs()
-    completion = running.manager.read(running.id).completion()._replace(resources=running.resources)
-    arg = running.manager.arg_for(running.id, running.manager.meta.get(running.id.arg).value or b"")
-    Validate().complete_operation(arg, "orders", completion)
-    WITHOUT["tue"] = 0
-    site.build("orders@tue")
-
-    view = running.complete()
-
-    assert view.report["outdated"] == ["orders@tue", "orders@wed"], "wants bring the rebuild of both"
-    assert view.report["offending_partitions"] == 2
-    assert [site.state(ref) for ref in ALL] == [InstanceState.LIVE] * 3
-
-
 def test_the_instances_of_a_running_operation_stay_until_it_has_ended(site: Site) -> None:
     """Rules 9.2, 10.8: its partitions are fixed as it starts, with the instances that they have then."""
     running = validate(site)
@@ -353,60 +343,35 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
     assert (view.report["ok"], view.report["failed"]) == (False, ["tue"])
 
 
+def rules(*constraints: Any) -> dict[str, Any]:
+    return {"constraints": constraints}
+
+
 @pytest.mark.parametrize(
-    ("type_name", "dataset", "arg", "error", "sentence"),
+    ("type_name", "dataset", "arg", "error", "why"),
     [
-        ("validate", "orders", [{"rule": "not_null", "column": "missing"}], BadConstraint, "no column 'missing'"),
-        ("validate", "orders", [{"rule": "expression", "sql": "n >"}], BadConstraint, "n > cannot be checked"),
-        ("validate", "orders", [{"rule": "range", "column": "n", "low": "x"}], BadConstraint, "cannot be compared"),
-        ("validate", "orders", [{"rule": "range", "column": "n"}], BadConstraint, "both ends are open"),
-        ("validate", "orders", [{"rule": "unique", "columns": []}], BadConstraint, "names no column"),
-        ("validate", "orders", [{"rule": "accepted_values", "column": "n", "values": []}], BadConstraint, "nothing"),
-        ("validate", "orders", [{"rule": "regex", "column": "who", "pattern": "("}], BadConstraint, "who matches ("),
-        ("validate", "orders", [{"rule": "narrow_type", "column": "n", "type": "x"}], BadConstraint, "n fits x"),
-        (
-            "validate",
-            "orders",
-            [{"rule": "expression", "sql": "rand() > n"}],
-            BadConstraint,
-            "changes from one run to the next",
-        ),
-        ("validate", "orders", [{"rule": "unheard"}], InvalidOperation, "its argument is wrong"),
-        ("validate", "orders", [], InvalidRequest, "there is nothing to check"),
-        ("validate", "never_built", RULES, InvalidOperation, "no live partition"),
-        ("build_index", "orders", {"columns": ["missing"]}, CannotIndex, "there is none"),
-        ("build_index", "never_built", {}, InvalidOperation, "no live partition"),
+        ("validate", "orders", rules({"rule": "not_null", "column": "missing"}), BadConstraint, "missing"),
+        ("validate", "orders", rules({"rule": "range", "column": "n"}), BadConstraint, "n"),
+        ("validate", "orders", rules(), InvalidRequest, "there is nothing to check"),
+        ("validate", "plain", rules(*RULES), NothingLive, "plain"),
+        ("build_index", "orders", {"columns": ["missing"]}, CannotIndex, "missing"),
+        ("build_index", "plain", {}, NothingLive, "plain"),
         ("compact", "orders", {"target_bytes": 0}, InvalidRequest, "at least one byte"),
         ("compact", "orders", {"target_bytes": 10**50}, InvalidRequest, "target_bytes is a number of 51 digits"),
-        ("compact", "never_built", {}, InvalidOperation, "no live partition"),
+        ("compact", "plain", {}, NotOurs, "plain"),
     ],
 )
 def test_an_impossible_operation_is_refused_and_not_started(
-    given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], sentence: str
+    given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], why: str
 ) -> None:
-    """Rule 9.3"""
+    """Rule 9.3; `plain` has its data in a place of its own"""
     before = n_operations(given_site)
 
     with pytest.raises(error) as caught:
-        Running(given_site, type_name, {"constraints": arg} if type_name == "validate" else arg, dataset)
+        Running(given_site, type_name, arg, dataset)
 
-    assert sentence in caught.value.message
+    assert why in caught.value.message
     assert len(caught.value.message.splitlines()) == 1
-    assert n_operations(given_site) == before
-
-
-@pytest.mark.parametrize(
-    ("type_name", "arg", "error"),
-    [("validate", {"constraints": RULES}, NothingLive), ("build_index", {}, NothingLive), ("compact", {}, NotOurs)],
-)
-def test_data_in_a_place_of_its_own_is_refused(
-    given_site: Site, type_name: str, arg: Any, error: type[DatabuildError]
-) -> None:
-    before = n_operations(given_site)
-
-    with pytest.raises(error):
-        Running(given_site, type_name, arg, "plain")
-
     assert n_operations(given_site) == before
 
 
@@ -465,16 +430,11 @@ def test_an_index_lies_beside_its_manifest_and_belongs_there(site: Site) -> None
 
 def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9.5: the executor is lost half-way, and another goes on from what it has saved"""
-    import databuild_dagster.features.operations.provided.build_index as module
-
     looked_at: list[str] = []
-
-    class Killed(BaseException):
-        pass
 
     def counted(spark: Any, warehouse: Any, parts: Any, types: Any) -> dict[str, dict[str, FileIndex]]:
         if len(looked_at) >= 5:
-            monkeypatch.setattr(module, "file_figures", counting)
+            monkeypatch.setattr(index_module, "file_figures", counting)
             raise Killed
         return counting(spark, warehouse, parts, types)
 
@@ -482,8 +442,8 @@ def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypat
         looked_at.extend(file.uri for part in parts for file in part.files)
         return file_figures(spark, warehouse, parts, types)
 
-    monkeypatch.setattr(module, "FILES_AT_ONCE", 5)
-    monkeypatch.setattr(module, "file_figures", counted)
+    monkeypatch.setattr(index_module, "FILES_AT_ONCE", 5)
+    monkeypatch.setattr(index_module, "file_figures", counted)
     running = build_index(site)
     with pytest.raises(Killed):
         running.run_jobs()
@@ -553,58 +513,49 @@ def test_many_files_become_one_with_the_same_rows(site: Site) -> None:
     assert [uuid_of(site, ref) for ref in ALL] == uuids
 
 
-@pytest.mark.extended
-def test_a_partition_that_was_rebuilt_before_its_job_began_is_skipped(site: Site) -> None:
+@pytest.mark.parametrize(
+    ("is_written", "change", "state"),
+    [
+        (True, rebuild, InstanceState.LIVE),
+        pytest.param(True, taint, InstanceState.TAINTED, marks=pytest.mark.extended),
+        pytest.param(False, rebuild, InstanceState.LIVE, marks=pytest.mark.extended),
+    ],
+    ids=["rebuilt while it is written", "tainted while it is written", "rebuilt before its job began"],
+)
+def test_a_partition_that_changes_meanwhile_keeps_its_instance_and_no_file_stays(
+    site: Site, monkeypatch: pytest.MonkeyPatch, is_written: bool, change: Callable[..., None], state: InstanceState
+) -> None:
     """Rule 9.8: the pointer is swung only if the canonical has not moved"""
     running = compact(site)
-    uuid = rebuild(site, "orders@tue")
-
-    view = running.end()
-
-    assert (view.report["moved"], view.report["compacted"]) == (["tue"], 2)
-    assert uuid_of(site, "orders@tue") == uuid
-    assert left_over(site) == []
-
-
-@pytest.mark.parametrize("happens", ["rebuilt", pytest.param("tainted", marks=pytest.mark.extended)])
-def test_a_partition_that_is_rebuilt_meanwhile_keeps_its_instance_and_no_file_stays(
-    site: Site, happens: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule 9.8"""
-    import databuild_dagster.features.operations.provided.compact as module
 
     def while_another_writes(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
         written = compact_instance(spark, warehouse, manifest, folder, **options)
         if manifest.ref == "orders@tue":
-            if happens == "rebuilt":
-                rebuild(site, "orders@tue")
-            else:
-                site.engine.handle(TaintPartitions(refs=("orders@tue",), reason="wrong"))
+            change(site, "orders@tue")
         return written
 
-    monkeypatch.setattr(module, "compact_instance", while_another_writes)
+    if is_written:
+        monkeypatch.setattr(compact_module, "compact_instance", while_another_writes)
+    else:
+        change(site, "orders@tue")
 
-    view = compact(site).end()
+    view = running.end()
 
-    assert (view.state, view.report["moved"]) == (OperationState.SUCCESS, ["tue"])
-    assert site.state("orders@tue") is (InstanceState.LIVE if happens == "rebuilt" else InstanceState.TAINTED)
+    assert (view.state, view.report["moved"], view.report["compacted"]) == (OperationState.SUCCESS, ["tue"], 2)
+    assert site.state("orders@tue") is state
     assert len(manifest_of(site, "orders@tue").files) == FILES
     assert left_over(site) == []
 
 
 def test_killed_between_the_event_and_the_mark_it_is_counted_once(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9.5"""
-    import databuild_dagster.features.operations.provided.compact as module
-
-    class Killed(BaseException):
-        pass
 
     def killed(*arguments: Any) -> None:
         monkeypatch.undo()
         raise Killed
 
     running = compact(site)
-    monkeypatch.setattr(module, "_complete", killed)
+    monkeypatch.setattr(compact_module, "_complete", killed)
     with pytest.raises(Killed):
         running.run_jobs()
     uuids = {uuid_of(site, ref) for ref in ALL}
@@ -618,8 +569,6 @@ def test_killed_between_the_event_and_the_mark_it_is_counted_once(site: Site, mo
 
 def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9.7"""
-    import databuild_dagster.features.operations.provided.compact as module
-
     running = compact(site)
 
     def canceled(spark: Any, warehouse: Any, manifest: Manifest, folder: str, **options: Any) -> Manifest:
@@ -627,7 +576,7 @@ def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeyp
         running.manager.cancel(running.id)
         return written
 
-    monkeypatch.setattr(module, "compact_instance", canceled)
+    monkeypatch.setattr(compact_module, "compact_instance", canceled)
     before = [uuid_of(site, ref) for ref in ALL]
 
     running.run_jobs()
@@ -639,11 +588,9 @@ def test_canceled_after_it_was_written_nothing_of_it_is_left(site: Site, monkeyp
 
 def test_an_executor_that_was_thought_dead_swings_nothing_any_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9.5: suspended after its last look at its lease, it wakes when its files were cleaned away"""
-    import databuild_dagster.features.operations.provided.compact as module
-
     running = compact(site)
     asleep: list[OperationContext] = []
-    real = module.Compact._swing
+    real = compact_module.Compact._swing
 
     def late(self: Any, manifest: Manifest, fact: Any, job: OperationContext) -> Any:
         if not asleep:
@@ -654,7 +601,7 @@ def test_an_executor_that_was_thought_dead_swings_nothing_any_more(site: Site, m
             self.cancel_job_and_cleanup(None, job.ref, cleaner)
         return real(self, manifest, fact, job)
 
-    monkeypatch.setattr(module.Compact, "_swing", late)
+    monkeypatch.setattr(compact_module.Compact, "_swing", late)
     before = {ref: (rows_of(site, ref), uuid_of(site, ref)) for ref in ALL}
 
     running.run_jobs()
