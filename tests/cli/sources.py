@@ -1,6 +1,25 @@
-"""The beginnings of definitions, and definitions that tests of several files build."""
+"""What definitions begin with, and definitions that tests of several files build."""
 
-IMPORTS = """
+
+def of_pandas(text: str) -> str:
+    """Definitions whose assets return pandas frames."""
+    return f"{PANDAS}{text}"
+
+
+def of_spark(text: str) -> str:
+    """Definitions whose assets return frames of Spark."""
+    return f"{SPARK}{text}"
+
+
+def of_held(text: str) -> str:
+    """Definitions of which `hold(name)` waits while the file `hold-<name>` is there, and says so by another.
+
+    A test gives up before this does.
+    """
+    return of_pandas(f"{HOLD}{text}")
+
+
+PANDAS = """
 from pathlib import Path
 
 import dagster as dg
@@ -11,7 +30,7 @@ from databuild_dagster import BuildContext, Transient, build_definitions, databu
 HERE = Path(__file__).parent
 """
 
-SPARK_IMPORTS = """
+SPARK = """
 from pathlib import Path
 
 import dagster as dg
@@ -23,34 +42,32 @@ from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, build_definit
 HERE = Path(__file__).parent
 """
 
-#: `hold(name)` waits while the file `hold-<name>` is there, and says so by another. A test gives up before this does.
-HOLD = f"""{IMPORTS}
+HOLD = """
 import threading
 
-
 def hold(name):
-    (HERE / f"held-{{name}}").touch()
+    (HERE / f"held-{name}").touch()
     for _ in range(30_000):
-        if not (HERE / f"hold-{{name}}").exists():
+        if not (HERE / f"hold-{name}").exists():
             return
         threading.Event().wait(0.01)
-    raise TimeoutError(f"hold-{{name}} was not removed within 300 s")
+    raise TimeoutError(f"hold-{name} was not removed within 300 s")
 """
 
 #: `zone@south` needs a key that `shop` has not any more, so it is set aside.
-MAPPING_OF_A_REMOVED_KEY = f"""{IMPORTS}
-mapping = dg.StaticPartitionMapping({{"a": "north", "b": "south", "zz": "south"}})
+MAPPING_OF_A_REMOVED_KEY = of_pandas("""
+mapping = dg.StaticPartitionMapping({"a": "north", "b": "south", "zz": "south"})
 
 @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b"]))
 def shop() -> pd.DataFrame:
-    return pd.DataFrame({{"amount": [1.0]}})
+    return pd.DataFrame({"amount": [1.0]})
 
 @databuild_asset(
     partitions_def=dg.StaticPartitionsDefinition(["north", "south"]),
-    ins={{"shop": dg.AssetIn("shop", partition_mapping=mapping)}},
+    ins={"shop": dg.AssetIn("shop", partition_mapping=mapping)},
 )
 def zone(shop: pd.DataFrame) -> pd.DataFrame:
     return shop
 
 defs = build_definitions([shop, zone])
-"""
+""")

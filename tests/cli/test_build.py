@@ -11,7 +11,7 @@ from databuild_dagster.model.events import DatasetRegistered
 from tests.support.project import MAX_SECONDS, Project
 from tests.support.questions import recorded_questions
 
-from .sources import HOLD, IMPORTS
+from .sources import of_held, of_pandas
 
 JANUARY = "revenue@2024-01-01"
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
@@ -59,19 +59,19 @@ def test_a_small_build_registers_once_and_asks_the_store_few_questions(
 ) -> None:
     """Rule 5.7; the bound keeps a question from being asked again by each function that needs the answer."""
     project.define(
-        f"""{IMPORTS}
+        of_pandas("""
 daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-03-01")
 
 @databuild_asset(partitions_def=daily)
 def numbers() -> pd.DataFrame:
-    return pd.DataFrame({{"n": [1, 2]}})
+    return pd.DataFrame({"n": [1, 2]})
 
 @databuild_asset(partitions_def=daily)
 def doubled(numbers: pd.DataFrame) -> pd.DataFrame:
     return numbers * 2
 
 defs = build_definitions([numbers, doubled])
-"""
+""")
     )
     asked = recorded_questions(monkeypatch)
 
@@ -94,12 +94,12 @@ def test_a_build_that_fails_says_in_json_what_is_not_live_and_why(project: Proje
     assert done.json["interrupted"] is False
 
 
-SUBSCRIBED = f"""{IMPORTS}
+SUBSCRIBED = of_pandas("""
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-03")
 
 @databuild_asset(partitions_def=daily)
 def first() -> pd.DataFrame:
-    return pd.DataFrame({{"n": [1]}})
+    return pd.DataFrame({"n": [1]})
 
 @databuild_asset(partitions_def=daily)
 def second(first: pd.DataFrame) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def woken(first: pd.DataFrame) -> pd.DataFrame:
     return first * 3
 
 defs = build_definitions([first, second, woken])
-"""
+""")
 
 
 def test_a_build_leaves_other_wants_and_those_of_arcs_to_the_orchestrator(project: Project) -> None:
@@ -208,16 +208,16 @@ def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) ->
     assert other["deadline"] > other["created_at"]
 
 
-BATCHED = f"""{HOLD}
+BATCHED = of_held("""
 daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-05")
 
 @databuild_asset(partitions_def=daily, batched=True)
 def orders(context: BuildContext) -> pd.DataFrame:
     hold(context.partition_keys[0])
-    return pd.DataFrame({{"partition_key": list(context.partition_keys), "amount": 1.0}})
+    return pd.DataFrame({"partition_key": list(context.partition_keys), "amount": 1.0})
 
 defs = build_definitions([orders])
-"""
+""")
 
 
 @pytest.mark.long("two processes build at the same time")

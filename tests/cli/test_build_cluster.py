@@ -10,19 +10,12 @@ import pytest
 from tests.support.cluster import Cluster, wait_until
 from tests.support.project import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
+from .sources import of_spark
 
-DEFINITIONS = """
+pytestmark = [pytest.mark.long("the executors and workers of a cluster are processes"), pytest.mark.timeout(400)]
+
+DEFINITIONS = of_spark("""
 import threading
-from pathlib import Path
-
-import pyspark.sql.functions as F
-from pyspark.sql import DataFrame, SparkSession
-
-from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
-
-HERE = Path(__file__).parent
-
 
 @databuild_asset
 def numbers(spark: SparkSession) -> DataFrame:
@@ -58,7 +51,7 @@ spark = DatabuildSpark(
     spark_config={{"spark.executor.memory": "512m", "spark.executor.cores": "2", "spark.task.maxFailures": {failures}}},
 )
 defs = build_definitions([numbers, total, too_much], spark=spark)
-"""
+""")
 
 
 @pytest.fixture

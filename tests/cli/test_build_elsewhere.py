@@ -10,19 +10,14 @@ from tests.support.object_store import own_bucket
 from tests.support.project import Project
 from tests.support.spark_elsewhere import start_sail
 
-pytestmark = pytest.mark.long
+from .sources import of_spark
+
+pytestmark = pytest.mark.long("a Spark without our disk writes and reads a bucket itself")
 
 #: Ten on a machine with nothing else to do; Sail itself takes two to give up an endpoint that refuses it.
 MAX_SECONDS_OF_A_REFUSAL = 30
 
-DEFINITIONS = """
-import dagster as dg
-import pyspark.sql.functions as F
-from pyspark.sql import DataFrame, SparkSession
-
-from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
-
-
+DEFINITIONS = of_spark("""
 @databuild_asset
 def numbers(spark: SparkSession) -> DataFrame:
     return spark.range(3)
@@ -48,7 +43,7 @@ def total(doubled: DataFrame) -> DataFrame:
 
 
 defs = build_definitions([numbers, orders, doubled, total], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
-"""
+""")
 
 
 @pytest.fixture(autouse=True)
@@ -112,24 +107,13 @@ def test_a_build_ends_well_on_a_store_that_fails_every_tenth_request(
 ) -> None:
     # As without a setting: the other tests do not wait for further attempts.
     monkeypatch.delenv("AWS_MAX_ATTEMPTS")
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 2)
     project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
     s3.fails_every = 10
 
     project.build("total@2024-01-01")
 
     s3.fails_every = 0
-    assert project.ask("read", "total@2024-01-01") == [{"total": 6}]
-    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
-
-
-def test_a_bucket_is_written_and_read_by_a_spark_without_our_disk(
-    project: Project, running_sail, s3, bucket, monkeypatch
-) -> None:
-    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 2)
-    project.define(DEFINITIONS.format(url=running_sail.url, warehouse=f"s3://{bucket}/warehouse"))
-
-    project.build("total@2024-01-01")
-
     assert project.ask("read", "total@2024-01-01") == [{"total": 6}]
     (file, *_) = project.ask("show", "doubled@2024-01-30")["canonical"]["files"]
     assert file.startswith(f"s3://{bucket}/warehouse/doubled/data/attempt=")
@@ -151,21 +135,13 @@ def test_four_launches_write_into_a_bucket_of_seaweedfs_together(
     assert not [key for key in seaweedfs.keys(bucket) if "/.probe" in key]
 
 
-FAILING = """
-from pathlib import Path
-
-import dagster as dg
-import pyspark.sql.functions as F
-from pyspark.sql import DataFrame, SparkSession
-
-from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
-
+FAILING = of_spark("""
 daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
 
 
 @databuild_asset(partitions_def=daily)
 def shaped(spark: SparkSession) -> DataFrame:
-    changed = (Path(__file__).parent / "changed").exists()
+    changed = (HERE / "changed").exists()
     return spark.range(3).toDF("n") if changed else spark.range(3)
 
 
@@ -175,7 +151,7 @@ def stray(spark: SparkSession) -> DataFrame:
 
 
 defs = build_definitions([shaped, stray], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
-"""
+""")
 
 
 def test_a_call_that_fails_removes_what_spark_wrote_for_it(project: Project, running_sail, s3, bucket) -> None:
@@ -191,17 +167,10 @@ def test_a_call_that_fails_removes_what_spark_wrote_for_it(project: Project, run
     assert s3.keys(bucket) == before
 
 
-BY_FOLDER = """
-from pathlib import Path
-
-import dagster as dg
+BY_FOLDER = of_spark("""
 import fsspec
-import pyspark.sql.functions as F
-from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import BuildContext, DatabuildSpark, build_definitions, databuild_asset
-
-TRIED = Path(__file__).parent / "tried"
+TRIED = HERE / "tried"
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-09")
 
 
@@ -224,7 +193,7 @@ def copied(context: BuildContext, orders: DataFrame) -> DataFrame:
 
 
 defs = build_definitions([orders, copied], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
-"""
+""")
 
 
 @pytest.mark.parametrize("place", ["/partition_key=2024-01-01/", "/"], ids=["of a key", "of all keys"])

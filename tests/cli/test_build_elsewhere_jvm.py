@@ -19,7 +19,7 @@ from tests.support.spark_elsewhere import Elsewhere
 from .test_build_elsewhere import DEFINITIONS
 from .test_build_elsewhere_killed import attempts, killed_at
 
-pytestmark = [pytest.mark.long, JVM_TIMEOUT]
+pytestmark = [pytest.mark.long("a Spark on a JVM writes into a bucket itself"), JVM_TIMEOUT]
 
 #: More refusals than a client, the tasks of a job and the attempts at a ref take together.
 MANY = 1000

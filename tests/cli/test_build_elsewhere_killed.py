@@ -14,21 +14,18 @@ from tests.support.object_store import ENVIRONMENT, MAX_HELD_SECONDS, Hold, S3Se
 from tests.support.project import Project
 from tests.support.spark_elsewhere import Elsewhere, start_sail
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
+from .sources import of_spark
 
-DEFINITIONS = """
-from pyspark.sql import DataFrame, SparkSession
+pytestmark = [pytest.mark.long("a builder, or its Spark, is killed"), pytest.mark.extended, pytest.mark.timeout(600)]
 
-from databuild_dagster import DatabuildSpark, build_definitions, databuild_asset
-
-
+DEFINITIONS = of_spark("""
 @databuild_asset(code_version="1")
 def numbers(spark: SparkSession) -> DataFrame:
     return spark.range(3)
 
 
 defs = build_definitions([numbers], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
-"""
+""")
 
 
 @pytest.fixture(autouse=True)

@@ -14,20 +14,18 @@ from tests.support.project import Project
 from ..support.jvm_elsewhere import JVM_BUCKET, JVM_TIMEOUT
 from ..support.object_store import S3Server, own_bucket
 from ..support.spark_elsewhere import sail_by
+from .sources import of_spark
 
-pytestmark = [pytest.mark.long, pytest.mark.feature("lots")]
+pytestmark = [
+    pytest.mark.long("a Spark without our disk writes and reads a bucket itself"),
+    pytest.mark.feature("lots"),
+]
 
-DEFINITIONS = """
-from pathlib import Path
-
-import dagster as dg
+DEFINITIONS = of_spark("""
 import pandas as pd
-import pyspark.sql.functions as F
-from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, ByFile, ByKey, DatabuildSpark, build_definitions, databuild_asset, databuild_multi_asset
+from databuild_dagster import ByFile, ByKey, databuild_multi_asset
 
-HERE = Path(__file__).parent
 days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
 keys = dg.StaticPartitionsDefinition(["a b/c=d%é", "2013-01-01-05:00", "without rows"])
 
@@ -149,7 +147,7 @@ defs = build_definitions(
     spark=DatabuildSpark(mode="remote", url={url!r}),
     warehouse={warehouse!r},
 )
-"""
+""")
 
 DAYS = ("2024-01-29", "2024-01-30", "2024-01-31")
 ODD, ZONED, WITHOUT = "a b/c=d%é", "2013-01-01-05:00", "without rows"

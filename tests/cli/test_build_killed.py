@@ -19,24 +19,20 @@ import pytest
 from databuild_dagster.model.states import InstanceState
 from tests.support.project import Project
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+from .sources import of_pandas
 
-DEFINITIONS = '''
+pytestmark = pytest.mark.timeout(600)
+KILLED = pytest.mark.long("a process is killed between two of its writes")
+
+DEFINITIONS = of_pandas('''
 import os
 import signal
 import sqlite3
 import sys
 import threading
-from pathlib import Path
 
-import dagster as dg
-import pandas as pd
+from databuild_dagster import databuild_boundary, databuild_multi_asset
 
-from databuild_dagster import (
-    BuildContext, build_definitions, databuild_asset, databuild_boundary, databuild_multi_asset
-)
-
-HERE = Path(__file__).parent
 POINT = (HERE / "die").read_text() if (HERE / "die").exists() else ""
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-05")
 
@@ -108,7 +104,7 @@ def tripled(src: pd.DataFrame) -> pd.DataFrame:
 
 
 defs = build_definitions([orders, doubled, sinks, src, tripled])
-'''
+''')
 DAY = "2024-01-01"
 ORDERS, DOUBLED, LOW, HIGH, SRC, TRIPLED = (
     f"{asset}@{DAY}" for asset in ("orders", "doubled", "low", "high", "src", "tripled")
@@ -165,6 +161,7 @@ def assert_only_what_is_live_is_left(project: Project, *refs: str) -> None:
     assert project.ask("gc", "--leftovers")["instances"] == project.ask("gc", "--leftovers")["leftovers"] == []
 
 
+@KILLED
 @pytest.mark.parametrize(
     "point",
     [
@@ -215,6 +212,7 @@ def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(projec
     assert_only_what_is_live_is_left(project, ORDERS, LOW, HIGH)
 
 
+@KILLED
 def test_killed_between_two_sinks_the_retry_writes_both_and_leaves_nothing_else(project: Project) -> None:
     project.build(ORDERS)
     kill_at(project, "second sink", "build", LOW, HIGH)
@@ -239,6 +237,7 @@ def land(project: Project, name: str, *amounts: float) -> Path:
     return path
 
 
+@KILLED
 @pytest.mark.parametrize(
     "point",
     [
@@ -270,6 +269,7 @@ def test_an_arrival_that_is_killed_anywhere_is_completed_by_the_next_look(projec
     assert project.ask("read", TRIPLED) == [{"amount": 3.0}]
 
 
+@KILLED
 def test_files_of_a_killed_arrival_are_removed_once_its_lot_has_another_instance(project: Project) -> None:
     land(project, "", 1.0)
     kill_at(project, "arrival's event", "lot", "look", "src")

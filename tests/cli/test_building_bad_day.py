@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from tests.support.project import Project
 
-from .sources import IMPORTS, MAPPING_OF_A_REMOVED_KEY
+from .sources import MAPPING_OF_A_REMOVED_KEY, of_pandas
 
-DEFINITIONS = f"""{IMPORTS}
+DEFINITIONS = of_pandas("""
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 monthly = dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01")
 
 @databuild_asset(partitions_def=daily, max_partitions_per_launch=100)
 def weather(context: BuildContext) -> pd.DataFrame:
-    if (HERE / f"fail-{{context.partition_key}}").exists():
-        raise ValueError(f"no station reported on {{context.partition_key}}")
-    return pd.DataFrame({{"day": [context.partition_key]}})
+    if (HERE / f"fail-{context.partition_key}").exists():
+        raise ValueError(f"no station reported on {context.partition_key}")
+    return pd.DataFrame({"day": [context.partition_key]})
 
 @databuild_asset(partitions_def=daily, max_partitions_per_launch=100)
 def extremes(weather: pd.DataFrame) -> pd.DataFrame:
@@ -25,7 +25,7 @@ def climate(extremes: pd.DataFrame) -> pd.DataFrame:
     return extremes
 
 defs = build_definitions([weather, extremes, climate])
-"""
+""")
 BAD, MONTH = "2024-01-17", "climate@2024-01-01"
 SAID = f"weather@{BAD} failed first, and 2 refs wait for it: ValueError: no station reported on {BAD}"
 COMMAND = f"databuild retry weather@{BAD}"

@@ -8,10 +8,9 @@ import pytest
 from tests.support.damage import DAMAGES
 from tests.support.project import Project
 
-DEFINITIONS = """
-import pandas as pd
-from databuild_dagster import build_definitions, databuild_asset
+from .sources import of_pandas
 
+DEFINITIONS = of_pandas("""
 @databuild_asset
 def orders() -> pd.DataFrame:
     return pd.DataFrame({"amount": [1.5, 2.5]})
@@ -25,7 +24,7 @@ def report(revenue: pd.DataFrame) -> pd.DataFrame:
     return revenue
 
 defs = build_definitions([orders, revenue, report])
-"""
+""")
 
 
 @pytest.mark.parametrize("damage", ["lost file", "zeroed file", "truncated manifest"])

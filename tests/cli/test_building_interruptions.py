@@ -14,7 +14,7 @@ from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.store.queries.job_runs import JobRunView
 from tests.support.project import MAX_SECONDS, Project, wait_for_line, wait_until
 
-pytestmark = pytest.mark.long
+INTERRUPTED = pytest.mark.long("Ctrl-C and kill -9 reach a process")
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
@@ -24,6 +24,7 @@ def open_job_runs(project: Project) -> list[JobRunView]:
     return project.queries.job_runs(open_only=True)
 
 
+@INTERRUPTED
 def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continues(project: Project) -> None:
     project.hold("2024-01-30")
     process = project.start("build", JANUARY)
@@ -51,6 +52,7 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
     assert project.build(JANUARY)["refs"] == {"live": 1, "failed": 0}
 
 
+@INTERRUPTED
 @pytest.mark.parametrize(
     "place",
     [
@@ -77,6 +79,7 @@ def test_after_kill_9_a_second_build_finishes(project: Project, place: str) -> N
     assert project.is_sound()
 
 
+@INTERRUPTED
 def test_of_two_builds_that_share_an_input_one_is_killed_and_the_other_ends(project: Project) -> None:
     """Rule 8.9: there is no daemon."""
     project.hold("2024-01-30")
@@ -96,6 +99,7 @@ def test_of_two_builds_that_share_an_input_one_is_killed_and_the_other_ends(proj
     assert project.is_sound()
 
 
+@INTERRUPTED
 @pytest.mark.extended
 def test_a_timeout_stops_the_job_runs_of_the_build_and_leaves_its_wants_open(project: Project) -> None:
     """Rule 8.9"""
@@ -126,6 +130,7 @@ main(["build", *sys.argv[1:]])
 """
 
 
+@INTERRUPTED
 def test_a_process_that_dies_before_its_dagster_run_starts_blocks_nothing(project: Project) -> None:
     """Rule 6.9: the launch is queued, its Dagster run exists, and no process will ever start it."""
     died = subprocess.run(

@@ -9,83 +9,48 @@ import pytest
 from databuild_dagster.bindings.registry.instance import open_instance
 from tests.support.project import MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_for_line, wait_until
 
-pytestmark = pytest.mark.long
+from .sources import of_held, of_pandas
 
 #: Two assets that need nothing of each other and wait for each other, and one that needs both.
-MEETING = """
+MEETING = of_pandas("""
 import threading
 
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
 meeting = threading.Barrier(2)
-
 
 def meet(name):
     print(f"{name} is here")
     meeting.wait(timeout=60)
     return pd.DataFrame({"n": [1]})
 
-
 @databuild_asset
 def left() -> pd.DataFrame:
     return meet("left")
-
 
 @databuild_asset
 def right() -> pd.DataFrame:
     return meet("right")
 
-
 @databuild_asset
 def both(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([left, right])
 
-
 defs = build_definitions([left, right, both])
-"""
+""")
 
-#: Three assets that need nothing of each other; each is held by a file, as `orders` of the usual definitions.
-HELD = """
-import threading
-from pathlib import Path
+#: Three assets that need nothing of each other; each is held by a file.
+HELD = of_held("""
 
-import pandas as pd
+def asset_called(name):
+    @databuild_asset(name=name)
+    def held() -> pd.DataFrame:
+        hold(name)
+        if (HERE / f"fail-{name}").exists():
+            raise ValueError(f"no {name}")
+        return pd.DataFrame({"n": [1]})
+    return held
 
-from databuild_dagster import build_definitions, databuild_asset
-
-HERE = Path(__file__).parent
-
-
-def hold(name):
-    (HERE / f"held-{name}").touch()
-    if (HERE / f"fail-{name}").exists():
-        raise ValueError(f"no {name}")
-    for _ in range(30_000):
-        if not (HERE / f"hold-{name}").exists():
-            return pd.DataFrame({"n": [1]})
-        threading.Event().wait(0.01)
-    raise TimeoutError(name)
-
-
-@databuild_asset
-def left() -> pd.DataFrame:
-    return hold("left")
-
-
-@databuild_asset
-def right() -> pd.DataFrame:
-    return hold("right")
-
-
-@databuild_asset
-def later() -> pd.DataFrame:
-    return hold("later")
-
-
-defs = build_definitions([left, right, later])
-"""
+defs = build_definitions([asset_called(name) for name in ("left", "right", "later")])
+""")
 
 
 def statuses(project: Project) -> list[str]:
@@ -124,19 +89,23 @@ def test_a_launch_that_fails_leaves_the_one_beside_it_alone(project: Project) ->
 
 def test_no_more_launches_run_than_at_once_says(project: Project) -> None:
     project.define(HELD)
-    for name in ("left", "right", "later"):
-        project.hold(name)
-    process = project.start("build", "left", "right", "later", "--at-once", "2")
+    project.hold("right")
+    project.hold("later")
+    n_open = []
 
-    wait_until(lambda: len(list(project.folder.glob("held-*"))) == 2, "two of the three began")
-    n_open = len(project.ask("job-run", "list", "--open"))
-    for name in ("left", "right", "later"):
-        project.release(name)
-    out, err = process.communicate(timeout=MAX_SECONDS)
-    assert (process.returncode, n_open) == (0, 2), err
-    assert "3 of 3 refs live" in out
+    def release_the_others() -> None:
+        wait_until(lambda: len(list(project.folder.glob("held-*"))) == 2, "two of the three began")
+        n_open.append(len(project.queries.job_runs(open_only=True)))
+        project.release("right")
+        project.release("later")
+
+    done = project.call_while_held("left", release_the_others, "build", "left", "right", "later", "--at-once", "2")
+
+    assert (done.code, n_open) == (0, [2]), done
+    assert "3 of 3 refs live" in done.out
 
 
+@pytest.mark.long("Ctrl-C reaches a process")
 def test_ctrl_c_ends_every_launch_and_its_dagster_run(project: Project) -> None:
     """Rules 6.10 and 15: the functions have some seconds to end."""
     project.define(HELD)
@@ -163,6 +132,7 @@ def test_ctrl_c_ends_every_launch_and_its_dagster_run(project: Project) -> None:
     assert project.build("left", "right")["refs"] == {"live": 2, "failed": 0}
 
 
+@pytest.mark.long("the output of a process is what it prints")
 def test_what_assets_print_is_in_the_output_of_the_command_alone(project: Project) -> None:
     """Dagster would send the output of the whole process to a file of one run."""
     (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
@@ -175,12 +145,3 @@ def test_what_assets_print_is_in_the_output_of_the_command_alone(project: Projec
     assert "left is here" in done.err
     assert "right is here" in done.err
     assert not [path for path in Path(project.home, "storage").rglob("*.out") if path.stat().st_size]
-
-
-@pytest.mark.parametrize("number", ["0", "-1", "two"])
-def test_a_number_of_launches_below_one_is_refused(project: Project, number: str) -> None:
-    with project.recording_nothing():
-        done = project.call("build", "orders@2024-01-29", "--at-once", number)
-
-    assert done.code == 2
-    assert "--at-once" in done.err

@@ -76,7 +76,7 @@ def test_a_swapped_file_of_the_same_size_is_found_and_the_sentence_counts_files(
     assert summary == f"Compared the contents of 2 files of 2 instances, {n_bytes:,} bytes."
 
 
-@pytest.mark.long
+@pytest.mark.long("only a process can be killed")
 def test_a_check_that_is_killed_continues_and_leaves_nothing_behind(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

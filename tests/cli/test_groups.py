@@ -16,7 +16,7 @@ from databuild_dagster.feature import Command, InvalidFeature, built_in
 
 MOST_CHARACTERS = 60
 TERMINAL_WIDTH = 80
-VERBS = {
+VERBS = [
     "Bring",
     "Build",
     "Cancel",
@@ -46,7 +46,7 @@ VERBS = {
     "Show",
     "Stop",
     "Verify",
-}
+]
 
 
 def rows_below(
@@ -85,20 +85,16 @@ def databuild(*arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(("path", "row"), ROWS, ids=IDS)
-def test_a_help_line_starts_with_a_verb_and_has_at_most_60_characters(
+def test_a_help_line_is_short_starts_with_a_verb_and_is_the_first_sentence(
     path: tuple[str, ...], row: Leaf | Branch
 ) -> None:
     assert len(row.summary) <= MOST_CHARACTERS
     assert row.summary.split()[0].rstrip(",") in VERBS
     assert row.summary.endswith(".")
-
-
-@pytest.mark.parametrize(("path", "row"), [row for row in ROWS if row[0][-1] != "TYPE"])
-def test_a_help_line_is_the_first_sentence_of_the_command(path: tuple[str, ...], row: Leaf | Branch) -> None:
-    text = command_at(path).help
-
-    assert text is not None
-    assert text.split("\n\n")[0] == row.summary
+    if path[-1] != "TYPE":
+        text = command_at(path).help
+        assert text is not None
+        assert text.split("\n\n")[0] == row.summary
 
 
 @pytest.mark.parametrize(

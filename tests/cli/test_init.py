@@ -128,7 +128,7 @@ def test_a_project_that_could_not_be_written_whole_is_removed(
     assert not folder.exists()
 
 
-@pytest.mark.long
+@pytest.mark.long("the commands of a README run as processes, with Spark")
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None:

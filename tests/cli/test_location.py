@@ -10,29 +10,24 @@ from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
 from tests.support.project import Project
 
-SHOP = """
-import pandas as pd
-from databuild_dagster import build_definitions, databuild_asset
+from .sources import of_pandas
 
+SHOP = of_pandas("""
 @databuild_asset
 def orders() -> pd.DataFrame:
     return pd.DataFrame({"amount": [1.5, 2.5]})
 
 defs = build_definitions([orders])
-"""
+""")
 
-BANK = """
-import dagster as dg
-import pandas as pd
-from databuild_dagster import build_definitions, databuild_asset
-
+BANK = of_pandas("""
 @databuild_asset(deps=[dg.AssetKey("rates")])
 def revenue(orders: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"revenue": [orders.amount.sum()]})
 
 MORE = []
 defs = build_definitions([revenue, dg.AssetSpec("rates"), *MORE])
-"""
+""")
 
 BANK_WITH_ORDERS = BANK.replace(
     "MORE = []",

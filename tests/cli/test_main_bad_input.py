@@ -11,7 +11,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.store import open_store
 from tests.support.project import DEFINITIONS, Done, Project
 
-from .sources import SPARK_IMPORTS
+from .sources import of_spark
 
 DAY = "orders@2024-01-29"
 
@@ -245,7 +245,7 @@ def test_without_java_an_asset_of_spark_is_refused_and_another_one_is_built(proj
     nothing = tmp_path / "nothing"
     nothing.mkdir()
     project.define(
-        f"""{SPARK_IMPORTS}
+        of_spark("""
 @databuild_asset
 def numbers(spark: SparkSession) -> DataFrame:
     return spark.range(3)
@@ -255,7 +255,7 @@ def dull(context: BuildContext):
     return EMPTY
 
 defs = build_definitions([numbers, dull])
-"""
+""")
     )
     without = {"JAVA_HOME": str(nothing), "PATH": str(nothing)}
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.project import MAX_SECONDS, Done, Project
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("a process has file systems and variables of its own")
 
 ROOT = Path(__file__).parents[2]
 DAY = "orders@2024-01-29"
@@ -58,7 +58,7 @@ def assert_one_sentence(done: Done, *words: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("build", DAY), ("status",), ("read", DAY), ("want", "create", DAY), ("dev", "-p", "0")],
+    [("build", DAY), ("status",), ("dev", "-p", "0")],
     ids=lambda arguments: arguments[0],
 )
 def test_a_home_on_a_read_only_file_system_is_one_sentence(project: Project, arguments: tuple[str, ...]) -> None:

@@ -12,8 +12,6 @@ from databuild_dagster.cli.main import cli
 from tests.fuzz.commands import leaves
 from tests.support.project import Done, Project
 
-pytestmark = pytest.mark.long
-
 DAY = "orders@2024-01-29"
 #: Every command but `dev`, which becomes another process, with arguments that are well formed.
 ARGUMENTS: dict[str, tuple[str, ...]] = {

@@ -78,7 +78,7 @@ def test_a_stderr_that_takes_nothing_changes_no_exit_code(monkeypatch, request, 
     assert code == 2
 
 
-@pytest.mark.long
+@pytest.mark.long("a process has closed descriptors")
 def test_closed_streams_change_neither_the_exit_code_nor_a_file(tmp_path):
     """A process of its own, for its descriptors: the database would get the number of a closed stream."""
     (tmp_path / "workspace.yaml").touch()
@@ -95,6 +95,7 @@ def test_closed_streams_change_neither_the_exit_code_nor_a_file(tmp_path):
     assert (tmp_path / ".dagster_home" / "databuild.db").read_bytes().startswith(b"SQLite format 3\0")
 
 
+@pytest.mark.long("a signal ends the process")
 def test_a_crash_in_native_code_names_the_calls_of_its_thread():
     """A process of its own: a signal ends it. The command is the crash itself."""
     module = "databuild_dagster.cli.main"

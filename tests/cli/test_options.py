@@ -113,7 +113,7 @@ def test_commands_that_look_answer_for_each_ref_of_a_range(project: Project) -> 
     ("arguments", "kind", "words"),
     [
         (["orders@2024-01-31..2024-01-29"], "InvalidSelection", "orders@2024-01-31..2024-01-29"),
-        (["orders@*", "--only", "broken"], "UsageError", "'broken' is no state; write one or more of missing,failed"),
+        (["orders@*", "--only", "broken"], "BadParameter", "'broken' is no state; write one or more of missing,failed"),
     ],
 )
 @pytest.mark.parametrize(

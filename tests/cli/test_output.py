@@ -19,13 +19,11 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model.wording import SHORT_ID
 from tests.support.project import Project
 
+from .sources import of_pandas
+
+MANY_COMMANDS = pytest.mark.long("twenty commands run one after the other")
 LONG = "a_source_of_orders_from_the_northern_warehouses_of_the_group_before_they_are_cleaned_for_reports"
-DEFINITIONS = f"""
-import dagster as dg
-import pandas as pd
-
-from databuild_dagster import build_definitions, databuild_asset
-
+DEFINITIONS = of_pandas(f"""
 daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-03-01")
 @databuild_asset(partitions_def=daily)
 def {LONG}() -> pd.DataFrame:
@@ -38,7 +36,7 @@ def report({LONG}: pd.DataFrame) -> pd.DataFrame:
 
 
 defs = build_definitions([{LONG}, report])
-"""
+""")
 REF = f"{LONG}@2024-01-29"
 TABLES = (
     ["status"],
@@ -150,7 +148,7 @@ def test_wide_shows_every_column_in_full() -> None:
     assert wide.splitlines()[1].split() == [REF, *["x"] * 100, "hidden"]
 
 
-@pytest.mark.long
+@MANY_COMMANDS
 def test_no_table_of_any_command_is_wider_than_100_characters(project: Project) -> None:
     """findings/first-use.md 14"""
     project.define(DEFINITIONS)
@@ -163,7 +161,7 @@ def test_no_table_of_any_command_is_wider_than_100_characters(project: Project) 
         assert max(map(len, lines or [""])) <= MAX_WIDTH, (arguments, done.out)
 
 
-@pytest.mark.long
+@MANY_COMMANDS
 def test_json_has_each_ref_id_time_and_number_that_the_text_has(project: Project) -> None:
     """Rules 15: numbers may be the length of a list, or count the records that have a value."""
     day, failed, month = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
@@ -214,7 +212,7 @@ def counts_in(value: Any) -> set[str]:
     return set().union(*(counts_in(part) for part in value), {str(len(value))}, map(str, values.values()))
 
 
-@pytest.mark.long
+@MANY_COMMANDS
 def test_every_command_takes_the_ids_that_tables_print(project: Project) -> None:
     day, other = "orders@2024-01-29", "orders@2024-01-30"
 

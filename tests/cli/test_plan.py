@@ -3,7 +3,7 @@
 from databuild_dagster.engine.holders import this_user
 from tests.support.project import Project
 
-from .sources import IMPORTS
+from .sources import of_pandas
 
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
@@ -61,19 +61,19 @@ def test_a_tree_for_people_has_a_line_for_each_job_and_the_totals(project: Proje
 def test_inputs_with_a_filter_say_how_many_files_would_be_read(project: Project) -> None:
     """Rule 9.8"""
     project.define(
-        f"""{IMPORTS}
+        of_pandas("""
 days = dg.StaticPartitionsDefinition(["mon", "tue"])
 
 @databuild_asset(partitions_def=days)
 def orders() -> pd.DataFrame:
-    return pd.DataFrame({{"amount": [1, 2]}})
+    return pd.DataFrame({"amount": [1, 2]})
 
-@databuild_asset(partitions_def=days, ins={{"orders": dg.AssetIn(metadata={{"where": "amount > 1"}})}})
+@databuild_asset(partitions_def=days, ins={"orders": dg.AssetIn(metadata={"where": "amount > 1"})})
 def large(orders: pd.DataFrame) -> pd.DataFrame:
     return orders
 
 defs = build_definitions([orders, large], location="filtered")
-"""
+""")
     )
     project.build("orders@mon")
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.project import DEFINITIONS, MAX_SECONDS, PLAIN_DAGSTER_YAML, Project, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("a terminal and its Ctrl-C reach a process")
 
 DAY = "orders@2024-01-30"
 

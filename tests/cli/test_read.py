@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.project import Project
 
-from .sources import IMPORTS
+from .sources import of_pandas
 
 DAY = "orders@2024-01-29"
 ROWS = [{"day": "2024-01-29", "amount": 1.5}, {"day": "2024-01-29", "amount": 2.5}]
@@ -38,14 +38,14 @@ def test_a_tainted_ref_is_read_as_of_before_the_taint_or_if_that_is_allowed(proj
 def test_values_that_json_does_not_have_are_still_valid_json(project: Project) -> None:
     """Rules 15"""
     project.define(
-        f"""{IMPORTS}
+        of_pandas("""
 @databuild_asset
 def odd() -> pd.DataFrame:
     inf, nan = float("inf"), float("nan")
-    return pd.DataFrame({{"n": [inf, nan], "list": [[1.0, -inf], [nan]], "bytes": [b"\\x00\\xff", b""]}})
+    return pd.DataFrame({"n": [inf, nan], "list": [[1.0, -inf], [nan]], "bytes": [b"\\x00\\xff", b""]})
 
 defs = build_definitions([odd])
-"""
+""")
     )
     project.build("odd")
 

@@ -37,6 +37,7 @@ def imported_by(project: Project, *arguments: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.long("only a new process shows what a command imports")
 def test_a_command_on_what_is_recorded_imports_no_dagster_and_no_sqlalchemy(project: Project) -> None:
     project.build(DAY)
 

@@ -13,7 +13,7 @@ from tests.support.command import databuild
 from tests.support.project import Project
 from tests.support.world import World
 
-from .sources import IMPORTS
+from .sources import of_pandas
 
 SCREEN_LINES = 50
 
@@ -79,15 +79,15 @@ def test_status_before_anything_is_registered_says_what_registers(project: Proje
 
 def test_status_of_many_assets_fits_one_screen_and_json_has_all(project: Project) -> None:
     project.define(
-        f"""{IMPORTS}
+        of_pandas("""
 def asset_called(name):
     @databuild_asset(name=name)
     def made() -> pd.DataFrame:
-        return pd.DataFrame({{"n": [1]}})
+        return pd.DataFrame({"n": [1]})
     return made
 
-defs = build_definitions([asset_called(f"asset_{{n:02}}") for n in range(40)])
-"""
+defs = build_definitions([asset_called(f"asset_{n:02}") for n in range(40)])
+""")
     )
     project.call("build", "asset_00", "asset_01")
     for n in range(2, 22):

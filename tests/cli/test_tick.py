@@ -14,7 +14,7 @@ from databuild_dagster.model.commands import CancelWants, PausePartitions, Resum
 from tests.support.object_store import S3Server
 from tests.support.project import Project
 
-from .sources import IMPORTS, MAPPING_OF_A_REMOVED_KEY
+from .sources import MAPPING_OF_A_REMOVED_KEY, of_pandas
 
 JANUARY = "revenue@2024-01-01"
 DAY = "orders@2024-01-30"
@@ -23,28 +23,28 @@ MAX_SECONDS_OF_A_THREAD = 10.0
 N_DAYS = 3
 
 
-UNSTEADY = f"""{IMPORTS}
+UNSTEADY = of_pandas("""
 @databuild_asset
 def unsteady() -> pd.DataFrame:
     if (HERE / "open").exists():
-        return pd.DataFrame({{"amount": [1.0]}})
+        return pd.DataFrame({"amount": [1.0]})
     if OPENS:
         (HERE / "open").touch()
     raise Transient("the shop is closed")
 
 defs = build_definitions([unsteady])
-"""
+""")
 NEVER_OPENS, OPENS_LATE = (UNSTEADY.replace("OPENS", opens) for opens in ("False", "True"))
 
-IN_A_BUCKET = f"""{IMPORTS}
+IN_A_BUCKET = of_pandas("""
 days = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-01")
 
 @databuild_asset(partitions_def=days)
 def orders(context: BuildContext) -> pd.DataFrame:
-    return pd.DataFrame({{"day": [context.partition_key]}})
+    return pd.DataFrame({"day": [context.partition_key]})
 
 defs = build_definitions([orders], warehouse="s3://BUCKET/warehouse")
-"""
+""")
 
 
 def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None:

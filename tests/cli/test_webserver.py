@@ -16,15 +16,13 @@ from databuild_dagster.cli.main import run
 from tests.support.free_port import free_port
 from tests.support.project import Project
 
-# In a process of its own: the process is the subject.
-pytestmark = pytest.mark.long
-
 #: Of the server, on two busy cores; Dagster waits a minute for its processes.
 MAX_SECONDS = 120
 MAX_END_SECONDS = 30
 PREFIX = "/behind/a/proxy"
 
 
+@pytest.mark.long("Ctrl-C ends a server with an open stream")
 def test_the_options_are_dagsters_and_an_open_stream_does_not_hold_the_server(project: Project) -> None:
     port = free_port()
     root = f"http://127.0.0.1:{port}"
