@@ -388,7 +388,7 @@ raise SystemExit(run(["build", "a", "-f", "definitions.py"]))
 """
 
 
-@pytest.mark.long
+@pytest.mark.long("a process that imports a name which Dagster lacks")
 def test_a_dagster_without_one_of_these_names_is_said_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "definitions.py").write_text(
         "import databuild_dagster\ndefs = databuild_dagster.build_definitions([])\n"

@@ -1,5 +1,7 @@
 """An asset's signature: what is understood, and what is refused at import with the parameter's name."""
 
+from typing import Any
+
 import dagster as dg
 import pandas as pd
 import pytest
@@ -48,15 +50,6 @@ def test_the_upstream_is_the_asset_of_the_parameters_name_unless_ins_says_otherw
     assert deps == ["x", "raw/why", "z"]
 
 
-def test_calling_an_asset_calls_its_function() -> None:
-    @databuild_asset
-    def added(x: pd.DataFrame) -> pd.DataFrame:
-        return x + 1
-
-    assert added(pd.DataFrame({"n": [1]}))["n"].tolist() == [2]
-    assert added(x=pd.DataFrame({"n": [2]}))["n"].tolist() == [3]
-
-
 def test_what_dagster_knows_of_assets_is_passed_on() -> None:
     @databuild_asset(
         key_prefix=["shop"],
@@ -87,32 +80,24 @@ def refused(message: str) -> pytest.RaisesExc[InvalidAsset]:
     return pytest.raises(InvalidAsset, match=message)
 
 
-def test_an_annotation_that_nothing_fills_is_refused_with_the_parameters_name() -> None:
-    with refused("Parameter 'limit' of asset 'bad' is annotated int, which cannot be filled"):
-
-        @databuild_asset
-        def bad(limit: int) -> DataFrame: ...  # type: ignore[empty-body]
-
-
-def test_a_parameter_without_annotation_is_refused() -> None:
-    with refused("Parameter 'flights' of asset 'bad' has no annotation"):
-
-        @databuild_asset
-        def bad(flights) -> DataFrame: ...  # type: ignore[no-untyped-def, empty-body]
+def of_a_number(limit: int) -> DataFrame: ...  # type: ignore[empty-body]
+def unannotated(flights) -> DataFrame: ...  # type: ignore[no-untyped-def, empty-body]
+def of_settings(settings: Settings) -> DataFrame: ...  # type: ignore[empty-body]
+def to_a_number() -> int: ...  # type: ignore[empty-body]
 
 
-def test_a_config_under_another_name_is_refused() -> None:
-    with refused("Parameter 'settings' of asset 'bad' is a Config"):
-
-        @databuild_asset
-        def bad(settings: Settings) -> DataFrame: ...  # type: ignore[empty-body]
-
-
-def test_a_wrong_return_annotation_is_refused() -> None:
-    with refused("Asset 'bad' is annotated to return int"):
-
-        @databuild_asset
-        def bad() -> int: ...  # type: ignore[empty-body]
+@pytest.mark.parametrize(
+    ("function", "sentence"),
+    [
+        (of_a_number, "Parameter 'limit' of asset 'of_a_number' is annotated int, which cannot be filled"),
+        (unannotated, "Parameter 'flights' of asset 'unannotated' has no annotation"),
+        (of_settings, "Parameter 'settings' of asset 'of_settings' is a Config"),
+        (to_a_number, "Asset 'to_a_number' is annotated to return int"),
+    ],
+)
+def test_a_signature_that_means_nothing_is_refused_with_the_name(function: Any, sentence: str) -> None:
+    with refused(sentence):
+        databuild_asset(function)
 
 
 def test_ins_for_no_parameter_is_refused() -> None:
