@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
@@ -50,6 +51,44 @@ def operations(world):
 
 def outcome(operations, id):
     return operations.manager.operation(id).state
+
+
+def run_jobs(operations, *ids):
+    """Each by an executor of its own; the completion is left."""
+    for id in ids:
+        executor = operations.executor()
+        while executor.step(id, 10):
+            pass
+
+
+@contextmanager
+def ahead_of(owner, name, act):
+    """Another process acts just before the first call of a method within the block."""
+    method, acted = getattr(owner, name), []
+
+    def after_the_other(*arguments, **options):
+        if not acted:
+            acted.append(True)
+            act()
+        return method(*arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, after_the_other)
+        yield
+
+
+@contextmanager
+def losing_the_answer(meta):
+    """The invoke of the block takes effect, and the process that sent it gets an error."""
+    invoke = meta.invoke_all
+
+    def cut(statements, *, command_id=None):
+        invoke(statements, command_id=command_id)
+        raise ConnectionError
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ConnectionError):
+        patch.setattr(meta, "invoke_all", cut)
+        yield
 
 
 # Start
@@ -140,26 +179,23 @@ def test_incompatible_operations_are_refused_and_others_run_beside_each_other(op
         assert outcome(operations, id) is OperationState.SUCCESS
 
 
-def test_of_two_simultaneous_starts_one_is_refused_and_writes_nothing(operations, monkeypatch):
-    """Rule 9.3: both have read the same."""
-    manager = operations.manager
-    invoke = manager.meta.invoke_all
-    first = []
+def test_of_two_simultaneous_starts_one_is_refused_and_may_be_sent_again(operations):
+    """Rules 9.3, 3.3: both have read the same. The log has the answer that the slow one did not start."""
+    manager, first = operations.manager, []
 
-    def slowly(statements, *, command_id=None):
-        if not first:
-            first.append(None)
-            first[0] = manager.start("write", "days", {"who": "the fast one"})
-        return invoke(statements, command_id=command_id)
+    def start_fast():
+        first.append(manager.start("write", "days", {"who": "the fast one"}))
 
-    monkeypatch.setattr(manager.meta, "invoke_all", slowly)
-    with pytest.raises(OperationRace):
-        manager.start("write", "days", {"who": "the slow one"})
-    monkeypatch.undo()
+    with ahead_of(manager.meta, "invoke_all", start_fast), pytest.raises(OperationRace):
+        manager.start("write", "days", {"who": "the slow one"}, command_id="once")
 
     assert manager.running() == first
     assert manager.read(first[0]).arg.arg == {"who": "the fast one"}
     manager.cancel(first[0])
+    id = manager.start("write", "days", {"who": "the slow one"}, command_id="once")
+    assert manager.running() == [id]
+    assert manager.start("write", "days", {"who": "the slow one"}, command_id="once") == id
+    manager.cancel(id)
 
 
 def test_a_start_that_is_repeated_is_the_same_operation(operations):
@@ -173,48 +209,15 @@ def test_a_start_that_is_repeated_is_the_same_operation(operations):
     assert start("write", "days", {}, command_id="once") == id
 
 
-def test_a_start_that_is_sent_twice_at_once_is_one_operation(operations, monkeypatch):
+def test_a_start_that_is_sent_twice_at_once_is_one_operation(operations):
     """Rule 3.3: the second one has looked before the first one was recorded."""
     manager, first = operations.manager, []
-    prepared = manager.prepared
 
-    def slowly(*arguments, **options):
-        if not first:
-            first.append(None)
-            first[0] = manager.start("write", "days", {}, command_id="once")
-        return prepared(*arguments, **options)
-
-    monkeypatch.setattr(manager, "prepared", slowly)
-    second = manager.start("write", "days", {}, command_id="once")
-    monkeypatch.undo()
+    with ahead_of(manager, "prepared", lambda: first.append(manager.start("write", "days", {}, command_id="once"))):
+        second = manager.start("write", "days", {}, command_id="once")
 
     assert [second] == first == manager.running()
     manager.cancel(second)
-
-
-def test_a_start_that_lost_a_race_may_be_sent_again_under_its_id(operations, monkeypatch):
-    """Rule 3.3: the log has the answer that it did not start."""
-    manager = operations.manager
-    invoke = manager.meta.invoke_all
-    first = []
-
-    def slowly(statements, *, command_id=None):
-        if not first:
-            first.append(None)
-            first[0] = manager.start("write", "days", {})
-        return invoke(statements, command_id=command_id)
-
-    monkeypatch.setattr(manager.meta, "invoke_all", slowly)
-    with pytest.raises(OperationRace):
-        manager.start("write", "days", {}, command_id="once")
-    monkeypatch.undo()
-    manager.cancel(first[0])
-
-    id = manager.start("write", "days", {}, command_id="once")
-
-    assert manager.running() == [id]
-    assert manager.start("write", "days", {}, command_id="once") == id
-    manager.cancel(id)
 
 
 def test_a_start_or_cancel_whose_id_had_another_request_is_refused(operations):
@@ -582,41 +585,27 @@ def test_an_executor_that_ends_in_good_order_gives_its_jobs_back(operations):
     operations.run_all(id, second)
 
 
-def test_what_an_executor_took_without_hearing_of_it_it_takes_again(operations, monkeypatch):
-    """The answer was lost, and its heartbeat goes on: no other executor would ever get it."""
+def test_jobs_whose_take_lost_its_answer_are_taken_again(operations):
+    """The heartbeat of the executor goes on: no other executor would ever get them."""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
-    invoke = executor.meta.invoke_all
 
-    def cut(statements, *, command_id=None):
-        invoke(statements, command_id=command_id)
-        raise ConnectionError
-
-    monkeypatch.setattr(executor.meta, "invoke_all", cut)
-    with pytest.raises(ConnectionError):
+    with losing_the_answer(executor.meta):
         executor.take(id, 10)
-    monkeypatch.undo()
 
     assert len(executor.take(id, 10)) == 3
     operations.run_all(id, executor)
 
 
-def test_marks_whose_answer_was_lost_are_said_again_and_count_once(operations, monkeypatch):
+def test_marks_whose_answer_was_lost_are_said_again_and_count_once(operations):
     """Rule 3.3"""
     id = operations.manager.start("write", "days", {})
     executor = operations.executor()
     for job in executor.take(id, 10):
         executor.run(job)
-    invoke = executor.meta.invoke_all
 
-    def cut(statements, *, command_id=None):
-        invoke(statements, command_id=command_id)
-        raise ConnectionError
-
-    monkeypatch.setattr(executor.meta, "invoke_all", cut)
-    with pytest.raises(ConnectionError):
+    with losing_the_answer(executor.meta):
         executor.flush()
-    monkeypatch.undo()
     executor.flush()
 
     assert executor.jobs == {}
@@ -633,13 +622,10 @@ def test_a_coordinator_that_is_gone_is_replaced(operations):
     keeps = operations.manager.start("many", "days", {"about": "a"})
     ends = operations.manager.start("many", "days", {"about": "b"})
     dead, heir = operations.coordinator("dead"), operations.coordinator("heir")
-    executor = operations.executor()
-    while executor.step(ends, 10):
-        pass
+    run_jobs(operations, ends)
     dead.coordinate()
     assert outcome(operations, ends) is OperationState.SUCCESS
-    while executor.step(keeps, 10):
-        pass
+    run_jobs(operations, keeps)
 
     assert heir.coordinate().completed == {}, "another process is coordinator"
     operations.dead.add("dead")
@@ -649,9 +635,8 @@ def test_a_coordinator_that_is_gone_is_replaced(operations):
 def test_a_coordinator_that_comes_late_leaves_no_key_behind(operations):
     """Found by the simulation: it had read that there is no coordinator, and by then all was over."""
     id = operations.manager.start("write", "days", {})
-    executor, late = operations.executor(), operations.coordinator("late")
-    while executor.step(id, 10):
-        pass
+    late = operations.coordinator("late")
+    run_jobs(operations, id)
     late.tracker.look()
     operations.coordinator("fast").coordinate()
 
@@ -659,55 +644,38 @@ def test_a_coordinator_that_comes_late_leaves_no_key_behind(operations):
     assert late.coordinate().completed == {}
 
 
-def test_two_coordinators_complete_an_operation_once(operations, monkeypatch):
+def test_two_coordinators_complete_an_operation_once(operations):
     """Rule 9.6: the completion code may run twice, the end is one."""
     id = operations.manager.start("write", "days", {})
-    executor = operations.executor()
-    while executor.step(id, 10):
-        pass
+    run_jobs(operations, id)
     one, other = operations.coordinator("one"), operations.coordinator("other")
-    complete = Write.complete_operation
+    ended = []
 
-    def slowly(self, *args):
-        answer = complete(self, *args)
-        if len(operations.lake.completions) == 1:
-            assert other.complete(id) is OperationState.SUCCESS
-        return answer
+    with ahead_of(Write, "complete_operation", lambda: ended.append(other.complete(id))):
+        assert one.complete(id) is None
 
-    monkeypatch.setattr(Write, "complete_operation", slowly)
-
-    assert one.complete(id) is None
+    assert ended == [OperationState.SUCCESS]
     assert len(operations.lake.completions) == 2
     assert one.complete(id) is None
 
 
-def test_a_completion_beside_a_start_begins_again(operations, monkeypatch):
+def test_a_completion_beside_a_start_begins_again(operations):
     """Rule 9.6: runOps has changed."""
-    id = operations.manager.start("many", "days", {"about": "a"})
-    executor = operations.executor()
-    while executor.step(id, 10):
-        pass
-    complete, started = Many.complete_operation, []
+    manager, started = operations.manager, []
+    id = manager.start("many", "days", {"about": "a"})
+    run_jobs(operations, id)
 
-    def slowly(self, *args):
-        answer = complete(self, *args)
-        if not started:
-            started.append(operations.manager.start("many", "days", {"about": "b"}))
-        return answer
+    with ahead_of(Many, "complete_operation", lambda: started.append(manager.start("many", "days", {"about": "b"}))):
+        assert operations.coordinator().complete(id) is OperationState.SUCCESS
 
-    monkeypatch.setattr(Many, "complete_operation", slowly)
-
-    assert operations.coordinator().complete(id) is OperationState.SUCCESS
     assert len(operations.lake.completions) == 2
-    assert operations.manager.running() == started
-    operations.manager.cancel(started[0])
+    assert manager.running() == started
+    manager.cancel(started[0])
 
 
 def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_canceled(operations, monkeypatch):
     id = operations.manager.start("write", "days", {})
-    executor = operations.executor()
-    while executor.step(id, 10):
-        pass
+    run_jobs(operations, id)
     coordinator = operations.coordinator()
     complete = Write.complete_operation
     monkeypatch.setattr(Write, "complete_operation", lambda *args: 1 / 0)
@@ -723,9 +691,7 @@ def test_a_completion_that_raises_is_tried_again_and_the_operation_can_be_cancel
 def test_the_reason_of_an_unfinished_completion_is_shown(operations, monkeypatch):
     """Rule 9.6: and the next coordinator continues the count"""
     id = operations.manager.start("write", "days", {})
-    executor = operations.executor()
-    while executor.step(id, 10):
-        pass
+    run_jobs(operations, id)
     monkeypatch.setattr(Write, "complete_operation", lambda *args: 1 / 0)
     looking_on = Tracker(operations.meta, id)
 
@@ -756,10 +722,7 @@ def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
     operations.manager.register(Refuses(operations.lake))
     bad = operations.manager.start("refuses", "days", {})
     good = operations.manager.start("write", "whole", {})
-    for id in (bad, good):
-        executor = operations.executor()
-        while executor.step(id, 10):
-            pass
+    run_jobs(operations, bad, good)
 
     done = operations.coordinator().coordinate()
 
@@ -833,24 +796,14 @@ def test_a_cancel_that_is_sent_twice_with_one_id_answers_the_same(operations):
     assert [operations.manager.cancel(second, command_id=name) for name in ("other", "later")] == [True, False]
 
 
-def test_a_cancel_that_won_after_a_lost_race_answers_the_same_again(operations, monkeypatch):
+def test_a_cancel_that_won_after_a_lost_race_answers_the_same_again(operations):
     """Rule 3.3: an executor takes a job between the read and the invoke of the first attempt."""
-    manager = operations.manager
+    manager, executor = operations.manager, operations.executor("dead")
     id = manager.start("write", "days", {})
-    invoke, executor = manager.meta.invoke_all, operations.executor("dead")
-    taken = []
 
-    def slowly(statements, *, command_id=None):
-        if not taken:
-            taken.append(None)
-            taken[0] = executor.take(id, 1)
-        return invoke(statements, command_id=command_id)
-
-    monkeypatch.setattr(manager.meta, "invoke_all", slowly)
-    first = manager.cancel(id, command_id="once")
-    monkeypatch.undo()
+    with ahead_of(manager.meta, "invoke_all", lambda: executor.take(id, 1)):
+        first = manager.cancel(id, command_id="once")
     seq = operations.world.seq
-
     again = manager.cancel(id, command_id="once")
 
     assert manager.meta.answer_of("once", -1) is False
@@ -860,21 +813,14 @@ def test_a_cancel_that_won_after_a_lost_race_answers_the_same_again(operations, 
     assert operations.coordinator().coordinate().cleaned == 1
 
 
-def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations, monkeypatch):
+def test_a_cancel_in_the_midst_of_completion_wins_and_is_said(operations):
     """Rule 9.6: no longer running, so it stops."""
     id = operations.manager.start("write", "days", {})
-    executor = operations.executor()
-    while executor.step(id, 10):
-        pass
-    complete = Write.complete_operation
+    run_jobs(operations, id)
 
-    def slowly(self, *args):
-        operations.manager.cancel(id)
-        return complete(self, *args)
+    with ahead_of(Write, "complete_operation", lambda: operations.manager.cancel(id)):
+        assert operations.coordinator().complete(id) is None
 
-    monkeypatch.setattr(Write, "complete_operation", slowly)
-
-    assert operations.coordinator().complete(id) is None
     assert outcome(operations, id) is OperationState.CANCELED
 
 
@@ -921,20 +867,14 @@ def test_work_of_a_job_that_is_taken_while_its_operation_is_canceled_is_cleaned_
     assert operations.lake.written[job.context.partition] == set()
 
 
-def test_jobs_taken_during_the_completion_of_a_failure_do_not_repeat_it(operations, monkeypatch):
+def test_jobs_taken_during_the_completion_of_a_failure_do_not_repeat_it(operations):
     """Rules 9.6, 9.7"""
     id = operations.manager.start("write", "days", {"1": "raise"})
     executor = operations.executor()
     executor.step(id, 1)
-    complete = Write.complete_operation
 
-    def slowly(self, *args):
-        executor.take(id, 1)
-        return complete(self, *args)
-
-    monkeypatch.setattr(Write, "complete_operation", slowly)
-
-    assert operations.coordinator().complete(id) is OperationState.FAILED
+    with ahead_of(Write, "complete_operation", lambda: executor.take(id, 1)):
+        assert operations.coordinator().complete(id) is OperationState.FAILED
     (job,) = executor.jobs.values()
     operations.lake.written[job.context.partition] = {job.context.token}
     executor.step(id, 1)
@@ -1066,10 +1006,7 @@ def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operation
 def test_a_coordinator_of_newer_code_holds_up_no_other_dataset(operations):
     bad, good = operations.manager.start("write", "days", {}), operations.manager.start("write", "whole", {})
     operations.meta.invoke_all([do(Put(keys.DatasetKeys.of("days").coordinator, b'{"format":7}'))])
-    for id in (bad, good):
-        executor = operations.executor()
-        while executor.step(id, 10):
-            pass
+    run_jobs(operations, bad, good)
 
     done = operations.coordinator().coordinate()
 
