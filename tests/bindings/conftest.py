@@ -27,7 +27,9 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.registering import register
-from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.model.commands import ClaimRefs, CreateWants
+from databuild_dagster.model.events import BufferedRun
+from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
@@ -151,6 +153,18 @@ class Site:
                 assert failure is not None
                 return str(failure.description)
         raise AssertionError("no step failed")
+
+
+def claim(engine: Engine, *refs: str, holder: str, **facts: Any) -> list[str]:
+    """Another Dagster run builds refs of one job; returns the job run of each."""
+    dataset = engine.queries.dataset(asset_of(refs[0]))
+    assert dataset is not None
+    ids = {"launch_id": engine.new_id(), "dagster_run_id": engine.new_id()}
+    runs = tuple(BufferedRun(engine.new_id(), (ref,), partition_key_of(ref)) for ref in refs)
+    engine.handle(
+        ClaimRefs(job=dataset.job, location=dataset.location, holder=holder, runs=runs, **{**ids, **facts}),
+    )
+    return [run.job_run_id for run in runs]
 
 
 def deployed(instance: dg.DagsterInstance, spark_home: str, *assets: Any, **options: Any) -> Site:

@@ -64,7 +64,6 @@ def test_an_asset_has_the_freshness_policy_that_it_is_given() -> None:
     ("given", "sentence"),
     [
         ("retry_polcy", "Asset 'numbers': there is no argument retry_polcy=; did you mean retry_policy=?"),
-        ("key_prefx", "Asset 'numbers': there is no argument key_prefx=; did you mean key_prefix=?"),
         ("zzz", "Asset 'numbers': there is no argument zzz=; leave it out."),
         (
             "io_manager_key",

@@ -19,15 +19,6 @@ def test_a_misspelt_setting_is_refused_by_name(door: Callable[..., object]) -> N
         door(thread=1)
 
 
-def test_a_member_of_a_shared_location_may_write_defaults_and_no_more() -> None:
-    shop = SharedLocation("shop", threads=3)
-
-    build_definitions([], location=shop, sample_rows=0)
-
-    with pytest.raises(ValueError, match=r"threads= is a setting of all definitions"):
-        build_definitions([], location=shop, threads=5)
-
-
 @pytest.mark.feature("lots")
 @pytest.mark.feature("notices")
 @pytest.mark.feature("operations")
@@ -47,5 +38,5 @@ def test_an_editor_finds_the_type_of_every_setting() -> None:
 @pytest.mark.feature("notices")
 @pytest.mark.feature("operations")
 @pytest.mark.feature("tables")
-def test_a_member_of_a_shared_location_may_write_the_defaults_of_features() -> None:
-    build_definitions([], location=SharedLocation("shop"), publish=None, alerts=[], operations=())
+def test_a_member_of_a_shared_location_may_write_defaults() -> None:
+    build_definitions([], location=SharedLocation("shop"), sample_rows=0, publish=None, alerts=[], operations=())

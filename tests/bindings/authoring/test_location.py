@@ -73,6 +73,7 @@ def test_nothing_to_load_is_said_with_what_to_do(tmp_path: Path, monkeypatch: py
         load_code_locations(files=["nowhere.py"])
 
 
+@pytest.mark.long("only a process in which nothing has asked PySpark before")
 def test_a_module_may_make_a_column_before_it_imports_the_decorators(tmp_path: Path) -> None:
     (tmp_path / "early.py").write_text("import pyspark.sql.functions as F\n\nTWICE = F.col('n') * 2\n")
     (tmp_path / "shop.py").write_text(f"import early\n{DEFINITIONS}")
@@ -81,7 +82,6 @@ def test_a_module_may_make_a_column_before_it_imports_the_decorators(tmp_path: P
         "print(load_code_locations(files=['shop.py'])[0].name)"
     )
 
-    # In a process in which nothing else has asked PySpark yet.
     loaded = subprocess.run(
         [sys.executable, "-c", loading], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
     )

@@ -1,5 +1,6 @@
 """Definitions of one location in several modules: `Definitions.merge` joins them, with one orchestrator (rule 5.7)."""
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -113,38 +114,28 @@ def test_a_module_that_is_loaded_again_replaces_its_definitions(shop: SharedLoca
     assert graph.has(dg.AssetKey("totals"))
 
 
+PACKAGE = "shared_shop"
+TEAM = """
+    import dagster as dg
+    import pandas as pd
+    from databuild_dagster import build_definitions, databuild_asset
+    from {package}.place import shop
+
+    @databuild_asset
+    def {name}({inputs}) -> pd.DataFrame: ...
+
+    @dg.definitions
+    def defs() -> dg.Definitions:
+        return build_definitions([{name}], location=shop)
+"""
 FILES = {
     "place.py": """
         from databuild_dagster import SharedLocation
 
         shop = SharedLocation("shop")
     """,
-    "defs/sales.py": """
-        import dagster as dg
-        import pandas as pd
-        from databuild_dagster import build_definitions, databuild_asset
-        from {package}.place import shop
-
-        @databuild_asset
-        def orders() -> pd.DataFrame: ...
-
-        @dg.definitions
-        def sales() -> dg.Definitions:
-            return build_definitions([orders], location=shop)
-    """,
-    "defs/finance.py": """
-        import dagster as dg
-        import pandas as pd
-        from databuild_dagster import build_definitions, databuild_asset
-        from {package}.place import shop
-
-        @databuild_asset
-        def totals(orders: pd.DataFrame) -> pd.DataFrame: ...
-
-        @dg.definitions
-        def finance() -> dg.Definitions:
-            return build_definitions([totals], location=shop)
-    """,
+    "defs/sales.py": TEAM.format(package=PACKAGE, name="orders", inputs=""),
+    "defs/finance.py": TEAM.format(package=PACKAGE, name="totals", inputs="orders: pd.DataFrame"),
     "definitions.py": """
         from pathlib import Path
         import dagster as dg
@@ -157,19 +148,18 @@ FILES = {
 
 
 def test_a_folder_of_definitions_is_one_location(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = "shared_shop"
     for name, source in FILES.items():
-        file = tmp_path / package / name
+        file = tmp_path / PACKAGE / name
         file.parent.mkdir(parents=True, exist_ok=True)
         (file.parent / "__init__.py").touch()
-        file.write_text("\n".join(line[8:] for line in source.replace("{package}", package).splitlines()))
+        file.write_text(textwrap.dedent(source))
     (tmp_path / "pyproject.toml").write_text(
-        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{package}"\n'
+        f'[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "{PACKAGE}"\n'
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
 
-    location = the_code_location(load_code_locations(modules=[f"{package}.definitions"]))
+    location = the_code_location(load_code_locations(modules=[f"{PACKAGE}.definitions"]))
 
     assert location.deployment is not None
     assert location.deployment.location == "shop"

@@ -189,6 +189,16 @@ def test_without_a_translator_the_assets_are_what_they_were() -> None:
     assert list(definitions.assets or ()) == [plain, dg.AssetSpec("outside")]
 
 
+class Forgetful(DatabuildTranslator):
+    def get_asset_spec(self, spec: dg.AssetSpec) -> Any:
+        spec.replace_attributes(group_name="retail")
+
+
+class Versioned(DatabuildTranslator):
+    def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
+        return spec.replace_attributes(code_version=spec.key.to_user_string())
+
+
 REFUSED = [
     (
         changing(key="one"),
@@ -197,6 +207,8 @@ REFUSED = [
     (changing(partitions_def=monthly), r"Changing\.get_asset_spec changes the partitions of 'orders'.*; leave them\."),
     (changing(deps=["shops"]), r"Changing\.get_asset_spec changes the deps of 'orders'; they belong to its function"),
     (changing(key="a@b"), r"gives 'orders' the key 'a@b': .* an asset key may not hold '@'"),
+    (Forgetful(), r"Forgetful\.get_asset_spec answered None for 'orders'; return an AssetSpec"),
+    (Versioned(), r"The outputs of 'split' are translated to several code versions"),
 ]
 
 
@@ -204,23 +216,3 @@ REFUSED = [
 def test_an_impossible_translation_is_refused_with_a_sentence(translator: DatabuildTranslator, sentence: str) -> None:
     with pytest.raises(InvalidAsset, match=sentence):
         build_definitions([orders, split, shops], translator=translator)
-
-
-def test_a_translation_to_no_spec_is_refused() -> None:
-    class Forgetful(DatabuildTranslator):
-        def get_asset_spec(self, spec: dg.AssetSpec) -> Any:
-            spec.replace_attributes(group_name="retail")
-
-    with pytest.raises(
-        InvalidAsset, match=r"Forgetful\.get_asset_spec answered None for 'orders'; return an AssetSpec"
-    ):
-        build_definitions([orders], translator=Forgetful())
-
-
-def test_outputs_of_one_function_keep_one_code_version() -> None:
-    class Versioned(DatabuildTranslator):
-        def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-            return spec.replace_attributes(code_version=spec.key.to_user_string())
-
-    with pytest.raises(InvalidAsset, match=r"The outputs of 'split' are translated to several code versions"):
-        build_definitions([orders, split, shops], translator=Versioned())
