@@ -39,6 +39,16 @@ def late(make_world):
     )
 
 
+@pytest.fixture
+def delays(make_world):
+    """A lot that subscribes to two sources."""
+    return make_world(
+        dataset("flights", keys=DAYS),
+        dataset("weather", keys=DAYS),
+        dataset("delays", "flights", "weather", keys=DAYS, subscribe=["flights", "weather"]),
+    )
+
+
 def arc_wants(world, ref):
     """(source instance, state) of the wants that an arc made for a lot."""
     return [(want.source_id, want.state) for want in world.queries.wants_of_ref(ref) if want.source == "arc"]
@@ -116,47 +126,43 @@ def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
     assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
 
 
-def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(make_world):
+def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(delays):
     """Two firings, each with a want of its own, are of one ref."""
-    world = make_world(
-        dataset("flights", keys=DAYS),
-        dataset("weather", keys=DAYS),
-        dataset("delays", "flights", "weather", keys=DAYS, subscribe=["flights", "weather"]),
-    )
-    here = Orchestrator(world)
-    world.arrive("weather@1", "file:///weather/1")
-    world.arrive("flights@1", "file:///flights/1")
+    here = Orchestrator(delays)
+    delays.arrive("weather@1", "file:///weather/1")
+    delays.arrive("flights@1", "file:///flights/1")
 
     report = here.tick()
 
     assert report.fired == ["delays@1"]
-    assert [source for source, _ in arc_wants(world, "delays@1")] == [world.uuid("weather@1"), world.uuid("flights@1")]
+    assert [source for source, _ in arc_wants(delays, "delays@1")] == [
+        delays.uuid("weather@1"),
+        delays.uuid("flights@1"),
+    ]
 
 
-def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(make_world):
+def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(delays):
     """Rule 10.5"""
-    world = make_world(
-        dataset("flights", keys=DAYS),
-        dataset("weather", keys=DAYS),
-        dataset("delays", "flights", "weather", keys=DAYS, subscribe=["flights", "weather"]),
-    )
-    here = Orchestrator(world)
-    world.arrive("weather@1", "file:///weather/1")
+    here = Orchestrator(delays)
+    delays.arrive("weather@1", "file:///weather/1")
 
     first = here.tick()
     assert (first.fired, first.missed) == (["delays@1"], ["delays@1"])
-    assert world.state("delays@1") is _I.UPSTREAM_BUILDING
-    world.succeed("flights@1")
+    assert delays.state("delays@1") is _I.UPSTREAM_BUILDING
+    delays.succeed("flights@1")
     second = here.tick()
     here.tick()
 
     assert second.fired == ["delays@1"]
     assert launched(here) == [("flights", ("1",)), ("delays", ("1",))]
-    assert [source for source, _ in arc_wants(world, "delays@1")] == [world.uuid("weather@1"), world.uuid("flights@1")]
-    world.succeed("delays@1", inputs=["flights@1", "weather@1"])
+    assert [source for source, _ in arc_wants(delays, "delays@1")] == [
+        delays.uuid("weather@1"),
+        delays.uuid("flights@1"),
+    ]
+    delays.succeed("delays@1", inputs=["flights@1", "weather@1"])
     here.tick()
     assert len(here.launcher.orders) == 2
-    assert {state for _, state in arc_wants(world, "delays@1")} == {WantState.SUCCESSFUL}
+    assert {state for _, state in arc_wants(delays, "delays@1")} == {WantState.SUCCESSFUL}
 
 
 def test_a_source_that_is_no_declared_input_only_wakes(make_world):
@@ -594,26 +600,19 @@ def succeed_with(world, ref, inputs):
     world.handle(c.SucceedJobRuns(runs=(RunSuccess(world.job_run(ref), (output,)),)))
 
 
-def test_what_does_not_wake_the_arc_is_not_followed_late(late):
-    """Rule 10.5: `names` is an input and no source."""
+@pytest.mark.parametrize("news", ["another input was rebuilt", "the source was reverted"])
+def test_data_that_the_lot_was_built_from_or_that_is_no_source_is_not_late(late, news):
+    """Rules 7.4, 10.5: `names` is an input and no source."""
     late.live("files@1", "names")
     late.succeed("clean@1", inputs=["files@1", "names"])
     late.fire()
 
-    rebuilt(late, "names")
-
-    assert late.fire() == []
-    assert late.state("clean@1") is _I.LIVE
-
-
-def test_a_source_that_was_reverted_is_not_late(late):
-    """Rule 7.4: readers see the instance that the lot was built from."""
-    late.live("files@1", "names")
-    late.succeed("clean@1", inputs=["files@1", "names"])
-    late.fire()
-    first = late.uuid("files@1")
-    late.arrive("files@1", "file:///wrong")
-    late.handle(c.RevertCanonical(ref="files@1", uuid=first))
+    if news == "another input was rebuilt":
+        rebuilt(late, "names")
+    else:
+        first = late.uuid("files@1")
+        late.arrive("files@1", "file:///wrong")
+        late.handle(c.RevertCanonical(ref="files@1", uuid=first))
 
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE

@@ -49,17 +49,21 @@ def actions(annotated_plan):
 # What, and why
 
 
-def test_what_was_never_built_is_built(graph):
-    assert verdict(graph, "names") == (BUILD, "never built")
+@pytest.mark.parametrize(
+    ("happens", "action", "reason"),
+    [
+        (lambda world: None, BUILD, "never built"),
+        (lambda world: world.live("names"), REUSE, "live since 2023-11-14T22:13:20Z, instance {uuid}"),
+        (lambda world: world.start("names"), JOIN, "being built by job run {job_run} since 2023-11-14T22:13:20Z"),
+        (lambda world: world.buffer("names"), JOIN, "queued as job run {job_run} since 2023-11-14T22:13:20Z"),
+    ],
+    ids=["missing", "live", "being built", "queued"],
+)
+def test_a_plan_says_what_it_does_with_a_ref_and_why(graph, happens, action, reason):
+    happens(graph)
+    canonical = graph.canonical("names")
 
-
-def test_what_is_live_is_reused(graph):
-    graph.live("names")
-
-    assert verdict(graph, "names") == (
-        REUSE,
-        f"live since 2023-11-14T22:13:20Z, instance {graph.uuid('names')}",
-    )
+    assert verdict(graph, "names") == (action, reason.format(uuid=canonical.uuid, job_run=canonical.job_run))
 
 
 def test_a_tainted_ref_is_built_and_the_plan_names_who_tainted_it(graph):
@@ -67,24 +71,6 @@ def test_a_tainted_ref_is_built_and_the_plan_names_who_tainted_it(graph):
     graph.taint("names", reason="it looks\nwrong")
 
     assert verdict(graph, "names") == (BUILD, "tainted: it looks wrong by tester")
-
-
-def test_what_is_being_built_is_joined(graph):
-    graph.start("names")
-
-    assert verdict(graph, "names") == (
-        JOIN,
-        f"being built by job run {graph.canonical('names').job_run} since 2023-11-14T22:13:20Z",
-    )
-
-
-def test_what_is_queued_is_joined(graph):
-    graph.buffer("names")
-
-    assert verdict(graph, "names") == (
-        JOIN,
-        f"queued as job run {graph.canonical('names').job_run} since 2023-11-14T22:13:20Z",
-    )
 
 
 def test_what_waits_for_its_inputs_is_joined_and_they_are_built(graph):
