@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -11,20 +10,17 @@ import dagster as dg
 import pandas as pd
 import pyspark.sql.functions as F
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import EMPTY, BuildContext, DatabuildSpark, DepMiss, Transient, databuild_asset
-from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.spark.server import stop_server
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import read_manifest
 from tests.support.cluster import wait_until
 from tests.support.spark_servers import server_status
 from tests.support.spark_ui import spark_jobs
-
-pytestmark = pytest.mark.long
 
 LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
 SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
@@ -32,6 +28,11 @@ SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 weekly = dg.WeeklyPartitionsDefinition(start_date="2013-01-06", end_date="2013-12-29")
 colours = dg.StaticPartitionsDefinition(["blue", "red/dark", "yellow=1 %41"])
+of_colour_and_day = dg.MultiPartitionsDefinition(
+    {"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily}
+)
+people = dg.DynamicPartitionsDefinition(name="people")
+day_before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 DAYS = [f"2013-01-{day:02}" for day in range(1, 32)]
 WEEK = DAYS[:7]
 #: No test needs more.
@@ -62,6 +63,7 @@ def launches_of(site: Any, asset: str) -> set[str]:
     return {run.launch_id for run in runs if run.job == asset and run.started_at is not None}
 
 
+@pytest.mark.long("only Spark reads and splits a frame of Spark")
 def test_a_week_of_days_is_one_launch_and_each_day_has_its_rows_and_inputs(deploy: Any) -> None:
     site = deploy(numbers, doubled)
 
@@ -73,22 +75,10 @@ def test_a_week_of_days_is_one_launch_and_each_day_has_its_rows_and_inputs(deplo
     sources = site.engine.queries.canonical(refs("numbers", WEEK))
     inputs = [site.engine.queries.history(f"doubled@{day}")[-1].inputs for day in WEEK]
     assert inputs == [(sources[f"numbers@{day}"].uuid,) for day in WEEK]
+    assert os.listdir(Path(Warehouse(warehouse_of(site.instance)).root, ".staging")) == []
 
 
-def test_days_become_weeks_in_one_job(deploy: Any) -> None:
-    @databuild_asset(partitions_def=weekly, batched=True)
-    def total(numbers: DataFrame) -> DataFrame:
-        return numbers.groupBy("partition_key").agg(F.sum("n").alias("n"), F.count("*").alias("days"))
-
-    site = deploy(numbers, total)
-
-    site.build("total@2013-01-06", "total@2013-01-13")
-
-    assert site.rows("total@2013-01-06") == [{"n": sum(range(6, 13)), "days": 7}]
-    assert site.rows("total@2013-01-13") == [{"n": sum(range(13, 20)), "days": 7}]
-    assert len(launches_of(site, "total")) == 1
-
-
+@pytest.mark.long("only Spark reads and splits a frame of Spark")
 def test_a_row_that_serves_several_outputs_comes_once_for_each(deploy: Any) -> None:
     window = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0))
 
@@ -111,9 +101,7 @@ def test_a_row_that_serves_several_outputs_comes_once_for_each(deploy: Any) -> N
 
 
 def test_an_asset_that_builds_on_its_own_yesterday_is_not_broken_by_a_batch(deploy: Any) -> None:
-    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
-
-    @databuild_asset(partitions_def=daily, batched=True, ins={"running": before})
+    @databuild_asset(partitions_def=daily, batched=True, ins={"running": dg.AssetIn(partition_mapping=day_before)})
     def running(numbers: pd.DataFrame, running: pd.DataFrame) -> pd.DataFrame:
         if "n" not in running.columns:
             return numbers[["partition_key", "n"]]
@@ -127,6 +115,7 @@ def test_an_asset_that_builds_on_its_own_yesterday_is_not_broken_by_a_batch(depl
     assert [site.rows(f"running@{day}")[0]["n"] for day in DAYS[:3]] == [1, 3, 6]
 
 
+@pytest.mark.long("only Spark reads and splits a frame of Spark")
 def test_an_input_that_does_not_follow_the_key_comes_without_keys(deploy: Any) -> None:
     """In a batch of any size, as a frame of Spark or of pandas."""
 
@@ -161,86 +150,69 @@ def test_an_input_that_does_not_follow_the_key_comes_without_keys(deploy: Any) -
     assert [site.rows(f"met@{day}") for day in DAYS[:3]] == [[{"names": expected}]] * 3
 
 
-def test_a_static_mapping_sends_each_input_to_its_output(deploy: Any) -> None:
-    kinds = dg.StaticPartitionsDefinition(["warm", "cold"])
-    mapping = dg.StaticPartitionMapping({"blue": "cold", "red/dark": "warm", "yellow=1 %41": {"warm", "cold"}})
-
-    @databuild_asset(partitions_def=colours, batched=True)
-    def paint(context: BuildContext) -> pd.DataFrame:
-        keys = list(context.partition_keys)
-        return pd.DataFrame({"partition_key": keys, "name": keys})
-
-    @databuild_asset(partitions_def=kinds, batched=True, ins={"paint": dg.AssetIn(partition_mapping=mapping)})
-    def kind(paint: pd.DataFrame) -> pd.DataFrame:
-        return paint[["partition_key", "name"]]
-
-    site = deploy(paint, kind)
-
-    site.build("kind@warm", "kind@cold")
-
-    assert sorted(row["name"] for row in site.rows("kind@warm")) == ["red/dark", "yellow=1 %41"]
-    assert sorted(row["name"] for row in site.rows("kind@cold")) == ["blue", "yellow=1 %41"]
-
-
-def test_one_dimension_of_a_multi_partition_key_maps_to_its_day(deploy: Any) -> None:
-    by_day = dg.MultiPartitionsDefinition({"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily})
-    to_day = dg.AssetIn(partition_mapping=dg.MultiToSingleDimensionPartitionMapping("day"))
-
-    @databuild_asset(partitions_def=by_day, batched=True, ins={"numbers": to_day})
-    def painted(numbers: pd.DataFrame) -> pd.DataFrame:
-        return numbers.assign(colour=numbers.partition_key.str.split("|").str[0])
-
-    site = deploy(numbers, painted)
-
-    site.build("painted@blue|2013-01-01", "painted@red|2013-01-02")
-
-    assert site.rows("painted@blue|2013-01-01") == [{"day": "2013-01-01", "n": 1, "colour": "blue"}]
-    assert site.rows("painted@red|2013-01-02") == [{"day": "2013-01-02", "n": 2, "colour": "red"}]
-
-
-def test_each_dimension_has_its_own_mapping_to_the_dimensions_upstream(deploy: Any) -> None:
-    """The colour is the same, the day is the one before."""
-    two = {"colour": dg.StaticPartitionsDefinition(["blue", "red"]), "day": daily}
-    by_day = dg.MultiPartitionsDefinition(two)
-    mapping = dg.MultiPartitionMapping(
-        {
-            "colour": dg.DimensionPartitionMapping("colour", dg.IdentityPartitionMapping()),
-            "day": dg.DimensionPartitionMapping("day", dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)),
-        }
-    )
-
-    @databuild_asset(partitions_def=by_day, batched=True)
-    def coats(context: BuildContext) -> pd.DataFrame:
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "mapping", "expected"),
+    [
+        (
+            daily,
+            weekly,
+            None,
+            {"2013-01-06": DAYS[5:12], "2013-01-13": DAYS[12:19]},
+        ),
+        (
+            colours,
+            dg.StaticPartitionsDefinition(["warm", "cold"]),
+            dg.StaticPartitionMapping({"blue": "cold", "red/dark": "warm", "yellow=1 %41": {"warm", "cold"}}),
+            {"warm": ["red/dark", "yellow=1 %41"], "cold": ["blue", "yellow=1 %41"]},
+        ),
+        (
+            daily,
+            of_colour_and_day,
+            dg.MultiToSingleDimensionPartitionMapping("day"),
+            {"blue|2013-01-01": ["2013-01-01"], "red|2013-01-02": ["2013-01-02"]},
+        ),
+        (
+            of_colour_and_day,
+            of_colour_and_day,
+            dg.MultiPartitionMapping(
+                {
+                    "colour": dg.DimensionPartitionMapping("colour", dg.IdentityPartitionMapping()),
+                    "day": dg.DimensionPartitionMapping("day", day_before),
+                }
+            ),
+            {
+                "blue|2013-01-02": ["blue|2013-01-01"],
+                "blue|2013-01-03": ["blue|2013-01-02"],
+                "red|2013-01-03": ["red|2013-01-02"],
+            },
+        ),
+        (
+            people,
+            people,
+            None,
+            {"Ann é|x": ["Ann é|x"], "Bob": ["Bob"]},
+        ),
+    ],
+    ids=["days of weeks", "static", "one of two dimensions", "each of two dimensions", "dynamic"],
+)
+def test_a_mapping_sends_the_rows_of_each_input_to_its_outputs(
+    deploy: Any, instance: dg.DagsterInstance, upstream: Any, downstream: Any, mapping: Any, expected: Any
+) -> None:
+    @databuild_asset(partitions_def=upstream, batched=True)
+    def source(context: BuildContext) -> pd.DataFrame:
         keys = list(context.partition_keys)
         return pd.DataFrame({"partition_key": keys, "of": keys})
 
-    @databuild_asset(partitions_def=by_day, batched=True, ins={"coats": dg.AssetIn(partition_mapping=mapping)})
-    def coats_before(coats: pd.DataFrame) -> pd.DataFrame:
-        return coats
+    @databuild_asset(partitions_def=downstream, batched=True, ins={"source": dg.AssetIn(partition_mapping=mapping)})
+    def mapped(source: pd.DataFrame) -> pd.DataFrame:
+        return source
 
-    site = deploy(coats, coats_before)
-
-    site.build("coats_before@blue|2013-01-02", "coats_before@blue|2013-01-03", "coats_before@red|2013-01-03")
-
-    assert site.rows("coats_before@blue|2013-01-02") == [{"of": "blue|2013-01-01"}]
-    assert site.rows("coats_before@blue|2013-01-03") == [{"of": "blue|2013-01-02"}]
-    assert site.rows("coats_before@red|2013-01-03") == [{"of": "red|2013-01-02"}]
-
-
-def test_dynamic_partitions_are_batched_too(deploy: Any, instance: dg.DagsterInstance) -> None:
-    people = dg.DynamicPartitionsDefinition(name="people")
     instance.add_dynamic_partitions("people", ["Ann é|x", "Bob"])
+    site = deploy(source, mapped)
 
-    @databuild_asset(partitions_def=people, batched=True)
-    def greeting(context: BuildContext) -> pd.DataFrame:
-        keys = list(context.partition_keys)
-        return pd.DataFrame({"partition_key": keys, "text": [f"Hello, {key}" for key in keys]})
+    site.build(*refs("mapped", list(expected)))
 
-    site = deploy(greeting)
-
-    site.build("greeting@Ann é|x", "greeting@Bob")
-
-    assert site.rows("greeting@Ann é|x") == [{"text": "Hello, Ann é|x"}]
+    assert {key: sorted(row["of"] for row in site.rows(f"mapped@{key}")) for key in expected} == expected
 
 
 def test_a_plain_asset_as_input_carries_the_key_of_the_day_that_reads_it(deploy: Any) -> None:
@@ -254,43 +226,43 @@ def test_a_plain_asset_as_input_carries_the_key_of_the_day_that_reads_it(deploy:
     def tripled(plain: pd.DataFrame) -> pd.DataFrame:
         return plain.assign(n=plain.n * 3)
 
-    before = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1))
-
-    @databuild_asset(partitions_def=daily, batched=True, ins={"plain": before})
-    def day_before(plain: pd.DataFrame) -> pd.DataFrame:
+    @databuild_asset(partitions_def=daily, batched=True, ins={"plain": dg.AssetIn(partition_mapping=day_before)})
+    def of_yesterday(plain: pd.DataFrame) -> pd.DataFrame:
         return plain
 
-    site = deploy(plain, tripled, day_before)
+    site = deploy(plain, tripled, of_yesterday)
 
-    site.build(*refs("tripled", DAYS[:2]), *refs("day_before", DAYS[:2]))
+    site.build(*refs("tripled", DAYS[:2]), *refs("of_yesterday", DAYS[:2]))
 
     assert [site.rows(f"tripled@{day}") for day in DAYS[:2]] == [[{"n": 3}], [{"n": 6}]]
-    assert [site.rows(f"day_before@{day}") for day in DAYS[:2]] == [[], [{"n": 1}]]
+    assert [site.rows(f"of_yesterday@{day}") for day in DAYS[:2]] == [[], [{"n": 1}]]
 
 
-def test_a_frame_of_pandas_is_split_by_key_without_spark(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def with_pandas(numbers: pd.DataFrame) -> pd.DataFrame:
+@pytest.mark.parametrize(
+    ("frame", "odd_rows"),
+    [
+        pytest.param(
+            DataFrame,
+            lambda numbers: numbers.filter("n % 2 = 1"),
+            marks=pytest.mark.long("only Spark writes a frame of Spark by keys"),
+            id="Spark",
+        ),
+        pytest.param(pd.DataFrame, lambda numbers: numbers[numbers.n % 2 == 1], id="pandas"),
+    ],
+)
+def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(
+    deploy: Any, frame: type, odd_rows: Callable[[Any], Any]
+) -> None:
+    def odd(numbers: Any) -> Any:
         assert list(numbers.columns) == ["day", "n", "partition_key"]
-        return numbers[numbers.n != 2]
+        return odd_rows(numbers)
 
-    site = deploy(numbers, with_pandas)
-
-    site.build(*refs("with_pandas", DAYS[:3]))
-
-    assert [len(site.rows(f"with_pandas@{day}")) for day in DAYS[:3]] == [1, 0, 1]
-    assert site.engine.queries.canonical(["with_pandas@2013-01-02"])["with_pandas@2013-01-02"].manifest_state == "empty"
-
-
-def test_a_key_without_rows_is_live_and_empty_with_the_columns_of_the_others(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def odd(numbers: DataFrame) -> DataFrame:
-        return numbers.filter("n % 2 = 1")
-
-    site = deploy(numbers, odd)
+    odd.__annotations__ = {"numbers": frame, "return": frame}
+    site = deploy(numbers, databuild_asset(partitions_def=daily, batched=True)(odd))
 
     site.build(*refs("odd", DAYS[:3]))
 
+    assert [len(site.rows(ref)) for ref in refs("odd", DAYS[:3])] == [1, 0, 1]
     canonical = site.engine.queries.canonical(refs("odd", DAYS[:3]))
     assert [instance.manifest_state for instance in canonical.values()] == ["complete", "empty", "complete"]
     warehouse = Warehouse(warehouse_of(site.instance))
@@ -313,6 +285,7 @@ def test_a_batch_of_nothing_is_live_and_reads_as_no_rows(deploy: Any) -> None:
     assert canonical.manifest_state == "empty"
 
 
+@pytest.mark.long("only Spark finds a wrong row when it writes")
 def test_one_bad_day_of_a_week_fails_alone(deploy: Any) -> None:
     """Its rows are wrong only when Spark writes them."""
 
@@ -380,6 +353,7 @@ BAD_COLUMNS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
 }
 
 
+@pytest.mark.long("only Spark knows the columns of its frame")
 def test_a_function_that_mistreats_the_partition_key_fails_with_a_sentence(deploy: Any) -> None:
     def bad(how: str) -> Any:
         @databuild_asset(name=how, partitions_def=daily, batched=True)
@@ -399,49 +373,6 @@ def test_a_function_that_mistreats_the_partition_key_fails_with_a_sentence(deplo
     assert site.state("invents@2013-01-20") is None, "it was not asked for"
 
 
-def test_returning_nothing_at_all_is_a_failure_that_says_what_to_return(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def forgetful(numbers: pd.DataFrame) -> pd.DataFrame:
-        return None
-
-    site = deploy(numbers, forgetful)
-
-    site.build("forgetful@2013-01-01")
-
-    assert (
-        "forgetful returned nothing (None); return a frame of Spark, pandas, Polars or Arrow, or EMPTY"
-        in site.failure()
-    )
-
-
-def test_a_batch_may_say_which_of_its_days_miss_what_and_the_others_go_on(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def patient(context: BuildContext) -> pd.DataFrame:
-        late = {}
-        for key in context.partition_keys:
-            if key == "2013-01-02":
-                try:
-                    context.read(f"numbers@{key}")
-                except DepMiss as miss:
-                    late[key] = miss.refs
-        if late:
-            raise DepMiss(late)
-        return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
-
-    site = deploy(numbers, patient)
-
-    site.build(*refs("patient", DAYS[:3]))
-
-    assert [site.state(f"patient@{day}") for day in DAYS[:3]] == [LIVE] * 3
-    states = [(run.partition_key, run.state.value) for run in site.engine.queries.job_runs() if run.job == "patient"]
-    assert sorted(states) == [
-        ("2013-01-01", "Succeeded"),
-        ("2013-01-02", "DepMissed"),
-        ("2013-01-02", "Succeeded"),
-        ("2013-01-03", "Succeeded"),
-    ]
-
-
 def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily, batched=True)
     def confused(context: BuildContext) -> pd.DataFrame:
@@ -457,36 +388,25 @@ def test_a_dep_miss_of_a_key_outside_the_batch_is_a_mistake(deploy: Any) -> None
     )
 
 
-def test_a_transient_failure_is_that_of_the_whole_batch_and_it_is_tried_again(deploy: Any, tmp_path: Path) -> None:
-    flag = tmp_path / "tried"
+@pytest.mark.parametrize(
+    "error",
+    [Transient("the service of the 2nd is down"), PySparkException("SESSION_NOT_FOUND")],
+    ids=["transient", "lost session"],
+)
+def test_a_batch_is_halved_by_a_transient_error_only_if_its_retry_fails_too(deploy: Any, error: Exception) -> None:
+    calls: list[int] = []
 
-    @databuild_asset(partitions_def=daily, batched=True)
-    def flaky(numbers: pd.DataFrame) -> pd.DataFrame:
-        if not flag.exists():
-            flag.touch()
-            raise Transient("the service is down")
-        return numbers
-
-    site = deploy(numbers, flaky)
-    site.build(*refs("numbers", DAYS[:2]))
-
-    site.build(*refs("flaky", DAYS[:2]))
-
-    states = {run.state.value for run in site.engine.queries.job_runs() if run.job == "flaky"}
-    assert states == {"Failed"}
-    assert site.state("flaky@2013-01-01") is InstanceState.UP_FOR_RETRY
-
-
-def test_one_day_whose_service_stays_down_does_not_take_the_others_with_it(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily, batched=True)
     def of_services(context: BuildContext) -> pd.DataFrame:
+        calls.append(len(context.partition_keys))
         if "2013-01-02" in context.partition_keys:
-            raise Transient("the service of the 2nd is down")
+            raise error
         return pd.DataFrame({"partition_key": list(context.partition_keys), "n": 1})
 
     site = deploy(of_services)
     site.build(*refs("of_services", DAYS[:4]))
     assert {site.state(ref) for ref in refs("of_services", DAYS[:4])} == {InstanceState.UP_FOR_RETRY}
+    assert calls == [4]
 
     built_in_the_end(site, [f"of_services@{day}" for day in (DAYS[0], *DAYS[2:4])])
 
@@ -508,18 +428,7 @@ def test_a_mistake_of_the_function_is_not_looked_for_day_by_day(deploy: Any) -> 
     assert calls == [7]
 
 
-def test_a_batched_function_never_has_the_one_partition_key(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def single(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"partition_key": [context.partition_key], "n": [1]})
-
-    site = deploy(single)
-
-    site.build("single@2013-01-01")
-
-    assert "single@2013-01-01 is built in a batch of 1; use context.partition_keys." in site.failure()
-
-
+@pytest.mark.long("only Spark reads and splits a frame of Spark")
 def test_inputs_that_are_nothing_but_empty_make_results_that_are_empty(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily, batched=True)
     def nothing() -> DataFrame:
@@ -568,27 +477,8 @@ def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) 
     assert "bytes as a folder name" in site.failure()
 
 
-def test_no_staging_folder_is_left_and_a_stray_file_changes_no_answer(deploy: Any) -> None:
-    site = deploy(numbers, doubled)
-    site.build(*refs("numbers", DAYS[:2]))
-    warehouse = Warehouse(warehouse_of(site.instance))
-    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
-    folder = Path(warehouse.instance_dir("numbers", uuid))
-    (part,) = folder.glob("part-*.parquet")
-    (folder / "part-99999-stray.parquet").write_bytes(part.read_bytes())
-    (folder / "_SUCCESS").touch()
-
-    site.build(*refs("doubled", DAYS[:2]))
-
-    assert len(site.rows("doubled@2013-01-01")) == 1
-    assert os.listdir(Path(warehouse.root, ".staging")) == []
-
-
-@pytest.mark.parametrize(
-    "n_inputs",
-    [pytest.param(1, id="from one table"), pytest.param(2, id="from two tables", marks=pytest.mark.extended)],
-)
-def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str, n_inputs: int) -> None:
+@pytest.mark.long("Spark counts its own jobs")
+def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: str) -> None:
     """Counted by Spark itself. With adaptive execution every shuffle would count as a job of its own."""
     sessions: set[str] = set()
 
@@ -598,10 +488,10 @@ def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: st
         spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
         other = doubled.select("partition_key", F.col("n").alias("twice"))
-        return numbers.join(other, "partition_key") if n_inputs == 2 else numbers.filter("n > 3")
+        return numbers.join(other, "partition_key")
 
     deploy(numbers, doubled).build(*refs("doubled", WEEK))
-    own = DatabuildSpark(home=spark_home, app_name=f"one job {n_inputs}")
+    own = DatabuildSpark(home=spark_home, app_name="one job")
     site = deploy(numbers, doubled, counted, spark=own)
 
     site.build(*refs("counted", WEEK))
@@ -610,8 +500,8 @@ def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: st
     (session,) = sessions
     status = server_status(spark_home)
     assert status is not None
-    assert status.ui_url is not None
     url = status.ui_url
+    assert url is not None
     # The UI hears of jobs a little late.
     wait_until(lambda: spark_jobs(url, session), "the UI of Spark knows the job that wrote `counted`", 120)
     assert len(spark_jobs(url, session)) == 1
@@ -622,39 +512,6 @@ def test_a_batched_launch_is_one_spark_job_per_asset(deploy: Any, spark_home: st
         and "spark_ui" in getattr(record.dagster_event.event_specific_data, "metadata", {})
     ]
     assert link.startswith("http://127.0.0.1:")
-
-
-@pytest.mark.extended
-def test_a_lost_session_is_no_partitions_fault_and_the_retry_has_another(
-    deploy: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    home = tmp_path_factory.mktemp("lost")
-    tries: list[int] = []
-
-    @databuild_asset(partitions_def=daily, batched=True)
-    def unlucky(context: BuildContext, spark: SparkSession) -> DataFrame:
-        tries.append(len(context.partition_keys))
-        frame = spark.createDataFrame([(key, 1) for key in context.partition_keys], "partition_key string, n int")
-        if len(tries) == 1:
-            status = server_status(home)
-            assert status is not None
-            os.kill(status.pid, signal.SIGKILL)
-        return frame
-
-    site = deploy(unlucky, spark=DatabuildSpark(home=str(home)))
-    try:
-        site.build(*refs("unlucky", DAYS[:3]))
-        assert {site.state(ref) for ref in refs("unlucky", DAYS[:3])} == {InstanceState.UP_FOR_RETRY}
-        assert "The Spark server was lost" in site.failure()
-
-        built_in_the_end(site, refs("unlucky", DAYS[:3]))
-
-        # Not halved: the whole batch once more.
-        assert tries == [3, 3]
-    finally:
-        # PySpark hands the last session out as the default of this process, where its server is gone as well.
-        close_sessions()
-        stop_server(home)
 
 
 def built_in_the_end(site: Any, wanted: list[str]) -> None:
@@ -668,6 +525,7 @@ def built_in_the_end(site: Any, wanted: list[str]) -> None:
     raise AssertionError(f"not live after {MAX_RETRIES} retries: {wanted}")
 
 
+@pytest.mark.long("Spark reads files after the call has begun")
 def test_a_warehouse_that_disappears_is_one_sentence_and_no_ref_is_to_blame(deploy: Any, tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
 
@@ -692,18 +550,22 @@ def test_a_warehouse_that_disappears_is_one_sentence_and_no_ref_is_to_blame(depl
         assert len(canonical.reason.splitlines()) == 1
 
 
-def test_a_listed_file_that_is_gone_is_never_read_as_no_rows(deploy: Any) -> None:
+@pytest.mark.long("only Spark reads the files of a frame of Spark")
+def test_a_batch_reads_the_listed_files_alone_and_a_lost_one_is_named(deploy: Any) -> None:
     site = deploy(numbers, doubled)
     site.build(*refs("numbers", DAYS[:2]))
-    uuid = site.engine.queries.canonical(["numbers@2013-01-01"])["numbers@2013-01-01"].uuid
-    folder = Path(Warehouse(warehouse_of(site.instance)).instance_dir("numbers", uuid))
-    (part,) = folder.glob("part-*.parquet")
-    part.unlink()
+    warehouse = Warehouse(warehouse_of(site.instance))
+    sources = site.engine.queries.canonical(refs("numbers", DAYS[:2]))
+    folders = [Path(warehouse.instance_dir("numbers", source.uuid)) for source in sources.values()]
+    (lost_file,) = folders[0].glob("part-*.parquet")
+    lost_file.unlink()
+    (listed_file,) = folders[1].glob("part-*.parquet")
+    shutil.copy(listed_file, folders[1] / "part-99999-stray.parquet")
+    (folders[1] / "_SUCCESS").touch()
 
     site.build(*refs("doubled", DAYS[:2]))
 
     lost = site.engine.queries.canonical(["doubled@2013-01-01"])["doubled@2013-01-01"]
     assert lost.state is InstanceState.UP_FOR_RETRY
-    assert site.state("doubled@2013-01-02") is LIVE
-    assert lost.reason is not None
-    assert str(part) in lost.reason
+    assert str(lost_file) in str(lost.reason)
+    assert site.rows("doubled@2013-01-02") == [{"day": "2013-01-02", "n": 4}]
