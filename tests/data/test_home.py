@@ -68,9 +68,7 @@ def test_a_configured_storage_is_left_to_dagster_to_tell(tmp_path: Path) -> None
 def test_settings_that_are_no_yaml_are_a_bad_home(tmp_path: Path) -> None:
     (tmp_path / "dagster.yaml").write_text("since: 2024-02-30\n")
 
-    with pytest.raises(
-        BadHome, match=r"dagster.yaml cannot be read as YAML: day is out of range for month; correct it"
-    ):
+    with pytest.raises(BadHome, match=r"dagster.yaml cannot be read as YAML: .*; correct it"):
         store_url_of_home(tmp_path)
 
 
@@ -114,11 +112,12 @@ def test_an_ephemeral_instance_has_a_store_of_its_own() -> None:
     assert engine_for(one) is not engine_for(other)
 
 
-@pytest.mark.parametrize(
-    "module", ["databuild_dagster", "databuild_dagster.data.home", "databuild_dagster.bindings.reading.lookups"]
-)
-def test_importing_it_imports_neither_dagster_nor_spark(module: str) -> None:
-    code = f"import sys, {module}; print({{'dagster', 'pyspark', 'pandas'}} & set(sys.modules) or 'neither')"
+@pytest.mark.long("only a new process shows what an import brings")
+def test_the_package_and_its_lookups_import_neither_dagster_nor_spark() -> None:
+    code = (
+        "import sys, databuild_dagster.data.home, databuild_dagster.bindings.reading.lookups\n"
+        "print({'dagster', 'pyspark', 'pandas'} & set(sys.modules) or 'neither')"
+    )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 

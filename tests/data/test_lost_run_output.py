@@ -1,6 +1,7 @@
 """Finished output of a dead process is adopted; the rest is built again, and its files are removed (rule 6.9)."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.model.commands import (
     BufferLaunch,
     CancelJobRuns,
-    ClaimRefs,
     CreateWants,
     FailJobRuns,
     LoseLaunches,
@@ -28,8 +28,9 @@ from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, read_manifest
+from databuild_dagster.warehouse.manifest import read_manifest
 from databuild_dagster.warehouse.removing import take_away
+from tests.bindings.conftest import claim
 from tests.support.attempts import Attempts, attempts
 from tests.support.dead_process import dead_process
 from tests.support.instances import write_instance
@@ -53,30 +54,16 @@ def site(deploy: Any) -> Any:
 
 def claimed_by_a_dead_process(site: Any) -> list[str]:
     """Two days, each a job run that a process had begun; it is gone."""
-    job_runs = [site.engine.new_id() for _ in DAYS]
-    runs = tuple(BufferedRun(job_run, (ref,), day) for job_run, ref, day in zip(job_runs, REFS, DAYS, strict=True))
-    site.engine.handle(
-        ClaimRefs(
-            launch_id=site.engine.new_id(),
-            job="numbers",
-            location="tests",
-            dagster_run_id=site.engine.new_id(),
-            holder=dead_process(),
-            runs=runs,
-            code_version="7",
-        )
-    )
-    return job_runs
+    return claim(site.engine, *REFS, holder=dead_process(), code_version="7")
 
 
-def written(site: Any, job_run: str, ref: str, state: ManifestState | None = None, **facts: Any) -> Any:
+def written(site: Any, job_run: str, ref: str, **facts: Any) -> Any:
     return write_instance(
         pd.DataFrame({"day": ["as the dead wrote it"]}),
         Warehouse(warehouse_of(site.instance)),
         ref=ref,
         uuid=derive_partition_uuid(job_run, ref),
         job_run=job_run,
-        state=state,
         **facts,
     )
 
@@ -224,32 +211,29 @@ def test_a_failed_job_run_is_not_adopted(site: Any, asked: Any) -> None:
     assert asked() is None
 
 
-def test_what_a_gate_has_stopped_is_not_adopted(site: Any) -> None:
-    finished, _ = claimed_by_a_dead_process(site)
-    written(site, finished, REFS[0], ManifestState.PARTIAL)
-
-    site.build()
-
-    assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
+def stop_by_a_gate(manifest: Path, _: Path) -> None:
+    before = manifest.read_text()
+    assert '"complete"' in before
+    manifest.write_text(before.replace('"complete"', '"partial"'))
 
 
-def test_what_has_lost_a_file_is_not_adopted(site: Any) -> None:
-    finished, _ = claimed_by_a_dead_process(site)
-    manifest = written(site, finished, REFS[0])
-    warehouse = Warehouse(warehouse_of(site.instance))
-    folder = warehouse.instance_dir("numbers", manifest.instance_uuid)
-    Path(folder, manifest.files[0].uri).unlink()
-
-    site.build()
-
-    assert {run.id: run.state for run in site.engine.queries.job_runs()}[finished] is JobRunState.LOST
+#: Ways to spoil a manifest or its file.
+SPOILED: dict[str, Callable[[Path, Path], object]] = {
+    "stopped by a gate": stop_by_a_gate,
+    "without its file": lambda _, file: file.unlink(),
+    "damaged": lambda manifest, _: manifest.write_text("garbage"),
+    "newer": lambda manifest, _: manifest.write_text('{"schema_version": 99}'),
+}
 
 
-@pytest.mark.parametrize("text", ["garbage", '{"schema_version": 99}'], ids=["damaged", "newer"])
-def test_a_launch_whose_manifest_cannot_be_read_is_lost_and_stops_no_tick(site: Any, text: str) -> None:
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_output_that_is_not_complete_is_not_adopted_and_stops_no_tick(
+    site: Any, spoil: Callable[[Path, Path], object]
+) -> None:
     finished, _ = claimed_by_a_dead_process(site)
     manifest = written(site, finished, REFS[0])
-    Path(Warehouse(warehouse_of(site.instance)).manifest_path("numbers", manifest.instance_uuid)).write_text(text)
+    path = Path(Warehouse(warehouse_of(site.instance)).manifest_path("numbers", manifest.instance_uuid))
+    spoil(path, path.parent / manifest.files[0].uri)
 
     site.build()
 
@@ -293,17 +277,7 @@ def test_a_clean_up_that_was_itself_killed_is_gone_on_with(site: Any) -> None:
 
 
 def test_what_a_live_process_is_writing_is_left_alone(site: Any) -> None:
-    job_run = site.engine.new_id()
-    claim = ClaimRefs(
-        launch_id=site.engine.new_id(),
-        job="numbers",
-        location="tests",
-        dagster_run_id=site.engine.new_id(),
-        holder=this_process(),
-        runs=(BufferedRun(job_run, (REFS[0],), DAYS[0]),),
-        code_version="7",
-    )
-    site.engine.handle(claim)
+    (job_run,) = claim(site.engine, REFS[0], holder=this_process(), code_version="7")
     site.engine.handle(CancelJobRuns(job_run_ids=(job_run,), reason="no more"))
     warehouse = Warehouse(warehouse_of(site.instance))
     staged, others = (Path(warehouse.new_staging_dir(name)) for name in (job_run, site.engine.new_id()))
