@@ -106,9 +106,7 @@ def test_an_event_does_not_read_rows_or_manifests_again(shop: TestClient, sales:
 def test_rows_that_the_author_has_not_allowed_are_refused(client: TestClient, world: PagesWorld) -> None:
     answer = client.get(f"{API}/sample", params={"ref": "orders@2023-01-01"})
 
-    error = answer.json()["error"]
-    assert (answer.status_code, error["type"]) == (400, "SampleNotAllowed")
-    assert error["message"] == "The pages show no rows of orders, because its author has not allowed it."
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "SampleNotAllowed")
     assert "/sample" not in client.get("/partition?ref=orders@2023-01-01").text
 
 

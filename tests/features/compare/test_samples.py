@@ -54,7 +54,9 @@ def test_no_row_is_shown_where_the_author_has_not_allowed_it(
 
     allow(world, sample)
 
-    with pytest.raises(SampleNotAllowed, match="no rows of sales"):
+    with pytest.raises(
+        SampleNotAllowed, match="The pages show no rows of sales, because its author has not allowed it"
+    ):
         sample_of(world.queries, DAY)
 
 

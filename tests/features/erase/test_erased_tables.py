@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,20 +23,19 @@ from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_of, rows_by_reader
 
-BOTH = pytest.mark.parametrize("table", [ICEBERG, DELTA], ids=["iceberg", "delta"])
+WHERE = "name = 'aaa-ada'"
 #: Names that are the least and the greatest of their file, so that statistics have them.
 ADA = {"name": ["aaa-ada", "bob"]}
 BOB = {"name": ["bob", "cy"]}
 
 
-def erase(world: PublishedWorld) -> Receipt:
-    tables = ErasedTables(world.engine, world.warehouse.root)
-    return Eraser(world.engine, world.warehouse.root, tables).erase("sales", "name = 'aaa-ada'", "ticket 7")
+def erase(world: PublishedWorld, **options: Any) -> Receipt:
+    tables = ErasedTables(world.engine, world.warehouse.root, **options)
+    return Eraser(world.engine, world.warehouse.root, tables).erase("sales", WHERE, "ticket 7")
 
 
-def published(table: TableSpec, home: Path) -> PublishedWorld:
+def publish_three(world: PublishedWorld) -> PublishedWorld:
     """Three snapshots, each with a file that has such a row."""
-    world = PublishedWorld(home, table)
     world.build(DAYS[0], BOB, ADA)
     world.publish()
     world.taint(world.ref(DAYS[0]))
@@ -44,6 +44,21 @@ def published(table: TableSpec, home: Path) -> PublishedWorld:
     world.build(DAYS[1], BOB)
     world.publish()
     return world
+
+
+@pytest.fixture(params=[ICEBERG, DELTA], ids=["iceberg", "delta"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedWorld:
+    return PublishedWorld(tmp_path, request.param)
+
+
+@pytest.fixture
+def published(world: PublishedWorld) -> PublishedWorld:
+    return publish_three(world)
+
+
+@pytest.fixture
+def iceberg(tmp_path: Path) -> PublishedWorld:
+    return publish_three(PublishedWorld(tmp_path, ICEBERG))
 
 
 def files_with(world: PublishedWorld, text: str) -> list[Path]:
@@ -59,14 +74,9 @@ def _readable(path: Path) -> bytes:
         return str(list(records)).encode()
 
 
-@BOTH
-def test_no_kept_snapshot_lists_a_removed_file_and_each_reader_sees_the_other_rows(
-    table: TableSpec, tmp_path: Path
-) -> None:
-    world = published(table, tmp_path)
-    with_row = {
-        match.uuid for match in Eraser(world.engine, world.warehouse.root).survey("sales", "name = 'aaa-ada'").matches
-    }
+def test_no_kept_snapshot_lists_a_removed_file_and_each_reader_sees_the_other_rows(published: PublishedWorld) -> None:
+    world = published
+    with_row = {match.uuid for match in Eraser(world.engine, world.warehouse.root).survey("sales", WHERE).matches}
     removed = {
         path for uuid in with_row for path in file_paths(world.warehouse, read_manifest(world.warehouse, "sales", uuid))
     }
@@ -83,52 +93,43 @@ def test_no_kept_snapshot_lists_a_removed_file_and_each_reader_sees_the_other_ro
         assert found == rows, reader
 
 
-@BOTH
-def test_no_file_of_the_warehouse_holds_a_value_of_an_erased_row(table: TableSpec, tmp_path: Path) -> None:
+def test_no_file_of_the_warehouse_holds_a_value_of_an_erased_row(published: PublishedWorld) -> None:
     """Metadata has the least and the greatest value of each file."""
-    world = published(table, tmp_path)
-    assert files_with(world, "aaa-ada")
+    assert files_with(published, "aaa-ada")
 
-    erase(world)
+    erase(published)
 
-    assert files_with(world, "aaa-ada") == []
-    assert world.publish().snapshot is None
+    assert files_with(published, "aaa-ada") == []
+    assert published.publish().snapshot is None
 
 
-def test_data_that_a_tag_keeps_is_named(tmp_path: Path) -> None:
-    world = published(ICEBERG, tmp_path)
-    table = iceberg_table(world)
+def test_data_that_a_tag_keeps_is_named(iceberg: PublishedWorld) -> None:
+    table = iceberg_table(iceberg)
     table.manage_snapshots().create_tag(table.snapshots()[1].snapshot_id, "audit").commit()
 
-    receipt = erase(world)
+    receipt = erase(iceberg)
 
     assert not receipt.is_complete
     assert any("a tag or a branch keeps" in one.why and "audit" in one.why for one in receipt.not_done)
-    table = iceberg_table(world)
+    table = iceberg_table(iceberg)
     table.manage_snapshots().remove_tag("audit").commit()
-    assert erase(world).is_complete
+    assert erase(iceberg).is_complete
 
 
-@BOTH
-def test_a_catalog_that_is_away_keeps_the_data_and_is_named(table: TableSpec, tmp_path: Path) -> None:
-    world = published(table, tmp_path)
-
+def test_a_catalog_that_is_away_keeps_the_data_and_is_named(published: PublishedWorld) -> None:
     def away(place: object) -> None:
         raise CatalogAway(asset="sales", table="shop.sales", why="it does not answer")
 
-    tables = ErasedTables(world.engine, world.warehouse.root, open_table=away)
-    receipt = Eraser(world.engine, world.warehouse.root, tables).erase("sales", "name = 'aaa-ada'", "ticket 7")
+    receipt = erase(published, open_table=away)
 
     assert not receipt.is_complete
     assert all("it does not answer" in one.why for one in receipt.not_done)
     assert receipt.removed == []
-    assert erase(world).is_complete
+    assert erase(published).is_complete
 
 
-@BOTH
-def test_an_instance_that_came_and_left_between_two_snapshots_is_erased(table: TableSpec, tmp_path: Path) -> None:
+def test_an_instance_that_came_and_left_between_two_snapshots_is_erased(world: PublishedWorld) -> None:
     """The table has all files already, and its mark is before the event by which the instance left."""
-    world = PublishedWorld(tmp_path, table)
     world.build(DAYS[1], BOB)
     world.publish()
     world.build(DAYS[0], ADA)
@@ -140,10 +141,8 @@ def test_an_instance_that_came_and_left_between_two_snapshots_is_erased(table: T
     assert files_with(world, "aaa-ada") == []
 
 
-@BOTH
-def test_data_of_a_table_without_a_snapshot_stays_and_is_named(table: TableSpec, tmp_path: Path) -> None:
+def test_data_of_a_table_without_a_snapshot_stays_and_is_named(world: PublishedWorld) -> None:
     """A first publication that runs at this moment may list it."""
-    world = PublishedWorld(tmp_path, table)
     world.build(DAYS[0], {"name": ["aaa-ada"]})
 
     receipt = erase(world)
@@ -156,7 +155,7 @@ def test_data_of_a_table_without_a_snapshot_stays_and_is_named(table: TableSpec,
     assert files_with(world, "aaa-ada") == []
 
 
-@BOTH
+@pytest.mark.parametrize("table", [ICEBERG, DELTA], ids=["iceberg", "delta"])
 def test_tainted_data_that_its_table_keeps_is_named_until_a_build_replaces_it(table: TableSpec, tmp_path: Path) -> None:
     world = PublishedWorld(tmp_path, msgspec.structs.replace(table, keep_tainted=True))
     world.build(DAYS[0], ADA)
@@ -172,7 +171,7 @@ def test_tainted_data_that_its_table_keeps_is_named_until_a_build_replaces_it(ta
 
 
 def test_versions_of_another_writer_without_statistics_are_left_alone(tmp_path: Path) -> None:
-    world = published(DELTA, tmp_path)
+    world = publish_three(PublishedWorld(tmp_path, DELTA))
     log = Path(world.warehouse.dataset_dir(world.asset)) / "_delta_log"
     first = sorted(log.glob("*.json"))[0]
     lines = [json.loads(line) for line in first.read_text().splitlines()]
@@ -183,17 +182,15 @@ def test_versions_of_another_writer_without_statistics_are_left_alone(tmp_path: 
     assert erase(world).is_complete
 
 
-def test_an_erasure_waits_for_its_table_no_longer_than_the_bound(tmp_path: Path) -> None:
-    world = published(ICEBERG, tmp_path)
+def test_an_erasure_waits_for_its_table_no_longer_than_the_bound(iceberg: PublishedWorld) -> None:
     ended = Event()
 
     def silent(place: Place) -> Table:
         ended.wait(60)
         return open_table(place)
 
-    tables = ErasedTables(world.engine, world.warehouse.root, seconds=0.1, open_table=silent)
     try:
-        receipt = Eraser(world.engine, world.warehouse.root, tables).erase("sales", "name = 'aaa-ada'", "ticket 7")
+        receipt = erase(iceberg, seconds=0.1, open_table=silent)
     finally:
         ended.set()
 

@@ -42,7 +42,7 @@ def migrate(folder: Path, *arguments: str) -> Done:
     return databuild(folder, None, "migrate-project", *arguments)
 
 
-def test_the_report_names_each_asset_each_line_and_the_sums(tmp_path: Path) -> None:
+def test_the_report_names_each_asset_each_line_and_the_sums_and_changes_no_file(tmp_path: Path) -> None:
     (tmp_path / "project.py").write_text(BEFORE)
 
     done = migrate(tmp_path)
@@ -75,6 +75,7 @@ Outside of assets
 3 lines to change; 0 decisions left.
 """
     )
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("project.py", BEFORE)]
 
 
 def test_the_json_has_all_that_the_text_has(tmp_path: Path) -> None:
@@ -127,17 +128,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_1_and_is_named(tmp_path: Path) 
     assert "1 is a databuild asset" in done.out
 
 
-def test_a_path_without_source_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    done = migrate(tmp_path, "absent")
+def test_a_path_without_source_is_refused(tmp_path: Path) -> None:
+    done = migrate(tmp_path, "absent", "--json")
 
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: There is no Python source to read at absent: no such file or directory.")
-
-
-def test_no_file_of_the_project_changes(tmp_path: Path) -> None:
-    (tmp_path / "project.py").write_text(BEFORE)
-
-    migrate(tmp_path)
-
-    assert [path.name for path in tmp_path.iterdir()] == ["project.py"]
-    assert (tmp_path / "project.py").read_text() == BEFORE
+    assert (done.code, done.json["error"]["type"]) == (2, "NoSource")
