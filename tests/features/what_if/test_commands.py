@@ -4,8 +4,6 @@ import pytest
 
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
-
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
 JANUARY = "revenue@2024-01-01"
 

@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.project import Project
 
-pytestmark = pytest.mark.long
-
 DEFINITIONS = """
 import dagster as dg
 import pandas as pd
@@ -181,52 +179,39 @@ def test_a_chain_leads_from_a_month_over_days_in_a_zone_to_hours_of_utc(project:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kind", "words"),
+    ("arguments", "kind"),
     [
-        (["lot", "gaps", "flight"], "UnknownAsset", "Did you mean flights?"),
-        (["lot", "list", "flight"], "UnknownAsset", "Did you mean flights?"),
-        (["lot", "gaps", "plain"], "NoLots", "plain has no lots: it has no partitions."),
-        (["lot", "gaps", "clicks", "--to", "20241027PT1H000"], "NoLotKey", "partitions are of PT1H in Europe/Berlin"),
-        (["lot", "gaps", "months", "--from", "2024-3-01"], "InvalidTime", "it is written 2024-03-01"),
-        (["lot", "gaps", "clicks", "--from", "2024-10-27-02:30"], "InvalidTime", "no lot begins there"),
-        (["lot", "gaps", "months", "--from", "2024-03-05", "--to", "2024-03-20"], "InvalidLotRange", "lot 2024-03-01"),
-        (
-            ["lot", "gaps", "months", "--from", "2024-04-01", "--to", "2024-03-01"],
-            "InvalidLotRange",
-            "--from comes after",
-        ),
-        (["lot", "list", "plain", "--list"], "NoLots", "plain has no lots: it has no partitions."),
-        (
-            ["lot", "gaps", "flights", "--from", "2024-03-01", "--to", "2024-02-28"],
-            "InvalidLotRange",
-            "--from comes after --to",
-        ),
-        (
-            ["lot", "gaps", "flights", "--from", "2024-02-28T00:10Z", "--to", "2024-02-28T00:20Z"],
-            "InvalidLotRange",
-            "20240228PT1H000",
-        ),
-        (["lot", "gaps", "flights", "--from", "yesterday"], "InvalidTime", "no day, no time and no lot"),
-        (["lot", "gaps", "flights", "--from", "2024-02-28T00:10"], "InvalidTime", "in which time zone"),
-        (["lot", "gaps", "flights", "--from", "2023-02-29"], "InvalidTime", "no day, no time and no lot"),
-        (["lot", "gaps", "flights", "--to", "20230229PT1H000"], "InvalidLot", "there is no 29 February 2023"),
-        (
-            ["lot", "gaps", "flights", "--from", "20240228PT5M000"],
-            "NoLotKey",
-            "it is one of PT5M, and flights has lots of PT1H",
-        ),
-        (
-            ["lot", "gaps", "flights", "--to", "20240228P1D000"],
-            "NoLotKey",
-            "it is one of P1D, and flights has lots of PT1H",
-        ),
-        (["lot", "gaps", "pings"], "TooManyLots", "more than 1,000,000"),
-        (["lot", "list", "--list"], "UsageError", "--list needs a DATASET"),
+        (["gaps", "flight"], "UnknownAsset"),
+        (["list", "flight"], "UnknownAsset"),
+        (["gaps", "plain"], "NoLots"),
+        (["list", "plain", "--list"], "NoLots"),
+        (["gaps", "months", "--from", "2024-3-01"], "InvalidTime"),
+        (["gaps", "months", "--from", "2024-03-05", "--to", "2024-03-20"], "InvalidLotRange"),
+        (["gaps", "clicks", "--to", "20241027PT1H000"], "NoLotKey"),
+        (["gaps", "flights", "--from", "20240228PT5M000"], "NoLotKey"),
+        (["gaps", "flights", "--to", "20230229PT1H000"], "InvalidLot"),
+        (["gaps", "pings"], "TooManyLots"),
     ],
 )
-def test_a_report_that_cannot_be_made_says_why(flights: Project, arguments: list[str], kind: str, words: str) -> None:
-    done = flights.call(*arguments, "--json")
+def test_a_report_that_cannot_be_made_is_refused(flights: Project, arguments: list[str], kind: str) -> None:
+    done = flights.call("lot", *arguments, "--json")
+
+    assert (done.code, done.json["error"]["type"]) == (2, kind)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gaps", "flights", "--from", "yesterday"], "no day, no time and no lot"),
+        (["gaps", "flights", "--from", "2024-02-28T00:10"], "in which time zone"),
+        (["gaps", "flights", "--from", "2024-03-01", "--to", "2024-02-28"], "--from comes after --to"),
+        (["list", "--list"], "--list needs a DATASET"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused_with_the_reason(
+    flights: Project, arguments: list[str], words: str
+) -> None:
+    done = flights.call("lot", *arguments)
 
     assert done.code == 2
-    assert done.json["error"]["type"] == kind
-    assert words in done.json["error"]["message"] + done.json["error"]["hint"]
+    assert words in done.err
