@@ -9,49 +9,46 @@ import pytest
 from databuild_dagster.features.tables import delta_log
 from databuild_dagster.features.tables.errors import TableDamaged
 from databuild_dagster.features.tables.opening import place_of
-from tests.support.published import DAYS, DELTA, PublishedWorld
+from tests.support.published import DAYS, PublishedWorld
 from tests.support.table_readers import rows_as_of, rows_by_reader
 
 
-def test_a_table_with_checkpoints_reads_as_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_with_checkpoints_reads_as_one_without(delta: PublishedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delta_log, "CHECKPOINT_EVERY", 2)
-    world = PublishedWorld(tmp_path, DELTA)
     for number in range(5):
-        world.build(DAYS[0], {"x": [number]})
-        world.publish()
-        world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [9]})
+        delta.build(DAYS[0], {"x": [number]})
+        delta.publish()
+        delta.taint(delta.ref(DAYS[0]))
+    delta.build(DAYS[0], {"x": [9]})
 
-    world.publish()
+    delta.publish()
 
-    folder = Path(world.warehouse.dataset_dir("sales"), "_delta_log")
+    folder = Path(delta.warehouse.dataset_dir("sales"), "_delta_log")
     assert [path.name for path in sorted(folder.glob("*.checkpoint.parquet"))] == [
         f"{version:020}.checkpoint.parquet" for version in (1, 3, 5)
     ]
-    for reader, rows in rows_by_reader(world, 5).items():
-        assert rows == rows_as_of(world, world.seq), reader
+    for reader, rows in rows_by_reader(delta, 5).items():
+        assert rows == rows_as_of(delta, delta.seq), reader
 
 
-def test_a_version_that_is_no_json_is_one_sentence(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, DELTA)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    place = place_of(world.spec, world.warehouse.root)
+def test_a_version_that_is_no_json_is_one_sentence(delta: PublishedWorld) -> None:
+    delta.build(DAYS[0], {"x": [1]})
+    delta.publish()
+    place = place_of(delta.spec, delta.warehouse.root)
     Path(place.root, "_delta_log", f"{0:020}.json").write_text("{")
 
     with pytest.raises(TableDamaged, match="version 0 of its log is no JSON"):
         delta_log.DeltaLog(place).actions(0)
 
 
-def test_a_version_without_a_time_hides_no_earlier_version_from_gc(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, DELTA)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    first = set(world.table().files())
-    world.taint(world.ref(DAYS[0]))
-    world.publish()
-    log = delta_log.DeltaLog(place_of(world.spec, world.warehouse.root))
+def test_a_version_without_a_time_hides_no_earlier_version_from_gc(delta: PublishedWorld) -> None:
+    delta.build(DAYS[0], {"x": [1]})
+    delta.publish()
+    first = set(delta.table().files())
+    delta.taint(delta.ref(DAYS[0]))
+    delta.publish()
+    log = delta_log.DeltaLog(place_of(delta.spec, delta.warehouse.root))
 
     log.commit(2, [{"txn": {"appId": "another", "version": 1}}])
 
-    assert world.table().kept(since=1.0) == first
+    assert delta.table().kept(since=1.0) == first

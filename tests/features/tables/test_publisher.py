@@ -10,11 +10,9 @@ from threading import Barrier, Thread
 
 import msgspec
 import pyarrow as pa
-import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
-from pyiceberg.utils.config import Config
 
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.engine.follower import ProcessCursors
@@ -24,7 +22,6 @@ from databuild_dagster.features.tables.errors import (
     ColumnRefused,
     ColumnsDiffer,
     ForeignSnapshot,
-    KeyWithoutValue,
     NotPublished,
     OutsideOfTable,
     PartitionColumnsDiffer,
@@ -45,6 +42,7 @@ from databuild_dagster.features.tables.port import Contents, Mark
 from databuild_dagster.features.tables.publisher import follow, publish
 from databuild_dagster.model.datasets import PartitionColumn, PartitionType, TableSpec
 from databuild_dagster.warehouse.errors import DiskTrouble
+from tests.features.tables.catalogs import configure
 from tests.support.faulty_disk import failing_call
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_of, rows_by_reader, snapshots
@@ -52,14 +50,25 @@ from tests.support.table_readers import iceberg_table, newest_snapshot, rows_as_
 BOTH = pytest.mark.parametrize("table", [ICEBERG, DELTA], ids=["iceberg", "delta"])
 
 
+def publish_first(world: PublishedWorld) -> str:
+    """One instance, and the first snapshot; the uuid."""
+    uuid = world.build(DAYS[0], {"x": [1]})
+    world.publish()
+    return uuid
+
+
+def rebuild(world: PublishedWorld) -> str:
+    """Another instance replaces the first one; its uuid."""
+    world.taint(world.ref(DAYS[0]))
+    return world.build(DAYS[0], {"x": [2]})
+
+
 def assert_up_to_date(world: PublishedWorld) -> None:
     for reader, rows in rows_by_reader(world, newest_snapshot(world)).items():
         assert rows == rows_as_of(world, world.seq), reader
 
 
-@BOTH
-def test_many_moves_are_one_snapshot_with_a_typed_partition_column(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_many_moves_are_one_snapshot_with_a_typed_partition_column(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"x": [1, 2]})
     world.build(DAYS[1], {"x": [3]}, {"x": [4]})
     world.build(DAYS[2])
@@ -72,15 +81,9 @@ def test_many_moves_are_one_snapshot_with_a_typed_partition_column(table: TableS
     assert_up_to_date(world)
 
 
-@BOTH
-def test_a_replaced_instance_leaves_in_the_snapshot_in_which_its_successor_appears(
-    table: TableSpec, tmp_path: Path
-) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [2]})
+def test_a_replaced_instance_leaves_in_the_snapshot_in_which_its_successor_appears(world: PublishedWorld) -> None:
+    publish_first(world)
+    rebuild(world)
 
     published = world.publish()
 
@@ -90,29 +93,24 @@ def test_a_replaced_instance_leaves_in_the_snapshot_in_which_its_successor_appea
     assert_up_to_date(world)
 
 
-@BOTH
-def test_a_tainted_instance_stays_only_where_the_author_keeps_it(table: TableSpec, tmp_path: Path) -> None:
-    kept = PublishedWorld(tmp_path / "kept", msgspec.structs.replace(table, keep_tainted=True))
-    removed = PublishedWorld(tmp_path / "removed", table)
+def test_a_tainted_instance_stays_only_where_the_author_keeps_it(world: PublishedWorld, tmp_path: Path) -> None:
+    keeping = PublishedWorld(tmp_path / "keeping", msgspec.structs.replace(world.spec.table, keep_tainted=True))
 
-    for world in (kept, removed):
-        world.build(DAYS[0], {"x": [1]})
-        world.build(DAYS[1], {"x": [2]})
-        world.publish()
-        world.taint(world.ref(DAYS[0]))
-        world.publish()
+    for one in (keeping, world):
+        one.build(DAYS[1], {"x": [2]})
+        publish_first(one)
+        one.taint(one.ref(DAYS[0]))
+        one.publish()
 
-    assert len(kept.table().files()) == 2
-    assert len(removed.table().files()) == 1
+    assert len(keeping.table().files()) == 2
+    assert len(world.table().files()) == 1
 
 
-@BOTH
-def test_a_changed_option_is_seen_in_partitions_that_no_event_touches(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_a_changed_option_is_seen_in_partitions_that_no_event_touches(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"x": [1]})
     world.taint(world.ref(DAYS[0]))
     world.build(DAYS[1], {"x": [2]})
-    keeping = msgspec.structs.replace(world.spec, table=msgspec.structs.replace(table, keep_tainted=True))
+    keeping = msgspec.structs.replace(world.spec, table=msgspec.structs.replace(world.spec.table, keep_tainted=True))
     cursors = ProcessCursors(world.engine)
 
     n_files = []
@@ -123,15 +121,13 @@ def test_a_changed_option_is_seen_in_partitions_that_no_event_touches(table: Tab
     assert n_files == [1, 2, 1]
 
 
-@BOTH
-def test_a_snapshot_names_the_instances_and_job_runs_behind_it(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_a_snapshot_names_the_instances_and_job_runs_behind_it(world: PublishedWorld) -> None:
     uuid = world.build(DAYS[0], {"x": [1]})
     job_run = world.canonical(world.ref(DAYS[0])).job_run
 
     world.publish()
 
-    if table is DELTA:
+    if world.spec.table is DELTA:
         facts = DeltaTable(world.warehouse.dataset_dir("sales")).history()[0]["databuild"]
         assert (facts["instances"], facts["jobRuns"]) == ([uuid], [job_run])
     else:
@@ -140,11 +136,8 @@ def test_a_snapshot_names_the_instances_and_job_runs_behind_it(table: TableSpec,
         assert json.loads(facts["databuild.job-runs"]) == [job_run]
 
 
-@BOTH
-def test_a_new_column_appears_and_older_files_have_nulls(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
+def test_a_new_column_appears_and_older_files_have_nulls(world: PublishedWorld) -> None:
+    publish_first(world)
     world.build(DAYS[1], {"x": [2], "y": ["new"]})
 
     world.publish()
@@ -152,9 +145,10 @@ def test_a_new_column_appears_and_older_files_have_nulls(table: TableSpec, tmp_p
     assert_up_to_date(world)
 
 
-def test_a_widened_column_is_widened_in_iceberg_and_refused_in_delta(tmp_path: Path) -> None:
+def test_a_widened_column_is_widened_in_iceberg_and_refused_in_delta(
+    iceberg: PublishedWorld, delta: PublishedWorld
+) -> None:
     narrow, wide = pa.table({"x": pa.array([1], pa.int32())}), pa.table({"x": pa.array([2], pa.int64())})
-    iceberg, delta = PublishedWorld(tmp_path / "iceberg", ICEBERG), PublishedWorld(tmp_path / "delta", DELTA)
     for world in (iceberg, delta):
         world.build(DAYS[0], narrow)
         world.publish()
@@ -200,13 +194,9 @@ def test_a_partition_of_two_dimensions_has_two_columns(table: TableSpec, tmp_pat
         assert [dict(row)["shop"] for row in rows] == ["'eu/west'", "'eu/west'"]
 
 
-@BOTH
-def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [2]})
+def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(world: PublishedWorld) -> None:
+    publish_first(world)
+    rebuild(world)
     engines, start, errors = [world.engine, world.process()], Barrier(2), list[Exception]()
 
     def run(number: int) -> None:
@@ -227,9 +217,7 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(table: Tab
     assert_up_to_date(world)
 
 
-@BOTH
-def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"x": [1]})
     mark = Mark(world.store.identity().id, world.seq)
     contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
@@ -243,9 +231,7 @@ def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(table: Tabl
     assert_up_to_date(world)
 
 
-@BOTH
-def test_a_dry_run_commits_nothing(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_a_dry_run_commits_nothing(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"x": [1]})
 
     planned = world.publish(dry_run=True)
@@ -255,17 +241,14 @@ def test_a_dry_run_commits_nothing(table: TableSpec, tmp_path: Path) -> None:
     assert world.table().mark() is None
 
 
-@BOTH
-def test_the_table_of_another_store_is_refused_until_it_is_taken_over(table: TableSpec, tmp_path: Path) -> None:
-    first = PublishedWorld(tmp_path / "first", table)
-    first.build(DAYS[0], {"x": [1]})
-    first.publish()
-    second = PublishedWorld(tmp_path / "second", table)
+def test_the_table_of_another_store_is_refused_until_it_is_taken_over(world: PublishedWorld, tmp_path: Path) -> None:
+    publish_first(world)
+    second = PublishedWorld(tmp_path / "second", world.spec.table)
     second.build(DAYS[1], {"x": [2]})
-    shutil.copytree(first.warehouse.root, second.warehouse.root, dirs_exist_ok=True)
-    if table is ICEBERG:
+    shutil.copytree(world.warehouse.root, second.warehouse.root, dirs_exist_ok=True)
+    if world.spec.table is ICEBERG:
         # The copy of the catalog still leads to the first table.
-        second.warehouse, own = first.warehouse, second.warehouse
+        second.warehouse, own = world.warehouse, second.warehouse
         assert own != second.warehouse
 
     with pytest.raises(TableOfAnother, match="belongs to another build state"):
@@ -276,13 +259,10 @@ def test_the_table_of_another_store_is_refused_until_it_is_taken_over(table: Tab
     assert set(second.table().files().values()) == {(date(2024, 1, 2),)}
 
 
-@BOTH
-def test_a_snapshot_of_another_writer_is_refused_or_replaced(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
+def test_a_snapshot_of_another_writer_is_refused_or_replaced(world: PublishedWorld) -> None:
+    publish_first(world)
     foreign = pa.table({"x": [7], "day": [date(2024, 1, 4)]})
-    if table is DELTA:
+    if world.spec.table is DELTA:
         write_deltalake(world.warehouse.dataset_dir("sales"), foreign, mode="append")
     else:
         iceberg_table(world).append(foreign)
@@ -295,31 +275,24 @@ def test_a_snapshot_of_another_writer_is_refused_or_replaced(table: TableSpec, t
     assert_up_to_date(world)
 
 
-def test_a_table_that_was_there_before_is_refused(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, DELTA)
-    world.build(DAYS[0], {"x": [1]})
-    write_deltalake(world.warehouse.dataset_dir("sales"), pa.table({"x": [1]}))
+def test_a_table_that_was_there_before_is_refused(delta: PublishedWorld) -> None:
+    delta.build(DAYS[0], {"x": [1]})
+    write_deltalake(delta.warehouse.dataset_dir("sales"), pa.table({"x": [1]}))
 
     with pytest.raises(TableNotOurs, match="databuild has not made it"):
-        world.publish()
+        delta.publish()
 
 
-@BOTH
-def test_a_table_of_other_partition_columns_is_refused(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    world.specs = (
-        msgspec.structs.replace(world.spec, table=msgspec.structs.replace(table, columns=(PartitionColumn("day"),))),
-    )
+def test_a_table_of_other_partition_columns_is_refused(world: PublishedWorld) -> None:
+    publish_first(world)
+    other = msgspec.structs.replace(world.spec.table, columns=(PartitionColumn("day"),))
+    world.specs = (msgspec.structs.replace(world.spec, table=other),)
 
     with pytest.raises(PartitionColumnsDiffer, match=r"partitioned by day \(date"):
         world.publish()
 
 
-@BOTH
-def test_a_column_by_the_name_of_the_partition_column_is_refused(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_a_column_by_the_name_of_the_partition_column_is_refused(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"day": [1]})
 
     with pytest.raises(ColumnRefused, match="the column 'day': it is the name of the partition column"):
@@ -343,8 +316,9 @@ def test_a_column_name_that_the_format_refuses_is_one_sentence(
         world.publish()
 
 
-def test_adopted_files_are_in_an_iceberg_table_and_outside_of_a_delta_table(tmp_path: Path) -> None:
-    iceberg, delta = PublishedWorld(tmp_path / "iceberg", ICEBERG), PublishedWorld(tmp_path / "delta", DELTA)
+def test_adopted_files_are_in_an_iceberg_table_and_outside_of_a_delta_table(
+    iceberg: PublishedWorld, delta: PublishedWorld, tmp_path: Path
+) -> None:
     for world in (iceberg, delta):
         world.adopt(DAYS[0], tmp_path / "elsewhere" / "a b%20.parquet", {"x": [1]})
 
@@ -423,10 +397,7 @@ def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) 
 def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
     uri: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__URI", uri)
-    monkeypatch.setenv("PYICEBERG_CATALOG__AWAY__TOKEN", "of-the-catalog-alone")
-    # pyiceberg reads its configuration when it is imported.
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+    configure(monkeypatch, "away", URI=uri, TOKEN="of-the-catalog-alone")
     world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="away"))
     world.build(DAYS[0], {"x": [1]})
 
@@ -437,13 +408,8 @@ def test_a_catalog_that_is_away_is_one_sentence_without_its_password(
     assert "of-the-catalog-alone" not in str(away.value)
 
 
-@BOTH
-def test_what_happened_while_a_table_could_not_be_published_is_one_later_snapshot(
-    table: TableSpec, tmp_path: Path
-) -> None:
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
+def test_what_happened_while_a_table_could_not_be_published_is_one_later_snapshot(world: PublishedWorld) -> None:
+    publish_first(world)
     for number in range(3):
         world.taint(world.ref(DAYS[0]))
         world.build(DAYS[0], {"x": [number]})
@@ -456,20 +422,11 @@ def test_what_happened_while_a_table_could_not_be_published_is_one_later_snapsho
     assert_up_to_date(world)
 
 
-def test_a_key_that_is_no_date_is_one_sentence(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, ICEBERG, keys=["yesterday"])
-    world.build("yesterday", {"x": [1]})
-
-    with pytest.raises(KeyWithoutValue, match="'yesterday' of sales is no date by the format '%Y-%m-%d'"):
-        world.publish()
-
-
-def test_a_dataset_without_a_table_is_not_published(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, ICEBERG)
-    world.specs = (msgspec.structs.replace(world.spec, table=msgspec.UNSET),)
+def test_a_dataset_without_a_table_is_not_published(iceberg: PublishedWorld) -> None:
+    iceberg.specs = (msgspec.structs.replace(iceberg.spec, table=msgspec.UNSET),)
 
     with pytest.raises(NotPublished, match="sales is published as no table"):
-        world.publish()
+        iceberg.publish()
 
 
 def test_a_copy_of_a_store_publishes_nothing(tmp_path: Path) -> None:
@@ -483,13 +440,9 @@ def test_a_copy_of_a_store_publishes_nothing(tmp_path: Path) -> None:
         copy.publish()
 
 
-@BOTH
-def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
-    first = world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [2]})
+def test_gc_keeps_the_files_that_the_newest_snapshot_lists(world: PublishedWorld) -> None:
+    first = publish_first(world)
+    rebuild(world)
 
     behind = world.gc()
     world.publish()
@@ -499,12 +452,9 @@ def test_gc_keeps_the_files_that_the_newest_snapshot_lists(table: TableSpec, tmp
     assert_up_to_date(world)
 
 
-@BOTH
-def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, table)
+def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(world: PublishedWorld) -> None:
     first = world.build(DAYS[0], {"x": [1]})
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [2]})
+    rebuild(world)
     cleaner = Cleaner(world.engine, world.warehouse.root, [PublishedFiles(world.store, world.warehouse.root)])
 
     (kept,) = cleaner.plan_gc(keep=0, older_than_seconds=0.0).kept
@@ -516,12 +466,9 @@ def test_gc_names_the_publication_that_data_of_a_new_table_waits_for(table: Tabl
     assert world.gc() == [first]
 
 
-@BOTH
-def test_gc_keeps_what_a_running_publication_may_list(table: TableSpec, tmp_path: Path) -> None:
+def test_gc_keeps_what_a_running_publication_may_list(world: PublishedWorld) -> None:
     """A publisher reads the log; then the instance is replaced and cleaned up, and only then comes the snapshot."""
-    world = PublishedWorld(tmp_path, table)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
+    publish_first(world)
     seen = world.build(DAYS[1], {"x": [2]})
     before, seq = world.table().mark(), world.seq
     place = place_of(world.spec, world.warehouse.root)
@@ -539,101 +486,92 @@ def test_gc_keeps_what_a_running_publication_may_list(table: TableSpec, tmp_path
     assert world.gc() == [seen]
 
 
-def test_gc_that_has_recorded_a_removal_waits_for_the_table(tmp_path: Path) -> None:
+def test_gc_that_has_recorded_a_removal_waits_for_the_table(iceberg: PublishedWorld) -> None:
     """The instance is seen again, and replaced, between the plan of a clean-up and the removal."""
-    world = PublishedWorld(tmp_path, ICEBERG)
-    first = world.build(DAYS[0], {"x": [1]})
-    world.taint(world.ref(DAYS[0]))
-    second = world.build(DAYS[0], {"x": [2]})
-    world.publish()
-    cleaner = Cleaner(world.engine, world.warehouse.root, [PublishedFiles(world.store, world.warehouse.root)])
+    first = iceberg.build(DAYS[0], {"x": [1]})
+    second = rebuild(iceberg)
+    iceberg.publish()
+    cleaner = Cleaner(iceberg.engine, iceberg.warehouse.root, [PublishedFiles(iceberg.store, iceberg.warehouse.root)])
     plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0)
-    world.revert(DAYS[0], first)
-    contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
-    before, after = world.table().mark(), Mark(world.store.identity().id, world.seq)
-    world.revert(DAYS[0], second)
+    iceberg.revert(DAYS[0], first)
+    contents = contents_of_dataset(
+        iceberg.queries, iceberg.spec, place_of(iceberg.spec, iceberg.warehouse.root), iceberg.seq
+    )
+    before, after = iceberg.table().mark(), Mark(iceberg.store.identity().id, iceberg.seq)
+    iceberg.revert(DAYS[0], second)
 
     done = cleaner.carry_out(plan)
-    world.table().replace(contents, after, before)
+    iceberg.table().replace(contents, after, before)
 
     assert [kept.uuid for kept in done.kept] == [first]
-    for rows in rows_by_reader(world, newest_snapshot(world)).values():
+    for rows in rows_by_reader(iceberg, newest_snapshot(iceberg)).values():
         assert [dict(row)["x"] for row in rows] == ["1"]
-    world.publish()
+    iceberg.publish()
     finished = cleaner.carry_out(cleaner.plan_gc(keep=0, older_than_seconds=0.0)).finished
     assert [stored.uuid for stored in finished] == [first]
 
 
-def test_gc_removes_the_manifests_of_expired_snapshots(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, ICEBERG)
+def test_gc_removes_the_manifests_of_expired_snapshots(iceberg: PublishedWorld) -> None:
     for number in range(3):
-        world.build(DAYS[0], {"x": [number]})
-        world.publish()
-        world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], {"x": [9]})
-    world.publish()
+        iceberg.build(DAYS[0], {"x": [number]})
+        iceberg.publish()
+        iceberg.taint(iceberg.ref(DAYS[0]))
+    iceberg.build(DAYS[0], {"x": [9]})
+    iceberg.publish()
 
-    world.gc()
+    iceberg.gc()
 
-    table = iceberg_table(world)
+    table = iceberg_table(iceberg)
     (snapshot,) = table.snapshots()
     listed = {snapshot.manifest_list, *(manifest.manifest_path for manifest in snapshot.manifests(table.io))}
-    left = Path(world.warehouse.dataset_dir("sales"), "iceberg").rglob("*.avro")
+    left = Path(iceberg.warehouse.dataset_dir("sales"), "iceberg").rglob("*.avro")
     assert {f"file://{path}" for path in left} == listed
-    assert_up_to_date(world)
+    assert_up_to_date(iceberg)
 
 
-@BOTH
-def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(table: TableSpec, tmp_path: Path) -> None:
-    owner = PublishedWorld(tmp_path / "owner", table)
-    owner.build(DAYS[0], {"x": [1]})
-    owner.publish()
-    before = set(owner.table().files())
-    owner.taint(owner.ref(DAYS[0]))
-    owner.build(DAYS[0], {"x": [2]})
-    owner.publish()
-    other = PublishedFiles(PublishedWorld(tmp_path / "other", table).store, owner.warehouse.root)
+def test_gc_of_another_store_expires_no_snapshot_and_keeps_the_files_of_all(
+    world: PublishedWorld, tmp_path: Path
+) -> None:
+    publish_first(world)
+    before = set(world.table().files())
+    rebuild(world)
+    world.publish()
+    other = PublishedFiles(PublishedWorld(tmp_path / "other", world.spec.table).store, world.warehouse.root)
 
     n_expired = other.expire("sales", 0.0)
 
     assert n_expired == 0
-    assert len(snapshots(owner)) == 2
-    assert other.files("sales", 0.0) == before | set(owner.table().files())
+    assert len(snapshots(world)) == 2
+    assert other.files("sales", 0.0) == before | set(world.table().files())
 
 
-def test_vacuum_of_another_writer_keeps_the_files_of_earlier_instances(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, DELTA)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
+def test_vacuum_of_another_writer_keeps_the_files_of_earlier_instances(delta: PublishedWorld) -> None:
+    publish_first(delta)
 
     with pytest.raises(DeltaError, match="Invalid retention period"):
-        DeltaTable(world.warehouse.dataset_dir("sales")).vacuum(retention_hours=10 * 365 * 24, full=True)
+        DeltaTable(delta.warehouse.dataset_dir("sales")).vacuum(retention_hours=10 * 365 * 24, full=True)
 
 
-def test_an_iceberg_table_asks_other_engines_to_remove_no_files(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, ICEBERG)
-    world.build(DAYS[0], {"x": [1]})
+def test_an_iceberg_table_asks_other_engines_to_remove_no_files(iceberg: PublishedWorld) -> None:
+    iceberg.build(DAYS[0], {"x": [1]})
 
-    world.publish()
+    iceberg.publish()
 
-    assert iceberg_table(world).properties["gc.enabled"] == "false"
+    assert iceberg_table(iceberg).properties["gc.enabled"] == "false"
 
 
-def test_the_iceberg_table_of_another_dataset_is_refused(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, ICEBERG)
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    other = msgspec.structs.replace(world.spec, asset="sales_too")
+def test_the_iceberg_table_of_another_dataset_is_refused(iceberg: PublishedWorld) -> None:
+    publish_first(iceberg)
+    other = msgspec.structs.replace(iceberg.spec, asset="sales_too")
 
     with pytest.raises(TableOfAnotherDataset, match="shop.sales of sales_too is that of dataset sales"):
-        publish(world.engine, other, world.warehouse.root)
+        publish(iceberg.engine, other, iceberg.warehouse.root)
 
 
 @pytest.mark.parametrize("keeps_original", [True, False], ids=["copied", "moved"])
 def test_a_taken_over_home_has_an_iceberg_table_of_its_own(keeps_original: bool, tmp_path: Path) -> None:
     original = PublishedWorld(tmp_path / "original", ICEBERG)
-    original.build(DAYS[0], {"x": [1]})
-    original.publish()
+    publish_first(original)
     seq = original.seq
     original.close()
     if keeps_original:

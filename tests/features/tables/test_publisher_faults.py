@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pyiceberg.catalog
 import pytest
-from pyiceberg.utils.config import Config
 
 from databuild_dagster.model.datasets import TableSpec
+from tests.features.tables.catalogs import configure, in_python
 from tests.support.faulty_disk import failing_call
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.table_readers import newest_snapshot, rows_as_of, rows_by_reader, snapshots
@@ -18,24 +17,13 @@ from tests.support.table_readers import newest_snapshot, rows_as_of, rows_by_rea
 MOST_CALLS = 400
 
 
-@pytest.fixture
-def catalog_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The catalog that needs no configuration, with files that Python opens, whose calls can fail."""
-    root = tmp_path / "home" / "warehouse"
-    prefix = "PYICEBERG_CATALOG__DATABUILD__"
-    monkeypatch.setenv(f"{prefix}TYPE", "sql")
-    monkeypatch.setenv(f"{prefix}URI", f"sqlite:///{root}/iceberg.db")
-    monkeypatch.setenv(f"{prefix}WAREHOUSE", f"file://{root}/metadata")
-    monkeypatch.setenv(f"{prefix}PY_IO_IMPL", "pyiceberg.io.fsspec.FsspecFileIO")
-    # pyiceberg reads its configuration when it is imported.
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-
-
-@pytest.mark.usefixtures("catalog_in_python")
 @pytest.mark.parametrize(
     "table", [msgspec.structs.replace(ICEBERG, catalog="databuild"), DELTA], ids=["iceberg", "delta"]
 )
-def test_a_publisher_that_fails_at_any_call_is_followed_by_a_right_one(table: TableSpec, tmp_path: Path) -> None:
+def test_a_publisher_that_fails_at_any_call_is_followed_by_a_right_one(
+    table: TableSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(monkeypatch, "databuild", **in_python(tmp_path / "home"))
     world = PublishedWorld(tmp_path / "home", table)
     root = world.warehouse.root
     world.build(DAYS[0], {"x": [0]})

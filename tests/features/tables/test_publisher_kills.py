@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from databuild_dagster.model.datasets import TableSpec
+from tests.features.tables.catalogs import in_python, settings_of
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 from tests.support.publisher_processes import Publishers, publishers
 from tests.support.table_readers import newest_snapshot, rows_as_of, rows_by_reader, snapshots
@@ -21,22 +22,20 @@ MOST_CALLS = 400
 ROUNDS, PAIRS = 10, 5
 KILLED = -signal.SIGKILL
 SEED = 20
-PREFIX = "PYICEBERG_CATALOG__DATABUILD__"
-NAMED = msgspec.structs.replace(ICEBERG, catalog="databuild")
 
-pytestmark = pytest.mark.long
-BOTH = pytest.mark.parametrize("table", [NAMED, DELTA], ids=["iceberg", "delta"])
+pytestmark = pytest.mark.long("publishers are killed, and race, as processes")
 
 
-def catalog_in_python(home: Path) -> dict[str, str]:
-    """The catalog that needs no configuration, with files that Python opens, whose calls are seen."""
-    root = home / "warehouse"
-    return {
-        f"{PREFIX}TYPE": "sql",
-        f"{PREFIX}URI": f"sqlite:///{root}/iceberg.db",
-        f"{PREFIX}WAREHOUSE": f"file://{root}/metadata",
-        f"{PREFIX}PY_IO_IMPL": "pyiceberg.io.fsspec.FsspecFileIO",
-    }
+@pytest.fixture(params=[msgspec.structs.replace(ICEBERG, catalog="databuild"), DELTA], ids=["iceberg", "delta"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedWorld:
+    return PublishedWorld(tmp_path / "home", request.param)
+
+
+@pytest.fixture
+def server(world: PublishedWorld) -> Iterator[Publishers]:
+    """Publishers whose calls are seen."""
+    with publishers(world.home, **settings_of("databuild", **in_python(world.home))) as server:
+        yield server
 
 
 def move(world: PublishedWorld, number: int) -> None:
@@ -67,61 +66,49 @@ def first_snapshot(world: PublishedWorld, server: Publishers) -> float:
 
 
 @pytest.mark.extended
-@BOTH
-def test_a_publisher_killed_at_any_call_is_followed_by_a_right_one(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path / "home", table)
-    with publishers(world.home, **catalog_in_python(world.home)) as server:
-        first_snapshot(world, server)
-        n_killed = 0
-        for number in range(1, MOST_CALLS):
-            move(world, number)
+def test_a_publisher_killed_at_any_call_is_followed_by_a_right_one(world: PublishedWorld, server: Publishers) -> None:
+    first_snapshot(world, server)
+    n_killed = 0
+    for number in range(1, MOST_CALLS):
+        move(world, number)
 
-            (code,) = server.run({"at_call": number})
+        (code,) = server.run({"at_call": number})
 
-            assert code in (0, KILLED)
-            if code == 0:
-                break
-            n_killed += 1
-            assert_right(world, is_up_to_date=False)
-            assert server.run({}) == [0]
-            assert_right(world, is_up_to_date=True)
+        assert code in (0, KILLED)
+        if code == 0:
+            break
+        n_killed += 1
+        assert_right(world, is_up_to_date=False)
+        assert server.run({}) == [0]
+        assert_right(world, is_up_to_date=True)
 
     assert code == 0, "each call was the last one once"
     assert n_killed > 5
     for snapshot, seq in snapshots(world).items():
         for reader, rows in rows_by_reader(world, snapshot).items():
             assert rows == rows_as_of(world, seq), reader
-    world.close()
 
 
-@BOTH
-def test_publishers_that_are_killed_at_random_moments_catch_up(table: TableSpec, tmp_path: Path) -> None:
+def test_publishers_that_are_killed_at_random_moments_catch_up(world: PublishedWorld, server: Publishers) -> None:
     chance = random.Random(SEED)
-    world = PublishedWorld(tmp_path / "home", table)
-    with publishers(world.home, **catalog_in_python(world.home)) as server:
-        seconds = first_snapshot(world, server)
-        codes = []
-        for number in range(1, ROUNDS):
-            move(world, number)
-            codes += server.run({"after_seconds": chance.uniform(0, seconds)})
-            assert_right(world, is_up_to_date=False)
-        assert server.run({}) == [0]
+    seconds = first_snapshot(world, server)
+    codes = []
+    for number in range(1, ROUNDS):
+        move(world, number)
+        codes += server.run({"after_seconds": chance.uniform(0, seconds)})
+        assert_right(world, is_up_to_date=False)
+    assert server.run({}) == [0]
 
     assert set(codes) <= {0, KILLED}
     assert KILLED in codes
     assert_right(world, is_up_to_date=True)
-    world.close()
 
 
-@BOTH
-def test_of_two_publishers_as_processes_one_wins_each_time(table: TableSpec, tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path / "home", table)
-    with publishers(world.home, **catalog_in_python(world.home)) as server:
-        first_snapshot(world, server)
-        for number in range(1, PAIRS):
-            move(world, number)
-            assert server.run({}, {}) == [0, 0]
+def test_of_two_publishers_as_processes_one_wins_each_time(world: PublishedWorld, server: Publishers) -> None:
+    first_snapshot(world, server)
+    for number in range(1, PAIRS):
+        move(world, number)
+        assert server.run({}, {}) == [0, 0]
 
     assert len(snapshots(world)) == PAIRS
     assert_right(world, is_up_to_date=True)
-    world.close()

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
-import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from pyiceberg.utils.config import Config
 
 from databuild_dagster.features.tables.errors import NoPlaceForCatalog
+from tests.features.tables.catalogs import configure
 from tests.support.object_store import S3Server, bucket, running_s3, s3
 from tests.support.published import DAYS, DELTA, ICEBERG, PublishedWorld
 
@@ -48,10 +47,7 @@ def test_an_iceberg_table_in_a_bucket_has_a_catalog_of_pyicebergs_configuration(
         "S3__SECRET_ACCESS_KEY": "tests",
         "S3__REGION": "us-east-1",
     }
-    for name, value in settings.items():
-        monkeypatch.setenv(f"PYICEBERG_CATALOG__BUCKET__{name}", value)
-    # pyiceberg reads its configuration when it is imported.
-    monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+    configure(monkeypatch, "bucket", **settings)
     table = msgspec.structs.replace(ICEBERG, catalog="bucket")
     world = PublishedWorld(tmp_path / "home", table, warehouse=f"s3://{bucket}/here")
 

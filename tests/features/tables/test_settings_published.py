@@ -62,16 +62,12 @@ def test_an_asset_has_the_table_that_its_author_names() -> None:
 
 def test_the_default_of_a_location_holds_for_our_assets_without_one() -> None:
     boundary = databuild_boundary("files", partitions_def=DAILY)
+    published = databuild_boundary("lake", partitions_def=DAILY, publish=Iceberg())
 
-    tables = tables_of(plain, sales, private, boundary, publish=Iceberg(namespace="lake"))
+    tables = tables_of(plain, sales, private, boundary, published, publish=Iceberg(namespace="lake"))
 
-    assert {asset: table.name for asset, table in tables.items()} == {"plain": "lake.plain", "sales": "shop.sales"}
-
-
-def test_a_boundary_is_published_where_its_author_says_so() -> None:
-    boundary = databuild_boundary("files", partitions_def=DAILY, publish=Iceberg())
-
-    assert tables_of(boundary)["files"].name == "databuild.files"
+    names = {asset: table.name for asset, table in tables.items()}
+    assert names == {"plain": "lake.plain", "sales": "shop.sales", "lake": "databuild.lake"}
 
 
 def test_the_table_survives_a_translator_that_makes_new_specs() -> None:
@@ -80,12 +76,6 @@ def test_the_table_survives_a_translator_that_makes_new_specs() -> None:
             return spec.replace_attributes(key=dg.AssetKey(["lake", *spec.key.path]), metadata={})
 
     assert tables_of(sales, translator=Renaming())["lake/sales"].name == "shop.sales"
-
-
-def test_dagster_shows_the_name_of_the_table() -> None:
-    graph = build_definitions([sales], location="here").get_repository_def().asset_graph
-
-    assert graph.get(dg.AssetKey("sales")).metadata["dagster/table_name"] == "shop.sales"
 
 
 def test_two_assets_with_one_table_are_refused() -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
 import dagster as dg
 import pandas as pd
-import pyiceberg.catalog
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from pyiceberg.utils.config import Config
 
 from databuild_dagster import Delta, Iceberg, build_table_checks, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
@@ -26,6 +23,7 @@ from databuild_dagster.features.tables.table_publishing import publish_tables
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site, deployed
+from tests.features.tables.catalogs import configure
 from tests.support.log_lines import at_warnings
 from tests.support.postgres import PostgresServer
 
@@ -87,7 +85,6 @@ def assert_shown_in_dagster(instance: dg.DagsterInstance, root: str) -> None:
     assert of_version["dagster/row_count"].value == 4
 
 
-@pytest.mark.long
 def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     instance: dg.DagsterInstance, tmp_path: Path
 ) -> None:
@@ -112,26 +109,15 @@ def test_ticks_publish_what_they_build_and_set_aside_what_cannot_be_published(
     assert site.engine.queries.head().seq == taint, "the same reason is no second event"
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A catalog named silent that takes connections and never answers; ticks wait half a second for it."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{server.getsockname()[1]}")
-        # pyiceberg reads its configuration when it is imported.
-        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
-        monkeypatch.setattr(table_publishing, "TICK_WAIT_SECONDS", 0.5)
-        yield server
-
-
 def behind(site: Site, instance: dg.DagsterInstance) -> dict[str, int | None]:
     return {lag.asset: lag.n_behind for lag in table_lags(instance, specs_of(site))}
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("silent")
 def test_a_catalog_that_never_answers_delays_one_tick_and_no_other_table(
-    instance: dg.DagsterInstance, tmp_path: Path
+    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(table_publishing, "TICK_WAIT_SECONDS", 0.5)
     site = deployed(instance, str(tmp_path), a_silent, spoken)
     site.build("a_silent", "spoken")
     until = time.monotonic() + PATIENCE_SECONDS
@@ -142,15 +128,16 @@ def test_a_catalog_that_never_answers_delays_one_tick_and_no_other_table(
         publish_tables(instance, site.deployment, specs_of(site), wait_seconds=HOUR_SECONDS)
     publish_tables(instance, site.deployment, specs_of(site), wait_seconds=HOUR_SECONDS)
 
-    (aside,) = site.engine.queries.set_aside()
-    assert (aside.name, aside.reason.partition(":")[0]) == ("table of a_silent", "PublishingContinues")
+    # On a busy machine, the last tick may not have waited for the other table, either.
+    asides = {aside.name: aside.reason.partition(":")[0] for aside in site.engine.queries.set_aside()}
+    assert asides["table of a_silent"] == "PublishingContinues"
     assert behind(site, instance) == {"a_silent": None, "spoken": 0}
 
 
-@pytest.mark.long
 def test_the_end_of_a_build_waits_for_a_table_that_a_tick_has_begun(
     instance: dg.DagsterInstance, tmp_path: Path, silent: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(table_publishing, "TICK_WAIT_SECONDS", 0.5)
     monkeypatch.setattr(table_publishing, "SILENT_SECONDS", 0.0)
     site = deployed(instance, str(tmp_path), a_silent)
     site.build("a_silent")
@@ -170,17 +157,13 @@ def test_the_end_of_a_build_waits_for_a_table_that_a_tick_has_begun(
     assert after.reason.startswith("CatalogAway: ")
 
 
-@pytest.mark.long
+@pytest.mark.long("a PostgreSQL server is killed and started again")
 def test_a_catalog_that_is_away_for_an_hour_stops_no_build_and_its_table_catches_up(
     instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = PostgresServer()
     try:
-        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__TYPE", "sql")
-        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", server.url("public"))
-        monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
-        # pyiceberg reads its configuration when it is imported.
-        monkeypatch.setattr(pyiceberg.catalog, "_ENV_CONFIG", Config())
+        configure(monkeypatch, "lake", TYPE="sql", URI=server.url("public"), WAREHOUSE=f"file://{tmp_path}/lake")
         site = deployed(instance, str(tmp_path), orders, asset_checks=build_table_checks(assets=[orders]))
         site.build("orders@2024-01-01")
         (before,) = table_lags(instance, specs_of(site))
