@@ -10,8 +10,6 @@ from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.display.materialization import PAGE, page_of
 from databuild_dagster.engine.orchestrator_notes import note_pages
 
-pytestmark = pytest.mark.long
-
 ONE, TWO = "2013-01-01", "2013-01-02"
 
 

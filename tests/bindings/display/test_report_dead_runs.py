@@ -14,12 +14,14 @@ from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, WORKER_TAG
 from databuild_dagster.bindings.claims.launcher import IN_PROCESS
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.engine.holders import this_process
-from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
-from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.commands import SucceedJobRuns
+from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.dead_process import dead_process
 from tests.support.instances import write_instance
+
+from ..conftest import claim
 
 REF = "numbers@2013-01-01"
 
@@ -36,7 +38,7 @@ def site(deploy: Any) -> Any:
 
 def built_and_not_reported(site: Any, holder: str) -> dg.DagsterRun:
     """A launch that has reported its success to our log, and Dagster of nothing but its start."""
-    launch_id, job_run = site.engine.new_id(), site.engine.new_id()
+    launch_id = site.engine.new_id()
     run = site.instance.create_run_for_job(
         site.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection={dg.AssetKey("numbers")}),
         run_config=IN_PROCESS,
@@ -45,16 +47,7 @@ def built_and_not_reported(site: Any, holder: str) -> dg.DagsterRun:
     )
     event = DagsterEvent(event_type_value=dg.DagsterEventType.PIPELINE_START.value, job_name=run.job_name)
     site.instance.report_dagster_event(event, run_id=run.run_id)
-    site.engine.handle(
-        ClaimRefs(
-            launch_id=launch_id,
-            job="numbers",
-            location="tests",
-            dagster_run_id=run.run_id,
-            holder=holder,
-            runs=(BufferedRun(job_run, (REF,), "2013-01-01"),),
-        )
-    )
+    (job_run,) = claim(site.engine, REF, holder=holder, launch_id=launch_id, dagster_run_id=run.run_id)
     warehouse, uuid = Warehouse(warehouse_of(site.instance)), derive_partition_uuid(job_run, REF)
     rows = pd.DataFrame({"day": ["2013-01-01"]})
     manifest = write_instance(rows, warehouse, ref=REF, uuid=uuid, job_run=job_run)
@@ -70,24 +63,17 @@ def status(site: Any, run: dg.DagsterRun) -> dg.DagsterRunStatus:
     return found
 
 
-def test_the_builds_of_a_dead_process_are_shown_and_its_dagster_run_ends(site: Any) -> None:
+@pytest.mark.parametrize("has_ended", [False, True], ids=["started", "ended by a code server"])
+def test_the_builds_of_a_dead_process_are_shown_and_its_dagster_run_ends(site: Any, has_ended: bool) -> None:
     run = built_and_not_reported(site, dead_process())
+    if has_ended:
+        site.instance.report_run_failed(run)
     assert site.materialized("numbers") == []
 
     site.build()
 
     assert site.materialized("numbers") == ["2013-01-01"]
     assert status(site, run) is dg.DagsterRunStatus.FAILURE
-    assert site.colours("numbers") == {"2013-01-01": "green"}
-
-
-def test_it_is_shown_too_when_a_code_server_has_ended_the_dagster_run_first(site: Any) -> None:
-    run = built_and_not_reported(site, dead_process())
-    site.instance.report_run_failed(run)
-
-    site.build()
-
-    assert site.materialized("numbers") == ["2013-01-01"]
     assert site.colours("numbers") == {"2013-01-01": "green"}
 
 

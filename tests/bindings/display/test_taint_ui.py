@@ -28,8 +28,6 @@ from tests.support.dagster_files import fresh_instance
 
 from ..module_site import module_site
 
-pytestmark = pytest.mark.long
-
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
 ONE, TWO = "2013-01-01", "2013-01-02"
 DAY_SECONDS = 86_400
@@ -100,6 +98,19 @@ def only_tick(site: Any) -> None:
     run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
 
 
+def failures(site: Any, run_id: str) -> list[str]:
+    """The messages with which a Dagster run has failed."""
+    records = site.instance.all_logs(run_id, of_type=dg.DagsterEventType.PIPELINE_FAILURE)
+    return [record.dagster_event.message for record in records]
+
+
+def paint_from(site: Any, cursor: str) -> None:
+    """A tick of another process, which read this cursor before."""
+    site.instance.daemon_cursor_storage.set_cursor_values({"databuild/taints_painted/tests": cursor})
+    site.engine.memory.forget()
+    only_tick(site)
+
+
 def test_a_tainted_partition_is_red_with_the_reason_one_click_away(live: Any) -> None:
     taint_id = taint(live, REFS[0])
 
@@ -113,11 +124,7 @@ def test_a_tainted_partition_is_red_with_the_reason_one_click_away(live: Any) ->
     assert run.asset_selection == {dg.AssetKey("numbers")}
     assert not is_by_person(run.tags)
     assert run.run_id not in {listed.run_id for listed in live.instance.get_runs(dg.RunsFilter(exclude_subruns=True))}
-    (failure,) = [
-        record.dagster_event.message
-        for record in live.instance.all_logs(run.run_id)
-        if record.dagster_event.event_type_value == "PIPELINE_FAILURE"
-    ]
+    (failure,) = failures(live, run.run_id)
     assert failure.startswith(f"{REFS[0]} was tainted by user at ")
     assert "a shop was missing." in failure
     assert f"databuild untaint {taint_id}" in failure
@@ -129,16 +136,11 @@ def test_painting_twice_is_painting_once(live: Any) -> None:
     only_tick(live)
     runs = live.instance.get_runs_count()
 
-    # As another process would, that read the cursor before.
-    cursor = {"databuild/taints_painted/tests": '{"seq": 1, "tainted": {}}'}
-    live.instance.daemon_cursor_storage.set_cursor_values(cursor)
-    live.engine.memory.forget()
-    only_tick(live)
+    paint_from(live, '{"seq": 1, "tainted": {}}')
 
     assert live.instance.get_runs_count() == runs
     assert live.colours("numbers") == {ONE: "red", TWO: "red"}
-    events = [record.dagster_event.event_type_value for record in live.instance.all_logs(taint_run_id(taint_id))]
-    assert events.count("PIPELINE_FAILURE") == 1
+    assert len(failures(live, taint_run_id(taint_id))) == 1
 
 
 def test_a_tick_without_news_asks_dagster_nothing(live: Any) -> None:
@@ -153,34 +155,25 @@ def test_a_tick_without_news_asks_dagster_nothing(live: Any) -> None:
     assert len(after) == len(before)
 
 
-def test_a_rebuild_makes_it_green_again(live: Any) -> None:
-    taint(live, REFS[0])
+def test_a_rebuild_makes_it_green_and_brings_the_check_up_to_date_in_its_step(live: Any) -> None:
+    taint(live, *REFS)
     only_tick(live)
 
     live.launch(["numbers"], [ONE])
 
-    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+    assert live.steps == {"numbers": "success"}
+    assert _check(live) == (False, 1, [REFS[1]])
+    assert live.colours("numbers") == {ONE: "green", TWO: "red"}
     only_tick(live)
-    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+    assert live.colours("numbers") == {ONE: "green", TWO: "red"}
 
 
-def test_taking_the_taint_back_makes_it_green_again_and_sets_no_automation_going(live: Any) -> None:
-    materialized = len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records)
-    taint_id = taint(live, REFS[0])
-    only_tick(live)
-    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
-
-    live.engine.handle(UntaintPartitions(taint_id=taint_id))
-    only_tick(live)
-
-    assert live.colours("numbers") == {ONE: "green", TWO: "green"}
-    assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
-
-
-def test_a_downstream_taint_is_red_wherever_it_goes_and_untaint_makes_it_green(live: Any) -> None:
+@pytest.mark.parametrize("is_downstream", [False, True])
+def test_a_taint_taken_back_makes_it_green_and_sets_no_automation_going(live: Any, is_downstream: bool) -> None:
     """Rules 7.1, 7.3"""
+    materialized = len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records)
     first = live.engine.queries.canonical([REFS[0]])[REFS[0]].uuid
-    command = TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=True)
+    command = TaintPartitions(uuids=(first,), reason="a shop was missing", downstream=is_downstream)
     taint_id = live.engine.handle(command).taint_id
     only_tick(live)
     assert live.colours("numbers") == {ONE: "red", TWO: "green"}
@@ -189,6 +182,7 @@ def test_a_downstream_taint_is_red_wherever_it_goes_and_untaint_makes_it_green(l
     only_tick(live)
 
     assert live.colours("numbers") == {ONE: "green", TWO: "green"}
+    assert len(live.instance.fetch_materializations(dg.AssetKey("numbers"), limit=100).records) == materialized
 
 
 def test_one_of_two_taints_taken_back_leaves_it_red(live: Any) -> None:
@@ -274,11 +268,7 @@ def test_a_canceled_input_and_what_waits_for_it_are_red_until_a_retry(live: Any)
     assert _last_run_id(live, "shops") == stopped_run_id(job_run.id)
     failed = live.instance.get_run_by_id(stopped_run_id(job_run.id))
     assert (failed.status, failed.tags["databuild/stopped"]) == (dg.DagsterRunStatus.FAILURE, job_run.id)
-    (why,) = [
-        record.dagster_event.message
-        for record in live.instance.all_logs(failed.run_id)
-        if record.dagster_event.event_type_value == "PIPELINE_FAILURE"
-    ]
+    (why,) = failures(live, failed.run_id)
     assert why.startswith(f"Job run {job_run.id} of shops was canceled by ann.")
     assert "`databuild retry shops`" in why
 
@@ -292,12 +282,8 @@ def test_a_canceled_input_and_what_waits_for_it_are_red_until_a_retry(live: Any)
 
 def test_a_new_dagster_instance_shows_the_present_taints(live: Any) -> None:
     taint(live, REFS[1])
-    live.instance.daemon_cursor_storage.set_cursor_values(
-        {"databuild/taints_painted/tests": '{"seq": 999999, "tainted": {}}'}
-    )
-    live.engine.memory.forget()
 
-    only_tick(live)
+    paint_from(live, '{"seq": 999999, "tainted": {}}')
 
     assert live.colours("numbers") == {ONE: "green", TWO: "red"}
 
@@ -311,23 +297,13 @@ def test_a_check_counts_tainted_partitions_and_is_reported_when_the_number_chang
     taint_id = taint(live, *REFS)
     only_tick(live)
     assert _check(live) == (False, 2, REFS)
-    reported = _n_reported(live)
+    reported = len(_evaluations(live))
     only_tick(live)
-    assert _n_reported(live) == reported
+    assert len(_evaluations(live)) == reported
 
     live.engine.handle(UntaintPartitions(taint_id=taint_id))
     only_tick(live)
     assert _check(live) == (True, 0, [])
-
-
-def test_a_rebuild_brings_the_number_up_to_date_in_the_very_step_that_rebuilds(live: Any) -> None:
-    taint(live, *REFS)
-    only_tick(live)
-
-    live.launch(["numbers"], [ONE])
-
-    assert _check(live) == (False, 1, [REFS[1]])
-    assert live.steps == {"numbers": "success"}
 
 
 def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) -> None:
@@ -345,10 +321,8 @@ def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) ->
 
 def test_trouble_in_showing_does_not_stop_the_tick(live: Any, caplog: pytest.LogCaptureFixture) -> None:
     taint(live, REFS[0])
-    live.instance.daemon_cursor_storage.set_cursor_values({"databuild/taints_painted/tests": "no number"})
-    live.engine.memory.forget()
 
-    only_tick(live)
+    paint_from(live, "no number")
 
     assert "taints could not be shown in Dagster" in caplog.text
 
@@ -358,22 +332,13 @@ def _last_run_id(site: Any, asset: str) -> str:
     return str(record.asset_entry.last_run_id)
 
 
-def _evaluation(site: Any) -> Any:
+def _evaluations(site: Any) -> list[Any]:
+    """Those of the check in Dagster, the newest first."""
     key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
-    record = site.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
-    return record.event.dagster_event.event_specific_data
-
-
-def _n_reported(site: Any) -> int:
-    key = dg.AssetCheckKey(dg.AssetKey("numbers"), TAINT_CHECK)
-    return len(site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100))
+    history = site.instance.event_log_storage.get_asset_check_execution_history(key, limit=100)
+    return [record.event.dagster_event.event_specific_data for record in history]
 
 
 def _check(site: Any) -> tuple[bool, int, list[str]]:
-    """The last evaluation in Dagster."""
-    reported = _evaluation(site)
-    return (
-        reported.passed,
-        reported.metadata["databuild/tainted"].value,
-        reported.metadata["databuild/refs"].value.split(),
-    )
+    last = _evaluations(site)[0]
+    return (last.passed, last.metadata["databuild/tainted"].value, last.metadata["databuild/refs"].value.split())

@@ -17,8 +17,6 @@ from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 
-pytestmark = pytest.mark.long
-
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
 DAYS = [f"2013-01-0{day}" for day in range(1, 5)]
 ONE, TWO, THREE, FOUR = DAYS
@@ -116,11 +114,8 @@ def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: A
 
     delegated = site.launch(["numbers"], [ONE])
 
-    (observed,) = [
-        event.asset_observation_data.asset_observation
-        for record in site.instance.all_logs(delegated.run_id)
-        if (event := record.dagster_event) is not None and event.event_type_value == "ASSET_OBSERVATION"
-    ]
+    (record,) = site.instance.all_logs(delegated.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
+    observed = record.dagster_event.asset_observation_data.asset_observation
     assert observed.metadata["databuild/served_by"] == dg.MetadataValue.dagster_run(builder.run_id)
     assert observed.metadata["databuild/instance"].value == site.engine.queries.canonical(REFS[:1])[REFS[0]].uuid
     assert site.instance.get_run_by_id(delegated.run_id).tags["databuild/delegated"] == "true"
@@ -132,7 +127,7 @@ def test_a_materialization_says_what_was_written_for_whom_and_shows_some_of_it(d
 
     site.build(REFS[0])
 
-    metadata = _last_materialization(site, "numbers").metadata
+    metadata = _materializations(site, "numbers")[0].metadata
     canonical = site.engine.queries.canonical(REFS[:1])[REFS[0]]
     (want,) = site.engine.queries.wants()
     assert metadata["dagster/row_count"].value == 1
@@ -173,14 +168,13 @@ def test_of_a_large_launch_some_partitions_and_the_last_one_show_columns_and_row
     assert all(event.metadata["dagster/row_count"].value == 1 for event in others)
 
 
-def test_dagster_keeps_no_rows_unless_a_deployment_asks_for_a_sample(deploy: Any) -> None:
+def test_dagster_keeps_no_rows_unless_a_deployment_asks_for_a_sample(deploy_watched: Any) -> None:
     """Rule 3.9: Dagster's event log outlives `taint`, `gc` and `clean`."""
-    watched = Watched()
-    watched.site = deploy(watched.asset)
+    site = deploy_watched(Watched())
 
-    watched.site.build(REFS[0])
+    site.build(REFS[0])
 
-    assert "databuild/sample" not in _last_materialization(watched.site, "numbers").metadata
+    assert "databuild/sample" not in _materializations(site, "numbers")[0].metadata
 
 
 def test_a_number_of_sample_rows_below_none_is_refused(deploy: Any) -> None:
@@ -188,11 +182,12 @@ def test_a_number_of_sample_rows_below_none_is_refused(deploy: Any) -> None:
         deploy(Watched().asset, sample_rows=-1)
 
 
-def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily)
-    def numbers(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"day": [context.partition_key]})
+@databuild_asset(partitions_def=daily, name="numbers")
+def days(context: BuildContext) -> pd.DataFrame:
+    return pd.DataFrame({"day": [context.partition_key]})
 
+
+def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any) -> None:
     @databuild_asset
     def shops() -> pd.DataFrame:
         return pd.DataFrame({"shop": ["here"]})
@@ -201,7 +196,7 @@ def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any)
     def report(numbers: pd.DataFrame, shops: pd.DataFrame) -> pd.DataFrame:
         return numbers
 
-    site = deploy(numbers, shops, report)
+    site = deploy(days, shops, report)
     site.build(f"report@{ONE}", f"report@{TWO}")
     assert (_stale(site, "report", ONE), _stale(site, "report", TWO)) == ("FRESH", "FRESH")
 
@@ -217,14 +212,10 @@ def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any)
 
 def test_telling_dagster_once_more_of_the_same_instance_makes_nothing_stale(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily)
-    def numbers(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"day": [context.partition_key]})
-
-    @databuild_asset(partitions_def=daily)
     def report(numbers: pd.DataFrame) -> pd.DataFrame:
         return numbers
 
-    site = deploy(numbers, report)
+    site = deploy(days, report)
     site.build(f"report@{ONE}")
 
     # A backfill gets a materialization of what was live already.
@@ -254,10 +245,6 @@ def test_a_taint_that_the_runs_own_person_answers_leaves_the_partition_in_progre
 def _materializations(site: Any, asset: str) -> list[Any]:
     records = site.instance.fetch_materializations(dg.AssetKey(asset), limit=100).records
     return [record.asset_materialization for record in records]
-
-
-def _last_materialization(site: Any, asset: str) -> Any:
-    return _materializations(site, asset)[0]
 
 
 def _stale(site: Any, asset: str, partition_key: str | None = None) -> str:

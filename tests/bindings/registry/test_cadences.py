@@ -40,14 +40,9 @@ def test_a_lot_is_named_by_its_id_or_else_by_its_key(partitions, first) -> None:
     [
         (None, "it has no partitions"),
         (dg.StaticPartitionsDefinition(["a", "b"]), "its partitions are no intervals of time"),
-        (dg.DynamicPartitionsDefinition(name="some"), "its partitions are no intervals of time"),
         (
             dg.TimeWindowPartitionsDefinition(start="2024-01-01", fmt="%Y-%m-%d", cron_schedule="0 * * * *"),
             "its key format '%Y-%m-%d' gives several lots of PT1H the same key",
-        ),
-        (
-            dg.TimeWindowPartitionsDefinition(start="2024-01", fmt="%Y-%m", cron_schedule="0 0 * * 0"),
-            "its key format '%Y-%m' gives several lots of P1W the same key",
         ),
         (
             dg.MultiPartitionsDefinition(
