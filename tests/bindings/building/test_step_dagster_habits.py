@@ -76,9 +76,14 @@ def test_each_output_of_a_multi_asset_may_be_wrapped(instance: dg.DagsterInstanc
             lambda: dg.MaterializeResult(value=FRAME, check_results=[dg.AssetCheckResult(passed=True, check_name="c")]),
             "a returned dagster.MaterializeResult with check_results=; write a separate @asset_check",
         ),
-        (lambda: None, "A function that stores its data itself stays a plain @asset"),
+        (
+            lambda: None,
+            "a returned nothing (None); return a frame of Spark, pandas, Polars or Arrow, or EMPTY, or raise DepMiss or "
+            "Transient. A function that stores its data itself stays a plain @asset",
+        ),
+        (lambda: [1, 2], "a returned a builtins.list; return a frame"),
     ],
-    ids=["no value", "data version", "tags", "checks", "None"],
+    ids=["no value", "data version", "tags", "checks", "None", "list"],
 )
 def test_a_result_that_is_no_frame_gets_the_form_to_write(
     instance: dg.DagsterInstance, result: Callable[[], Any], sentence: str

@@ -72,12 +72,11 @@ def test_the_day_with_wrong_rows_fails_alone_under_a_partial_manifest(deploy: An
     assert site.red("numbers") == ["2013-01-03"]
 
     (run,) = [run for run in site.engine.queries.job_runs() if run.refs == ("numbers@2013-01-03",)]
-    manifest = manifest_of(site, run)
+    warehouse = Warehouse(warehouse_of(site.instance))
+    uuid = derive_partition_uuid(run.id, "numbers@2013-01-03")
+    manifest = Path(warehouse.manifest_path("numbers", uuid))
     said = json.loads(manifest.read_text())
-    assert (said["state"], said["comment"]) == (
-        "partial",
-        "check no_sevens of numbers@2013-01-03: 1 row is wrong",
-    )
+    assert (said["state"], said["comment"]) == ("partial", "check no_sevens of numbers@2013-01-03: 1 row is wrong")
     (file,) = said["files"]
     assert pd.read_parquet(manifest.parent / file["uri"]).n.tolist() == [3]
 
@@ -95,63 +94,48 @@ def test_the_day_with_wrong_rows_fails_alone_under_a_partial_manifest(deploy: An
     assert found["no_sevens"].description == "1 of 5 did not pass. First: 1 row is wrong"
 
 
-def manifest_of(site: Any, run: Any) -> Path:
-    """Of the one ref of a job run."""
-    (ref,) = run.refs
-    return Path(Warehouse(warehouse_of(site.instance)).manifest_path("numbers", derive_partition_uuid(run.id, ref)))
+def small(rows: pd.DataFrame, context: BuildContext) -> bool:
+    return bool((rows.n < 4).all())
+
+
+def warning(rows: pd.DataFrame) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description="odd numbers")
+
+
+def broken(rows: pd.DataFrame) -> bool:
+    raise KeyError("no such thing")
+
+
+def mangles(rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.assign(partition_key=None)
+
+
+def flaky(rows: pd.DataFrame) -> bool:
+    raise Transient("the catalogue is down")
 
 
 @BOTH
-def test_a_bool_is_the_verdict_on_the_rows_it_was_shown(deploy: Any, batched: bool) -> None:
-    def small(rows: pd.DataFrame, context: BuildContext) -> bool:
-        return bool((rows.n < 4).all())
-
-    site = deploy(asset_with(small, batched=batched))
+@pytest.mark.parametrize(
+    ("check", "states"),
+    [
+        (small, [LIVE, LIVE, LIVE, FAILED, FAILED]),
+        (warning, [LIVE] * 5),
+        (broken, [FAILED] * 5),
+        (mangles, [FAILED] * 5),
+        (flaky, [InstanceState.UP_FOR_RETRY] * 5),
+    ],
+)
+def test_a_check_decides_on_the_rows_it_was_shown(deploy: Any, check: Any, states: list[Any], batched: bool) -> None:
+    site = deploy(asset_with(check, batched=batched))
 
     site.build(*refs("numbers"))
 
-    assert [site.state(ref) for ref in refs("numbers")] == [LIVE, LIVE, LIVE, FAILED, FAILED]
-
-
-@BOTH
-def test_a_warning_is_shown_and_keeps_nothing_back(deploy: Any, batched: bool) -> None:
-    def odd(rows: pd.DataFrame) -> dg.AssetCheckResult:
-        return dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description="odd numbers")
-
-    site = deploy(asset_with(odd, batched=batched))
-
-    site.build(*refs("numbers"))
-
-    assert {site.state(ref) for ref in refs("numbers")} == {LIVE}
-    assert site.runs[-1].status is SUCCESS
-
-
-@BOTH
-def test_a_check_that_raises_closes_the_gate_and_says_so(deploy: Any, batched: bool) -> None:
-    def broken(rows: pd.DataFrame) -> bool:
-        raise KeyError("no such thing")
-
-    site = deploy(asset_with(broken, batched=batched))
-
-    site.build("numbers@2013-01-01", "numbers@2013-01-02")
-
-    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
-    assert "it raised KeyError: 'no such thing'" in site.failure()
-    (first, *_) = site.engine.queries.job_runs()
-    assert json.loads(manifest_of(site, first).read_text())["state"] == "partial"
-
-
-@BOTH
-def test_wrong_rows_of_an_unknown_partition_are_never_taken_for_a_pass(deploy: Any, batched: bool) -> None:
-    def mangles(rows: pd.DataFrame) -> pd.DataFrame:
-        return rows.assign(partition_key=None)
-
-    site = deploy(asset_with(mangles, batched=batched))
-
-    site.build("numbers@2013-01-01", "numbers@2013-01-02")
-
-    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is FAILED
-    assert batched is ("returned wrong rows of None, a partition that it does not check" in site.failure())
+    assert [site.state(ref) for ref in refs("numbers")] == states
+    assert (site.runs[-1].status is SUCCESS) is (check is warning)
+    if check is broken:
+        assert "it raised KeyError: 'no such thing'" in site.failure()
+    if check is mangles:
+        assert batched is ("returned wrong rows of None, a partition that it does not check" in site.failure())
 
 
 @pytest.mark.parametrize(("answer", "passed"), [(numpy.True_, True), (numpy.False_, False)])
@@ -173,40 +157,21 @@ def test_a_check_without_an_answer_is_refused_with_what_to_return() -> None:
         verdict_of(gate, None, [DAYS[0]], is_batched=False)
 
 
-@BOTH
-def test_a_check_may_say_that_a_retry_helps(deploy: Any, batched: bool) -> None:
-    def flaky(rows: pd.DataFrame) -> bool:
-        raise Transient("the catalogue is down")
-
-    site = deploy(asset_with(flaky, batched=batched))
-
-    site.build("numbers@2013-01-01", "numbers@2013-01-02")
-
-    assert site.state("numbers@2013-01-01") is site.state("numbers@2013-01-02") is InstanceState.UP_FOR_RETRY
-
-
-def test_the_gates_see_zero_rows_too(deploy: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [(pd.DataFrame({"n": pd.Series([], dtype="int64")}), FAILED), (EMPTY, LIVE)],
+    ids=["columns", "no columns ever"],
+)
+def test_the_gates_see_zero_rows_of_columns_that_are_known(deploy: Any, answer: Any, state: InstanceState) -> None:
     @databuild_asset(partitions_def=daily, blocking_checks=[has_rows])
     def hollow(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"n": pd.Series([], dtype="int64")})
+        return answer
 
     site = deploy(hollow)
 
     site.build("hollow@2013-01-01")
 
-    assert site.state("hollow@2013-01-01") is FAILED
-
-
-def test_what_never_had_columns_has_nothing_to_check(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, blocking_checks=[has_rows])
-    def nothing(context: BuildContext) -> pd.DataFrame:
-        return EMPTY  # type: ignore[return-value]
-
-    site = deploy(nothing)
-
-    site.build("nothing@2013-01-01")
-
-    assert site.state("nothing@2013-01-01") is LIVE
+    assert site.state("hollow@2013-01-01") is state
 
 
 def test_one_output_that_does_not_pass_fails_its_job_run_with_all_outputs(deploy: Any) -> None:

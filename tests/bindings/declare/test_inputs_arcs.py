@@ -17,9 +17,7 @@ from databuild_dagster import (
 )
 from databuild_dagster.bindings.registry.catalog import DagsterCatalog
 from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
-from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.states import InstanceState
 
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-03-01")
@@ -179,44 +177,17 @@ def test_every_output_of_a_multi_asset_is_woken_and_empty(deploy: Any) -> None:
     assert {site.state(f"{name}@{day}") for name in ("low", "high") for day in (DAY, NEXT)} == {InstanceState.LIVE}
 
 
-def test_late_data_is_followed_where_the_author_says_so(deploy: Any) -> None:
-    """Rule 10.5"""
-
-    @databuild_asset(partitions_def=daily, subscribe="orders", follow_late=True)
-    def eager(context: BuildContext, orders: pd.DataFrame) -> pd.DataFrame:
-        note(context, "eager")
-        return orders
-
-    site = deploy(orders, clean, eager)
-    site.build(f"orders@{DAY}")
-    called.clear()
-    site.launch(["orders"], [DAY], tags={"databuild/rebuild": "true"})
-
-    site.build()
-
-    assert called == [f"orders@{DAY}", f"eager@{DAY}"]
-    uuids = {
-        ref: instance.uuid for ref, instance in site.engine.queries.canonical([f"clean@{DAY}", f"eager@{DAY}"]).items()
-    }
-    assert site.engine.queries.stale(list(uuids.values())) == {uuids[f"clean@{DAY}"]}
-
-
-def test_what_arrives_at_an_external_asset_wakes_its_arc(deploy: Any) -> None:
-    """Rules 10.5, 10.6: a source that is no input, of a location that declares it as external."""
+def test_an_arc_has_the_sources_and_the_lateness_that_its_author_names() -> None:
+    """Rules 10.5, 10.6: a source need not be an input."""
     landed = dg.AssetSpec("landed", partitions_def=daily)
 
-    @databuild_asset(partitions_def=daily, subscribe=landed)
-    def taken_up(context: BuildContext) -> pd.DataFrame:
-        note(context, "taken_up")
-        return pd.DataFrame({"x": [1]})
+    found = specs(orders, clean, landed, named("eager", daily, subscribe=[landed, "orders"], follow_late=True))
 
-    site = deploy(landed, taken_up)
-    arrival = Arrival(job_run_id=site.engine.new_id(), ref=f"landed@{NEXT}", origin="file:///landing/2")
-    site.engine.handle(ArriveLots(arrivals=(arrival,)))
-
-    site.build()
-
-    assert called == [f"taken_up@{NEXT}"]
+    arcs = [found[name].arc for name in ("clean", "eager")]
+    assert [(arc.follow_late, [source.asset for source in arc.sources]) for arc in arcs if arc is not None] == [
+        (False, ["orders"]),
+        (True, ["landed", "orders"]),
+    ]
 
 
 def test_an_asset_s_arc_keeps_the_prefix_that_dagster_gives_its_inputs() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -32,12 +31,14 @@ from tests.support.dagster_files import fresh_instance
 from ..conftest import Site, deployed
 from ..module_site import module_site
 
-pytestmark = [pytest.mark.long, pytest.mark.feature("operations")]
+pytestmark = pytest.mark.feature("operations")
 
 LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
 days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
 DAYS = ["mon", "tue", "wed"]
 FILES = 4
+FRAMES = pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+LONG = pytest.mark.long("only Spark writes a table of several files, and makes its index")
 
 
 def only(where: Any, **options: Any) -> dict[str, dg.AssetIn]:
@@ -116,19 +117,31 @@ def again(site: Site, *assets: Any) -> Site:
 # The rows, and the files
 
 
-def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some(site: Site) -> None:
-    site = again(site, some)
+@LONG
+@FRAMES
+def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some(site: Site, frame: type) -> None:
+    """The lineage has the whole instance."""
 
-    site.build("some@mon", "some@tue")
+    def small(numbers: Any) -> Any:
+        assert isinstance(numbers, frame)
+        return numbers
 
-    assert found(site, "some@tue") == list(range(40, 50))
-    assert files_read(site, "some", "tue") == {"numbers": "1 of 4"}
-    assert found(site, "some@mon") == [], "there is none on Monday"
-    assert files_read(site, "some", "mon") == {"numbers": "0 of 4"}
+    small.__annotations__ = {"numbers": frame, "return": frame}
+    site = again(site, databuild_asset(partitions_def=days, ins=only("n between 40 and 49 and k = 'k1'"))(small))
+
+    site.build("small@mon", "small@tue")
+
+    assert found(site, "small@tue") == [40, 43, 46, 49]
+    assert files_read(site, "small", "tue") == {"numbers": "1 of 4"}
+    assert found(site, "small@mon") == [], "there is none on Monday"
+    assert files_read(site, "small", "mon") == {"numbers": "0 of 4"}
     messages = [entry.message for entry in site.instance.all_logs(site.runs[-1].run_id)]
-    assert any("1 of 4 files of numbers are read where n between 40 and 49." in message for message in messages)
+    assert any("1 of 4 files of numbers are read where n between 40 and 49 and" in message for message in messages)
+    whole = site.engine.queries.canonical(["numbers@mon"])["numbers@mon"].uuid
+    assert site.engine.queries.history("small@mon")[-1].inputs == (whole,)
 
 
+@LONG
 def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
     """Rule 8.6: of what is live; and nothing of what is not built"""
     site = again(site, some)
@@ -145,15 +158,19 @@ def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
     assert planned() == []
 
 
+@LONG
 def test_without_an_index_all_files_are_read_and_the_rows_are_the_same(deploy: Any) -> None:
+    """Days that were always empty have no columns to ask for."""
     site = deploy(numbers, some)
 
+    site.build("some@wed")
     site.build("some@tue")
 
-    assert found(site, "some@tue") == list(range(40, 50))
+    assert (found(site, "some@wed"), found(site, "some@tue")) == ([], list(range(40, 50)))
     assert files_read(site, "some", "tue") == {"numbers": "4 of 4"}
 
 
+@LONG
 def test_without_sqlglot_spark_frames_get_the_same_rows_from_all_files(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,35 +188,20 @@ def test_without_sqlglot_spark_frames_get_the_same_rows_from_all_files(
     assert files_read(site, "some", "tue") == {"numbers": "4 of 4"}
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame, pa.Table], ids=["pandas", "Arrow"])
 def test_without_sqlglot_a_filter_of_other_frames_is_refused_when_the_definitions_load(
-    monkeypatch: pytest.MonkeyPatch, frame: type
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def small(numbers: Any) -> Any:
+    def small(numbers: pd.DataFrame) -> pd.DataFrame:
         return numbers
 
-    small.__annotations__ = {"numbers": frame, "return": frame}
     monkeypatch.setitem(sys.modules, "sqlglot", None)
 
-    with pytest.raises(InvalidAsset, match=r"input 'numbers': .* pip install 'databuild-dagster-core\[filters\]'"):
+    with pytest.raises(InvalidAsset, match="input 'numbers'"):
         databuild_asset(partitions_def=days, ins=only("n = 40"))(small)
 
 
-def test_pandas_gets_the_same_rows(site: Site) -> None:
-    @databuild_asset(partitions_def=days, ins=only("n between 40 and 49 and k = 'k1'"))
-    def small(numbers: pd.DataFrame) -> pd.DataFrame:
-        assert isinstance(numbers, pd.DataFrame)
-        return numbers
-
-    site = again(site, small)
-    site.build("small@mon", "small@tue")
-
-    assert found(site, "small@tue") == [40, 43, 46, 49]
-    assert found(site, "small@mon") == []
-    assert files_read(site, "small", "tue") == {"numbers": "1 of 4"}
-
-
-@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@LONG
+@FRAMES
 def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: Site, frame: type) -> None:
     def taken(numbers: Any) -> Any:
         return numbers
@@ -215,6 +217,7 @@ def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: 
     assert counts == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
 
 
+@LONG
 def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> None:
     @databuild_asset(ins=only("n = 7 or n = 77", partition_mapping=dg.AllPartitionMapping()))
     def two(numbers: DataFrame) -> DataFrame:
@@ -227,6 +230,7 @@ def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> N
     assert files_read(site, "two") == {"numbers": "2 of 8"}
 
 
+@LONG
 def test_both_outputs_of_a_function_say_what_was_read_for_them(site: Site) -> None:
     @databuild_multi_asset(
         outs={"odd": dg.AssetSpec("odd"), "even": dg.AssetSpec("even")}, partitions_def=days, ins=only("n < 10")
@@ -241,33 +245,16 @@ def test_both_outputs_of_a_function_say_what_was_read_for_them(site: Site) -> No
     assert files_read(site, "odd", "mon") == files_read(site, "even", "mon") == {"numbers": "1 of 4"}
 
 
-def test_the_whole_instance_is_the_input_in_the_lineage(site: Site) -> None:
-    site = again(site, some)
-    site.build("some@mon")
-
-    whole = site.engine.queries.canonical(["numbers@mon"])["numbers@mon"].uuid
-    assert site.engine.queries.history("some@mon")[-1].inputs == (whole,)
-
-
 @databuild_asset(partitions_def=days)
 def grown(context: BuildContext) -> pd.DataFrame:
-    """Has a column more from Tuesday on."""
+    """Has another column from Tuesday on."""
     more = {} if context.partition_key == "mon" else {"extra": [5, 6]}
     return pd.DataFrame({"n": [1, 2], **more})
 
 
-@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
-@pytest.mark.parametrize(
-    ("where", "rows"),
-    [
-        ("extra is null", [1, 2]),
-        pytest.param("extra = 6", [2], marks=pytest.mark.extended),
-        pytest.param("extra = 7", [], marks=pytest.mark.extended),
-    ],
-)
-def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
-    deploy: Any, frame: type, where: str, rows: list[int]
-) -> None:
+@LONG
+@FRAMES
+def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(deploy: Any, frame: type) -> None:
     def whole(grown: Any) -> Any:
         return grown[["n"]]
 
@@ -275,7 +262,7 @@ def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
         return grown[["n", "partition_key"]]
 
     whole.__annotations__ = by_day.__annotations__ = {"grown": frame, "return": frame}
-    metadata = {"where": where}
+    metadata = {"where": "extra is null or extra = 6"}
     every_day = {"grown": dg.AssetIn(metadata=metadata, partition_mapping=dg.AllPartitionMapping())}
     site = deploy(
         grown,
@@ -288,14 +275,14 @@ def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(
 
     site.build("whole", *refs("by_day"))
 
-    expected = {"mon": rows if where == "extra is null" else [], "tue": [2] if rows == [2] else []}
-    assert [found(site, f"by_day@{day}") for day in ("mon", "tue")] == list(expected.values())
-    assert found(site, "whole") == sorted([*expected["mon"], *expected["tue"] * 2]), "of Wednesday as of Tuesday"
+    assert [found(site, f"by_day@{day}") for day in DAYS] == [[1, 2], [2], [2]]
+    assert found(site, "whole") == [1, 2, 2, 2]
 
 
 # Parts
 
 
+@LONG
 @pytest.mark.feature("lots")
 def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
     from databuild_dagster import ByFile
@@ -315,6 +302,7 @@ def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
     assert files_read(site, "parted", "mon") == {"numbers": "2 of 4"}
 
 
+@LONG
 @pytest.mark.feature("lots")
 def test_parts_by_key_are_of_the_matching_rows_and_differ_by_filter(site: Site) -> None:
     """What an earlier attempt kept was made of other rows."""
@@ -348,8 +336,9 @@ def test_parts_by_key_are_of_the_matching_rows_and_differ_by_filter(site: Site) 
 # What cannot be asked
 
 
+@LONG
 @pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
-@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@FRAMES
 def test_a_filter_on_a_missing_column_fails_the_build_without_a_call(site: Site, frame: type, batched: bool) -> None:
     called: list[Any] = []
 
@@ -364,19 +353,9 @@ def test_a_filter_on_a_missing_column_fails_the_build_without_a_call(site: Site,
 
     assert [site.state(ref) for ref in refs("taken")] == [FAILED] * 3
     why = next(run.error for run in site.engine.queries.job_runs() if run.refs == ("taken@wed",))
-    assert why is not None
-    assert "The filter \"carrier = 'AA'\" cannot be applied" in why
-    assert "\n" not in why
+    assert "carrier = 'AA'" in str(why)
+    assert "\n" not in str(why)
     assert called == []
-
-
-def test_what_was_never_anything_but_empty_has_no_columns_to_ask_for(deploy: Any) -> None:
-    site = deploy(numbers, some)
-
-    site.build("some@wed")
-
-    assert site.state("some@wed") is LIVE
-    assert found(site, "some@wed") == []
 
 
 @pytest.mark.parametrize("where", ["carrier =", "", "n > 1 group by n", 3, None])
@@ -391,7 +370,13 @@ def test_what_is_no_condition_is_refused_when_the_definitions_load(where: Any) -
 # Others' data, and no build at all
 
 
-@pytest.mark.parametrize("frame", [DataFrame, pd.DataFrame], ids=["Spark", "pandas"])
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pytest.param(DataFrame, marks=pytest.mark.long("only Spark filters a frame of Spark"), id="Spark"),
+        pytest.param(pd.DataFrame, id="pandas"),
+    ],
+)
 @pytest.mark.parametrize("batched", [False, True], ids=["single", "batched"])
 def test_a_plain_assets_frame_is_filtered_once_it_is_loaded(deploy: Any, frame: type, batched: bool) -> None:
     @dg.asset(partitions_def=days)
