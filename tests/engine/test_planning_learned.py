@@ -113,23 +113,17 @@ def test_a_learned_input_delays_the_launch_only_while_it_is_being_built(world, w
     assert launched(world, "a") is not waits
 
 
-def test_what_waited_is_launched_as_soon_as_its_learned_input_is_live(world):
-    """Rule 6.3"""
-    world.taint("b")
-    assert not launched(world, "a")
-    assert not launched(world, "a")
-
-    world.succeed("b")
-
-    assert launched(world, "a")
-
-
-def test_what_waited_is_launched_when_its_learned_input_fails(world):
+@pytest.mark.parametrize("end", ["live", "failed"])
+def test_what_waited_is_launched_as_soon_as_its_learned_input_has_ended(world, end):
     """Rule 6.3: a learned input is never the cause of anything; perhaps it is not needed any more."""
     world.taint("b")
     assert not launched(world, "a")
+    assert not launched(world, "a")
 
-    world.fail("b")
+    if end == "live":
+        world.succeed("b")
+    else:
+        world.fail("b")
 
     assert launched(world, "a")
 
@@ -255,21 +249,15 @@ def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
     assert order == names[::-1]
 
 
-def test_a_learned_input_that_is_less_urgent_does_not_hold_back(world):
+@pytest.mark.parametrize("is_out", [False, True])
+def test_a_learned_input_that_is_less_urgent_holds_back_only_if_it_is_out(world, is_out):
     """Rules 5.8, 6.3: nothing lends it the urgency of what waits for it, so others could come before it for ever."""
     world.want("a", priority=5)
     world.taint("b")
+    if is_out:
+        world.start("b")
 
-    assert launched(world, "a")
-
-
-def test_a_learned_input_that_is_out_already_holds_back_however_urgent(world):
-    """Rule 6.3: its turn has come, so it ends."""
-    world.want("a", priority=5)
-    world.taint("b")
-    world.start("b")
-
-    assert not launched(world, "a")
+    assert launched(world, "a") is not is_out
 
 
 def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(make_world):

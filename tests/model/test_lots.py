@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
@@ -55,16 +55,6 @@ def lots_at(text: str, *units: LotUnit) -> list[str]:
 )
 def test_a_moment_is_in_one_lot_of_each_unit(moment: str, lots: list[str]) -> None:
     assert lots_at(moment, FIFTEEN, TEN, FIVE) == lots
-
-
-def test_a_lot_id_parses_to_the_first_second_of_its_interval() -> None:
-    lot = Lot.parse("20230227PT5M287")
-
-    assert (lot.start, lot.end) == (at("2023-02-27T23:55Z"), at("2023-02-28T00:00Z"))
-
-
-def test_hours_and_days_are_lots_too() -> None:
-    assert lots_at("2023-02-27T23:59:59.999Z", HOUR, DAY) == ["20230227PT1H023", "20230227P1D000"]
 
 
 @pytest.mark.parametrize("day", ["20230101", "20240229", "19691231", "00010101", "99991231"])
@@ -222,12 +212,3 @@ def test_what_is_no_lot_id_is_refused_and_says_why(text: str, why: str) -> None:
 def test_a_moment_that_no_lot_id_can_name_is_refused(moment: float) -> None:
     with pytest.raises(InvalidMoment):
         lot_at(moment, DAY)
-
-
-def test_midnight_begins_the_first_lot_of_its_day() -> None:
-    midnight = datetime(2024, 2, 29, tzinfo=UTC)
-
-    for unit in UNITS.values():
-        assert str(lot_at(midnight.timestamp(), unit)) == f"20240229{unit}000"
-        before = lot_at((midnight - timedelta(microseconds=1)).timestamp(), unit)
-        assert str(before) == f"20240228{unit}{unit.last}"

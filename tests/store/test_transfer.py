@@ -138,41 +138,21 @@ def test_a_store_with_events_takes_no_import(eventful, file, make_world, home) -
     assert n_events(other.store) == before
 
 
-def without_last_line(lines: list[bytes]) -> list[bytes]:
-    return lines[:-1]
-
-
-def without_an_event(lines: list[bytes]) -> list[bytes]:
-    return lines[:3] + lines[4:]
-
-
-def with_another_text(lines: list[bytes]) -> list[bytes]:
-    return [*lines[:2], lines[2].replace(b'"', b"'"), *lines[3:]]
-
-
 def with_another_actor(lines: list[bytes]) -> list[bytes]:
     row = json.loads(lines[2])
     row[5] = "mallory"
     return [*lines[:2], json.dumps(row, separators=(",", ":")).encode() + b"\n", *lines[3:]]
 
 
-def with_more(lines: list[bytes]) -> list[bytes]:
-    return [*lines, lines[1]]
-
-
-def of_a_newer_version(lines: list[bytes]) -> list[bytes]:
-    return [b'{"databuild_log":99}\n', *lines[1:]]
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (without_last_line, "without its last line"),
-        (without_an_event, "line 4 has event 4 in place of 3"),
-        (with_another_text, "line 3 is no event"),
+        (lambda lines: lines[:-1], "without its last line"),
+        (lambda lines: lines[:3] + lines[4:], "line 4 has event 4 in place of 3"),
+        (lambda lines: [*lines[:2], lines[2].replace(b'"', b"'"), *lines[3:]], "line 3 is no event"),
         (with_another_actor, "its last line does not fit the lines before it"),
-        (with_more, "its last line does not fit the lines before it"),
-        (of_a_newer_version, "a newer databuild_dagster wrote it"),
+        (lambda lines: [*lines, lines[1]], "its last line does not fit the lines before it"),
+        (lambda lines: [b'{"databuild_log":99}\n', *lines[1:]], "a newer databuild_dagster wrote it"),
         (lambda lines: [b"\x89PNG\n"], "its first line is not that of `databuild log export`"),
         (lambda lines: [], "its first line is not that of `databuild log export`"),
     ],

@@ -330,7 +330,7 @@ def test_a_requester_that_may_not_build_gets_the_list_of_what_would_be_built(wor
     world.live("a")
     before = world.seq
 
-    claim = ask_only(world, "a", "b").claim
+    claim = ask(world, "a", "b", may_build=False).claim
 
     assert (list(claim.reuse), list(claim.build)) == (["a"], ["b"])
     assert world.seq == before
@@ -341,23 +341,23 @@ def test_who_may_not_build_is_answered_when_others_do_all_of_it(world):
     world.live("a")
     world.job_run("b")
 
-    ask_only(world, "a", "b")
+    ask(world, "a", "b", may_build=False)
 
     assert ledger(world, "A") == {"a": ("reused", "live"), "b": ("joined", "waiting")}
     assert [want.source for want in world.open_wants("b")] == ["user", "dagster run"]
 
 
-def ask_only(world, *refs):
+def ask(world, *refs, dagster_run_id="A", **how):
     runs = tuple(c.BufferedRun(world.ids(), (ref,), None) for ref in refs)
     return world.handle(
         c.ClaimRefs(
             launch_id=world.ids(),
             job="a",
             location="here",
-            dagster_run_id="A",
+            dagster_run_id=dagster_run_id,
             holder="",
             runs=runs,
-            may_build=False,
+            **how,
         )
     )
 
@@ -397,27 +397,12 @@ def test_a_run_that_rebuilds_builds_older_data_again_and_not_its_own(world):
     asked_at = world.clock.now
     world.clock.turn(10)
 
-    first = rebuild(world, "a", asked_at).claim
+    first = ask(world, "a", dagster_run_id=world.ids(), rebuild_before=asked_at).claim
     world.succeed("a")
-    second = rebuild(world, "a", asked_at).claim
+    second = ask(world, "a", dagster_run_id=world.ids(), rebuild_before=asked_at).claim
 
     assert list(first.build) == ["a"]
     assert (list(second.build), list(second.reuse)) == ([], ["a"])
-
-
-def rebuild(world, ref, before):
-    runs = (c.BufferedRun(world.ids(), (ref,), None),)
-    return world.handle(
-        c.ClaimRefs(
-            launch_id=world.ids(),
-            job=ref,
-            location="here",
-            dagster_run_id=world.ids(),
-            holder="",
-            runs=runs,
-            rebuild_before=before,
-        )
-    )
 
 
 # The table

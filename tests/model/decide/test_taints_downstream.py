@@ -87,33 +87,37 @@ def test_an_old_instance_can_be_named_and_the_canonical_one_is_not_touched(world
 
 def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world):
     """Rule 7.3: live and tainted in one transaction."""
-    world.live("a")
-    read = world.uuid("a")
-    job_run = world.job_run("b")
+    read = began_to_read(world, "a")
     want = world.want("b")
     taint_id = taint(world, "a")
 
-    output = c.RunSuccess(job_run, (c_output("b", {"a": read}),))
-    world.handle(c.SucceedJobRuns(runs=(output,)))
+    finish(world, read)
 
     assert world.state("b") is TAINTED
     assert [item.taint_id for item in world.queries.taints_of(world.uuid("b"))] == [taint_id]
     assert world.want_state(want) is WantState.IDLE, "it asks for good data, and is open again"
 
 
-def c_output(ref, inputs):
-    return OutputFact(ref=ref, inputs=inputs, code_version="1", manifest=COMPLETE)
+def began_to_read(world, ref):
+    """A job run of `b` that has begun while readers see this instance of another ref; what it reads."""
+    world.live(ref)
+    world.job_run("b")
+    return {ref: world.uuid(ref)}
+
+
+def finish(world, read):
+    """The job run of `b` succeeds with what it read when it began."""
+    output = OutputFact(ref="b", inputs=read, code_version="1", manifest=COMPLETE)
+    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(world.job_run("b"), (output,)),)))
 
 
 def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
     """Rule 6.6: a dep that is tainted before the others arrive counts as missing again."""
-    world.live("a")
-    read = world.uuid("a")
-    job_run = world.job_run("b")
+    read = began_to_read(world, "a")
     world.miss("c", "b", "d")
     taint(world, "a")
 
-    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+    finish(world, read)
     world.live("d")
 
     assert world.state("c") is InstanceState.UPSTREAM_BUILDING
@@ -124,12 +128,10 @@ def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
 
 def test_a_plain_taint_does_not_go_on_to_who_finishes_late(world):
     """Rule 7.1"""
-    world.live("a")
-    read = world.uuid("a")
-    job_run = world.job_run("b")
+    read = began_to_read(world, "a")
     world.taint("a")
 
-    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+    finish(world, read)
 
     assert world.state("b") is LIVE
 
@@ -161,14 +163,12 @@ def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
 
 def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed(world):
     """Rules 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
-    world.live("a")
-    read = world.uuid("a")
-    job_run = world.job_run("b")
+    read = began_to_read(world, "a")
     want = world.want("b", sla=60)
     world.claim("b", dagster_run_id="waiting")
     taint(world, "a")
 
-    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+    finish(world, read)
 
     assert world.want_state(want) is WantState.IDLE
     assert [entry.outcome.value for entry in world.ledger.of_requester("waiting")] == ["waiting"]
@@ -196,15 +196,13 @@ def test_a_downstream_taint_that_reaches_nothing_to_come_is_not_taken_back(world
 
 def test_a_downstream_taint_that_a_running_build_may_inherit_is_taken_back(world):
     """Rules 7.1, 7.3: the build began while readers saw the tainted instance."""
-    world.live("a")
-    read = world.uuid("a")
-    job_run = world.job_run("b")
+    read = began_to_read(world, "a")
     world.taint("a")
     world.succeed("a")
-    taint_id = taint(world, uuids=(read,))
+    taint_id = taint(world, uuids=(read["a"],))
 
     world.untaint(taint_id)
-    world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(job_run, (c_output("b", {"a": read}),)),)))
+    finish(world, read)
 
     assert world.state("b") is LIVE
 

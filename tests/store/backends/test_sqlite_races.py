@@ -16,7 +16,7 @@ from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.store.store import open_store
 from tests.support.catalog import HERE, SmallCatalog, dataset
 
-PROCESSES = 6
+PROCESSES = 4
 MAX_SECONDS = 240
 REFS = [f"days@{day}" for day in range(12)]
 DATASET = dataset("days", keys=[str(day) for day in range(12)])

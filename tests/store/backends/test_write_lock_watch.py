@@ -77,7 +77,7 @@ def a_writer_that_waits(url: str) -> Iterator[None]:
     assert not thread.is_alive(), "the writer still waits"
 
 
-@pytest.mark.long
+@pytest.mark.long("a process holds the lock of writers")
 def test_a_writer_that_waits_long_names_the_process_that_has_the_lock(store_url, warnings, monkeypatch):
     monkeypatch.setattr(write_lock, "SILENT_SECONDS", 0.0)
 
@@ -93,7 +93,7 @@ def test_a_writer_that_waits_long_names_the_process_that_has_the_lock(store_url,
     assert warnings.empty(), "once for each wait"
 
 
-@pytest.mark.long
+@pytest.mark.long("a process holds the lock of writers")
 def test_a_suspended_process_that_has_the_lock_is_named_with_the_remedy(store_url, warnings, monkeypatch):
     monkeypatch.setattr(write_lock, "SILENT_SECONDS", 0.0)
 
