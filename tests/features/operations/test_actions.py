@@ -19,8 +19,6 @@ __all__ = ["acting", "own_world"]
 TYPES = """
 from databuild_dagster import DistributedOperation
 
-__all__ = ["acting", "own_world"]
-
 
 class Anything(DistributedOperation):
     type_name = "anything"

@@ -524,7 +524,7 @@ def test_a_volatile_job_saves_nothing(world):
 
     operations.run_all(id)
 
-    assert "always begin from scratch" in str(operations.manager.operation(id).failed["1"])
+    assert "always begin from scratch" in operations.manager.operation(id).failed["1"]["error"]
 
 
 def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operations):
@@ -572,17 +572,6 @@ def test_a_job_that_lost_its_lease_is_stopped_where_it_asks(world, what):
     assert [partition for partition, _ in operations.lake.cleaned] == (["1"] if kind is Write else [])
     operations.run_all(id, heir)
     assert outcome(operations, id) is OperationState.SUCCESS
-
-
-def test_an_executor_that_ends_in_good_order_gives_its_jobs_back(operations):
-    id = operations.manager.start("sure", "days", {})
-    first, second = operations.executor("first"), operations.executor("second")
-    first.take(id, 10)
-
-    first.give_back()
-
-    assert len(second.take(id, 10)) == 3
-    operations.run_all(id, second)
 
 
 def test_jobs_whose_take_lost_its_answer_are_taken_again(operations):
@@ -890,7 +879,7 @@ def test_an_operation_whose_code_is_gone_waits_and_can_be_canceled(operations):
     without = Operations(operations.world, Many)
     operations.dead.add("dead")
 
-    assert "no operation of type 'write'" in without.coordinator().coordinate().problems[id].lower()
+    assert "'write'" in without.coordinator().coordinate().problems[id]
     with pytest.raises(UnknownOperationType, match="only many"):
         without.executor().take(id, 1)
     assert without.manager.operation(id).problem

@@ -18,7 +18,7 @@ from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed
 from tests.support.operations import DiskLake, Operations, Sure, Write, stale_marks
 from tests.support.world import World
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.long("a process is killed at each statement")
 
 DAYS = ("1", "2", "10")
 
@@ -40,8 +40,20 @@ def start(operations, id):
     operations.manager.start("write", "days", {}, command_id=id)
 
 
-def victim(operations):
-    return operations.executor("victim")
+def take(operations, id):
+    operations.executor("victim").take(id, 2)
+
+
+def run(most):
+    return lambda operations, id: operations.executor("victim").step(id, most)
+
+
+def coordinate(operations, id):
+    operations.coordinator("victim").coordinate()
+
+
+def cancel(operations, id):
+    operations.manager.cancel(id)
 
 
 def all_run(operations, id):
@@ -77,46 +89,23 @@ def all_run_and_completed(operations, id):
     coordinator.complete(id)
 
 
-CANCELED = OperationState.CANCELED
+FAILED, CANCELED = OperationState.FAILED, OperationState.CANCELED
+SAME, OTHER = {"then": [("write", "days")]}, {"then": [("write", "weeks")]}
 STEPS = {
     "start": Step(start),
-    "take": Step(lambda operations, id: victim(operations).take(id, 2)),
-    "run and mark": Step(lambda operations, id: victim(operations).step(id, 2)),
-    "run, save and mark": Step(lambda operations, id: victim(operations).step(id, 2), type="sure"),
-    "fail, clean and mark": Step(
-        lambda operations, id: victim(operations).step(id, 10), arg={"2": "raise"}, end=OperationState.FAILED
-    ),
-    "adopt": Step(lambda operations, id: victim(operations).step(id, 10), before=begun),
-    "adopt and resume": Step(lambda operations, id: victim(operations).step(id, 10), before=begun, type="sure"),
-    "complete": Step(lambda operations, id: operations.coordinator("victim").coordinate(), before=all_run),
-    "complete a failure": Step(
-        lambda operations, id: operations.coordinator("victim").coordinate(),
-        before=all_run,
-        arg={"2": "say"},
-        end=OperationState.FAILED,
-    ),
-    "complete, and start on the same dataset": Step(
-        lambda operations, id: operations.coordinator("victim").coordinate(),
-        before=all_run,
-        arg={"then": [("write", "days")]},
-        follow=("days.write",),
-    ),
-    "complete, and start on another dataset": Step(
-        lambda operations, id: operations.coordinator("victim").coordinate(),
-        before=all_run,
-        arg={"then": [("write", "weeks")]},
-        follow=("weeks.write",),
-    ),
-    "turn an intent into a start": Step(
-        lambda operations, id: operations.coordinator("victim").coordinate(),
-        before=all_run_and_completed,
-        arg={"then": [("write", "weeks")]},
-        follow=("weeks.write",),
-    ),
-    "cancel": Step(lambda operations, id: operations.manager.cancel(id), before=begun, end=CANCELED),
-    "clean": Step(
-        lambda operations, id: operations.coordinator("victim").coordinate(), before=begun_and_canceled, end=CANCELED
-    ),
+    "take": Step(take),
+    "run and mark": Step(run(2)),
+    "run, save and mark": Step(run(2), type="sure"),
+    "fail, clean and mark": Step(run(10), arg={"2": "raise"}, end=FAILED),
+    "adopt": Step(run(10), begun),
+    "adopt and resume": Step(run(10), begun, type="sure"),
+    "complete": Step(coordinate, all_run),
+    "complete a failure": Step(coordinate, all_run, arg={"2": "say"}, end=FAILED),
+    "complete, and start on the same dataset": Step(coordinate, all_run, arg=SAME, follow=("days.write",)),
+    "complete, and start on another dataset": Step(coordinate, all_run, arg=OTHER, follow=("weeks.write",)),
+    "turn an intent into a start": Step(coordinate, all_run_and_completed, arg=OTHER, follow=("weeks.write",)),
+    "cancel": Step(cancel, begun, end=CANCELED),
+    "clean": Step(coordinate, begun_and_canceled, end=CANCELED),
 }
 
 
