@@ -11,13 +11,20 @@ from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.instances import write_instance
 
-#: What starts Spark, or stand-ins for it.
-STARTS_PROCESSES = {"spark", "spark_home", "new_home"}
+#: Fixtures that start processes, and what only these show.
+NEEDS_PROCESS = {
+    "sail": "only an engine reads and writes a bucket by itself",
+    "spark": "only Spark evaluates a frame",
+    "new_home": "a server is a process of its own",
+    "running_sail": "a session is one of a server",
+    "spark_home": "a session is one of a server",
+}
 
 
 def pytest_itemcollected(item):
-    if STARTS_PROCESSES & set(getattr(item, "fixturenames", ())):
-        item.add_marker(pytest.mark.long)
+    reasons = [reason for name, reason in NEEDS_PROCESS.items() if name in getattr(item, "fixturenames", ())]
+    if reasons and item.get_closest_marker("long") is None:
+        item.add_marker(pytest.mark.long(reasons[0]))
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,6 @@ from databuild_dagster.spark.staging import write_attempt
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 
-pytestmark = pytest.mark.long
-
 #: More refusals than Sail takes for one write.
 MANY = 100
 

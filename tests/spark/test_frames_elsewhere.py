@@ -15,8 +15,6 @@ from databuild_dagster.spark.staging import publish, stage_instance
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
 
-pytestmark = pytest.mark.long
-
 
 def written(warehouse, *values):
     """An instance that this process wrote, as the log names it."""
@@ -47,17 +45,12 @@ def test_an_instance_of_an_earlier_bucket_is_read_with_those_of_the_new_one(sail
     assert rows(read_keyed(sail, warehouse, keyed, None)) == [(1, "a"), (2, "a"), (3, "b")]
 
 
-def test_a_disk_that_spark_does_not_see_is_refused_and_not_read_as_empty(sail, tmp_path, warehouse):
-    found = [written(Warehouse(str(tmp_path / "warehouse")), 1, 2), written(warehouse, 3)]
-    manifests = manifests_in(warehouse, "flights", found)
-
-    with pytest.raises(FilesOutOfReach, match="cannot be read by the Spark of sc://.*finds 0 of the 2 rows"):
-        print(rows(read_instances(sail, warehouse, manifests)))
-
-
-def test_a_disk_alone_that_spark_does_not_see_is_refused_too(sail, tmp_path):
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_disk_that_spark_does_not_see_is_refused_and_not_read_as_empty(sail, tmp_path, warehouse, is_alone):
     earlier = Warehouse(str(tmp_path / "warehouse"))
-    manifests = manifests_in(earlier, "flights", [written(earlier, 1, 2)])
+    place = earlier if is_alone else warehouse
+    found = [written(earlier, 1, 2), *([] if is_alone else [written(warehouse, 3)])]
+    manifests = manifests_in(place, "flights", found)
 
     with pytest.raises(FilesOutOfReach, match="cannot be read by the Spark of sc://.*finds 0 of the 2 rows"):
-        print(rows(read_instances(sail, earlier, manifests)))
+        print(rows(read_instances(sail, place, manifests)))

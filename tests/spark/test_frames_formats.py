@@ -9,8 +9,6 @@ from databuild_dagster.spark.staging import publish, stage_batch, staging
 from databuild_dagster.warehouse.formats import READABLE
 from tests.support.orc import Orc
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def orc(monkeypatch):

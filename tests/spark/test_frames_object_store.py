@@ -12,9 +12,7 @@ from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
-
-pytestmark = pytest.mark.long
+from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 
 
 @pytest.fixture
@@ -40,15 +38,6 @@ def test_what_spark_wrote_is_read_by_spark_and_by_pandas(spark, warehouse, write
         {"n": 1, "s": "x"},
         {"n": 2, "s": None},
     ]
-
-
-def test_no_rows_are_an_empty_instance_with_its_columns(spark, warehouse, write):
-    manifest = write(spark.range(0))
-
-    read = read_instances(spark, warehouse, [manifest])
-
-    assert (manifest.state, manifest.files) == (ManifestState.EMPTY, ())
-    assert (read.collect(), read.columns) == ([], ["id"])
 
 
 def test_four_threads_write_and_nothing_is_left_staged(spark, warehouse, write):
@@ -83,26 +72,26 @@ def test_a_listed_object_that_is_gone_is_named_before_spark_starts(spark, s3, bu
         read_instances(spark, warehouse, [manifest])
 
 
-def test_a_bucket_that_disappears_while_spark_writes_is_named_and_no_data_blamed(spark, s3, bucket, warehouse, write):
-    write(spark.range(1))
+def test_a_bucket_that_disappears_before_an_upload_is_named_and_no_data_blamed(s3, bucket, write):
+    write(pd.DataFrame({"n": [1]}))
     s3.drop_bucket(bucket)
 
-    with pytest.raises(BucketMissing, match=f"there is no bucket s3://{bucket}") as caught:
-        write(spark.range(3))
+    with pytest.raises(BucketMissing) as caught:
+        write(pd.DataFrame({"n": [2]}))
 
     assert is_transient(caught.value)
     assert list(Path(local_copies.cache_dir(), "staging").iterdir()) == []
 
 
-def test_a_store_that_does_not_answer_is_worth_another_attempt(spark, s3, write):
-    write(spark.range(1))
+def test_a_store_that_does_not_answer_is_worth_another_attempt(s3, write):
+    write(pd.DataFrame({"n": [1]}))
     s3.refusals += [(500, "InternalError", ".parquet")] * 10
 
     with pytest.raises(StorageUnreachable) as caught:
-        write(spark.range(3))
+        write(pd.DataFrame({"n": [2]}))
 
     assert is_transient(caught.value)
-    assert "the object store did not answer as it should" in explain_failure(caught.value)
+    assert explain_failure(caught.value).startswith(caught.value.message)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,6 @@ from databuild_dagster.warehouse.layout import Warehouse
 
 from ..support.cluster import wait_until
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):

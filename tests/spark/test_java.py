@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,7 +77,7 @@ def test_the_extras_java_serves_where_the_path_has_none_or_one_too_old(tmp_path)
     assert found.home.startswith(str(tmp_path / "cache"))
 
 
-@pytest.mark.long
+@pytest.mark.long("only Java says which modules it lacks")
 def test_the_extras_java_starts_in_spite_of_the_module_it_lacks(tmp_path):
     """Spark's launcher names `jdk.incubator.vector` on every command line, and without the shim Java ends there."""
     java = find_java({"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)})
@@ -123,35 +122,3 @@ def a_path_without_java(folder):
             if executable.name not in ("java", "javac") and not link.is_symlink():
                 link.symlink_to(executable)
     return folder
-
-
-SESSION = """
-import sys
-from databuild_dagster.spark.java import find_java
-from databuild_dagster.spark.server import stop_server
-from databuild_dagster.spark.session import open_session
-from databuild_dagster.spark.settings import SparkSettings
-print(find_java().version)
-try:
-    print(open_session(SparkSettings(home=sys.argv[1], config={"spark.driver.memory": "1g"})).range(3).count())
-finally:
-    stop_server(sys.argv[1])
-"""
-
-
-@pytest.mark.long
-@pytest.mark.extended
-def test_a_session_opens_on_a_machine_without_java(tmp_path):
-    hidden = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-    hidden |= {"PATH": str(a_path_without_java(tmp_path / "bin")), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(tmp_path / "home")],
-        env=hidden,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-
-    assert (done.returncode, done.stdout.split()) == (0, ["21", "3"]), done.stderr

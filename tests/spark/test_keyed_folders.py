@@ -13,8 +13,6 @@ from databuild_dagster.warehouse.layout import Warehouse, attempt_of
 from databuild_dagster.warehouse.manifest import file_paths, kept_manifests
 from databuild_dagster.warehouse.whole_folders import check_unchanged
 
-pytestmark = pytest.mark.long
-
 KEYS = ("2013-01-01", "2013-01-02-05:00", "a b+c", "%41|x", "last")
 
 

@@ -13,8 +13,6 @@ from databuild_dagster.spark.frames import no_rows, read_arrow, united
 from databuild_dagster.spark.keyed import rows_of, values_of, with_key
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, has_no_rows, to_arrow
 
-pytestmark = pytest.mark.long
-
 IN_MEMORY = [FrameKind.PANDAS, FrameKind.POLARS, FrameKind.ARROW]
 ROWS = pa.table({"n": [1, 2, None], "s": ["x", None, "x"]})
 

@@ -69,7 +69,6 @@ def test_frames_of_spark_are_known_among_all_others() -> None:
     assert not any(map(names.is_spark_frame, (on_spark(), pd.DataFrame(), pa.table({}), None)))
 
 
-@pytest.mark.long
 def test_a_client_says_where_it_is_connected(spark: SparkSession) -> None:
     endpoint, user, session_id = names.address_of(spark.client)  # type: ignore[attr-defined]
 
@@ -95,7 +94,6 @@ def test_a_session_without_a_needed_name_is_refused_with_the_name() -> None:
         names.check_client(session)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("count", "found"), [(0, None), (1, ["a"]), (2, ["a", "b"])])
 def test_the_smallest_values_of_a_column_are_bounded(spark: SparkSession, count: int, found: list[str] | None) -> None:
     values = StructType([StructField("value", StringType())])
@@ -110,7 +108,6 @@ class SessionOfAnOlderServer:
     version = "4.0.1.dev0"
 
 
-@pytest.mark.long
 def test_a_server_whose_spark_cannot_bound_them_gives_the_smallest_alone(spark: SparkSession) -> None:
     """What the client knows and the server does not must not reach it."""
     older: Any = SessionOfAnOlderServer()

@@ -252,24 +252,6 @@ def test_a_session_whose_server_is_lost_says_so_soon_and_may_be_tried_again(spar
     assert "server was lost" in explain_failure(caught.value)
 
 
-@pytest.mark.long
-@pytest.mark.extended
-def test_a_killed_spark_server_is_replaced_and_the_next_session_is_on_the_new_one(tmp_path):
-    """As above, with servers that are Spark's."""
-    orphan = open_session(SparkSettings(home=tmp_path))
-    killed = server_status(tmp_path).pid
-    try:
-        os.kill(killed, signal.SIGKILL)
-        with pytest.raises(Exception, match="Connection refused|UNAVAILABLE|reset|closed") as caught:
-            orphan.range(3).count()
-        assert is_transient(caught.value)
-
-        assert open_session(SparkSettings(home=tmp_path)).range(3).count() == 3
-        assert server_status(tmp_path).pid != killed
-    finally:
-        stop_server(tmp_path)
-
-
 def test_settings_of_a_session_need_no_other_server(spark, home):
     mine = server_status(home)
 

@@ -95,7 +95,7 @@ assert open_session(settings).range(3).count() == 3
 """
 
 
-@pytest.mark.long
+@pytest.mark.long("the JVM of a process is there once")
 @pytest.mark.extended
 def test_a_classic_session_writes_reads_and_explains_as_a_shared_one_does(tmp_path):
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]

@@ -10,9 +10,8 @@ from databuild_dagster.spark.errors import SparkRefuses
 from databuild_dagster.spark.session import open_session
 from tests.support.spark_elsewhere import start_sail
 
-pytestmark = pytest.mark.long
 
-
+@pytest.mark.long("it starts a server that knows another PySpark")
 def test_a_server_that_refuses_this_version_is_one_sentence(running_s3, tmp_path):
     server = start_sail(
         running_s3, [tmp_path], tmp_path.parent / "sail.log", program="-c 'from pysail.cli import main; main()'"

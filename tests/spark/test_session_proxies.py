@@ -26,7 +26,6 @@ def silent_proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
         yield proxy
 
 
-@pytest.mark.long
 def test_a_session_of_the_local_server_asks_no_proxy(silent_proxy: socket.socket, spark_home: str) -> None:
     spark = open_session(SparkSettings(home=spark_home, app_name="behind a proxy"))
 

@@ -78,10 +78,6 @@ def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark,
     assert [item["name"] for item in json.load(urlopen(f"{url}/api/v1/applications", timeout=10))] == ["databuild"]
 
 
-def test_the_address_of_a_session_holds_no_token(spark):
-    assert "token" not in session_address(spark)
-
-
 def test_an_unknown_session_is_stopped_quietly_and_an_unknown_server_is_unreachable(spark, home):
     unused = session_address(spark).rpartition("=")[0] + "=6c16e0d6-ed3c-484f-88c1-d7e7e9ce11f3"
 

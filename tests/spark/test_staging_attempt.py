@@ -31,8 +31,6 @@ from databuild_dagster.warehouse.manifest import (
 )
 from databuild_dagster.warehouse.removing import take_away
 
-pytestmark = pytest.mark.long
-
 KEYS = ("2013-01-01", "2013-01-01-05:00", "a b/c=d%é", "nothing")
 
 

@@ -16,7 +16,7 @@ from databuild_dagster.warehouse.layout import Warehouse
 from ..support.cluster import Cluster
 from ..support.hadoop_bucket import hadoop_bucket
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long("tasks run twice on a cluster"), pytest.mark.timeout(3600)]
 
 BUCKET = "committers"
 N_ROWS = 200
