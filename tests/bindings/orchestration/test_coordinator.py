@@ -45,7 +45,6 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import (
     CancelJobRuns,
-    ClaimRefs,
     FailJobRuns,
     MissDeps,
     PausePartitions,
@@ -54,10 +53,12 @@ from databuild_dagster.model.commands import (
     SucceedJobRuns,
     TaintPartitions,
 )
-from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import parse_ref, partition_key_of
+from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
+from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState
 from tests.support.checking import check
+
+from ..conftest import claim
 
 SUCCESS, FAILURE, QUEUED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.QUEUED
 DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
@@ -198,19 +199,9 @@ class Deployment:
 
     # What others do
 
-    def begin(self, *refs: str) -> str:
-        """Another Dagster run builds refs of one job; returns its job run."""
-        job_run = self.engine.new_id()
-        self.engine.handle(
-            ClaimRefs(
-                launch_id=self.engine.new_id(),
-                job=refs[0].partition("@")[0],
-                location="tests",
-                dagster_run_id=self.engine.new_id(),
-                holder=this_process(),
-                runs=(BufferedRun(job_run, refs, partition_key_of(refs[0])),),
-            )
-        )
+    def begin(self, ref: str) -> str:
+        """Another Dagster run builds the ref; returns its job run."""
+        (job_run,) = claim(self.engine, ref, holder=this_process())
         return job_run
 
     def succeed(self, job_run: str) -> None:

@@ -20,6 +20,7 @@ WARM_UP = 8
 AT_ONCE = 5
 
 
+@pytest.mark.long("many builds of one process, beside the server of a database")
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_builds_of_one_process_leave_no_file_thread_or_session(deploy, monkeypatch, database):
     days = dg.DynamicPartitionsDefinition(name="days")

@@ -25,7 +25,6 @@ RUNS = 3
 #: A run takes less than a second.
 MAX_SECONDS = 120
 
-#: A process of its own: one whose threads have logging's lock for ever cannot end.
 RUNS_IN_THREADS = f"""
 import sys
 from functools import partial
@@ -57,7 +56,7 @@ with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
 """
 
 
-@pytest.mark.long
+@pytest.mark.long("a process whose threads wait for ever cannot end")
 def test_runs_in_threads_write_to_the_handlers_of_the_instance_and_end(tmp_path: Path) -> None:
     """Without `allow_runs_in_threads` the four threads wait for each other for ever."""
     file = tmp_path / "lines.log"

