@@ -7,6 +7,8 @@ import logging
 import os
 import signal
 import subprocess
+from argparse import BooleanOptionalAction
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,10 @@ IS_CUT = pytest.StashKey[bool]()
 FIRST = ("test_docs", "cli", "features", "spark", "bindings", "data", "simulation")
 #: The folder whose files each deploy a Dagster of their own.
 DEPLOYMENTS = "e2e"
+#: Folders whose tests prove the rules. They need neither Spark nor processes, but for the tests marked `long`.
+RULES = ("model", "store", "engine")
+#: The folders of `make test`. It reads no others: the collection of all would take a tenth of its time.
+OF_MISSION = (*RULES, DEPLOYMENTS)
 #: Hypothesis makes a failing example smaller for up to 300 s before it reports it.
 SHRINKING_SECONDS = 900
 
@@ -63,6 +69,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--database", choices=["postgres"], help="run the tests of model, engine and store on this one alone"
     )
     parser.addoption("--all", action="store_true", help="also the tests marked `extended`")
+    parser.addoption(
+        "--mission",
+        action=BooleanOptionalAction,
+        help="only what `make test` runs: the rules, and one real proof of each",
+    )
     parser.addoption("--record", metavar="FILE", help="append a line of JSON for each test that has ended")
 
 
@@ -77,15 +88,27 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     """A worker is started without the arguments of the run: the controller passes the answer on."""
-    node.workerinput["runs_extended"] = _runs_extended(node.config)
+    node.workerinput["names_tests"] = _names_tests(node.config)
 
 
-def _runs_extended(config: pytest.Config) -> bool:
+def _names_tests(config: pytest.Config) -> bool:
     """A file or test given by name runs completely."""
     from_controller: dict[str, bool] | None = getattr(config, "workerinput", None)
     if from_controller is not None:
-        return from_controller["runs_extended"]
-    return config.getoption("--all") or config.args_source is pytest.Config.ArgsSource.ARGS
+        return from_controller["names_tests"]
+    return config.args_source is pytest.Config.ArgsSource.ARGS
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    if not config.getoption("--mission") or _names_tests(config):
+        return None
+    if collection_path.parent != HERE or collection_path.name in OF_MISSION:
+        return None
+    if collection_path.is_dir() and any(collection_path.rglob("test_*.py")):
+        reporting.note_left_out_folder(f"tests/{collection_path.name}")
+    elif collection_path.name.startswith("test_"):
+        reporting.note_left_out_folder("tests/*.py")
+    return True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -100,22 +123,39 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    _leave_out_removed_features(config, items)
-    if not _runs_extended(config):
-        left_out = [item for item in items if item.get_closest_marker("extended")]
-        config.hook.pytest_deselected(items=left_out)
-        reporting.note_left_out(left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("extended")]
+    # The core is tested without a feature, too: in a tree without its folder, the tests that use it are left out.
+    known = {feature.name for feature in built_in()}
+    _leave_out(config, items, lambda item: any(mark.args[0] not in known for mark in item.iter_markers("feature")))
+    if not _names_tests(config):
+        mission = config.getoption("--mission")
+        if mission is not None:
+            left_out = _leave_out(config, items, lambda item: _is_of_mission(item) is not mission)
+            reporting.note_left_out(left_out if mission else [])
+        if not config.getoption("--all"):
+            left_out = _leave_out(config, items, lambda item: item.get_closest_marker("extended") is not None)
+            reporting.note_left_out(left_out)
     items[:] = _in_order(items)
 
 
-def _leave_out_removed_features(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The core is tested without a feature, too: in a tree without its folder, the tests that use it are left out."""
-    known = {feature.name for feature in built_in()}
-    left_out = [item for item in items if any(mark.args[0] not in known for mark in item.iter_markers("feature"))]
+def _leave_out(
+    config: pytest.Config, items: list[pytest.Item], is_left_out: Callable[[pytest.Item], bool]
+) -> list[pytest.Item]:
+    left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
+        absent = set(left_out)
+        items[:] = [item for item in items if item not in absent]
+    return left_out
+
+
+def _is_of_mission(item: pytest.Item) -> bool:
+    """Each rule on SQLite, and the tests marked `mission`: one real proof of each thing that the package is for."""
+    if item.get_closest_marker("mission"):
+        return True
+    if _folder(item) not in RULES or item.get_closest_marker("long") or item.get_closest_marker("extended"):
+        return False
+    arguments = getattr(item, "callspec", None)
+    return arguments is None or arguments.params.get("database") != "postgres"
 
 
 def pytest_collection_finish() -> None:

@@ -16,6 +16,7 @@ N_SLOWEST = 20
 
 _started = time.monotonic()
 _left_out: dict[str, None] = {}
+_left_out_folders: dict[str, None] = {}
 _seconds: Counter[str] = Counter()
 _terminals: list[pytest.TerminalReporter] = []
 _failures: dict[str, str] = {}
@@ -31,6 +32,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 def note_left_out(items: list[pytest.Item]) -> None:
     """Say at the end that these tests were left out."""
     _left_out.update(dict.fromkeys(item.nodeid for item in items))
+
+
+def note_left_out_folder(path: str) -> None:
+    """Say at the end that the tests of a folder, or a file, were not even collected."""
+    _left_out_folders[path] = None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -57,33 +63,44 @@ def _record(file: Path, report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    left_out = getattr(config, "left_out_by_workers", None) or list(_left_out)
     terminalreporter.section(f"{N_SLOWEST} slowest tests")
     for nodeid, seconds in _seconds.most_common(N_SLOWEST):
         terminalreporter.write_line(f"{seconds:7.1f} s  {nodeid}")
     terminalreporter.section("seconds by folder, summed over the workers")
     for folder, seconds in _by_folder().most_common():
         terminalreporter.write_line(f"{seconds:7.0f} s  {folder}")
-    if left_out:
-        terminalreporter.section(f"left out: {len(left_out)} tests marked `extended` (ARGS=--all runs them)")
-        for name, n in sorted(Counter(nodeid.partition("[")[0] for nodeid in left_out).items()):
-            terminalreporter.write_line(name + (f" ({n} cases)" if n > 1 else ""))
+    _report_left_out(terminalreporter, config)
     minutes, seconds = divmod(round(time.monotonic() - _started), 60)
     terminalreporter.section(f"took {minutes} min {seconds:02} s")
+
+
+def _report_left_out(terminal: pytest.TerminalReporter, config: pytest.Config) -> None:
+    left_out, folders = getattr(config, "left_out_by_workers", None) or (list(_left_out), list(_left_out_folders))
+    if left_out or folders:
+        is_mission = config.getoption("--mission")
+        terminal.section(f"left out: `make {'test-all' if is_mission else 'test-long'}` runs the tests")
+        for folder, n in sorted(Counter(map(_folder_of, left_out)).items()):
+            terminal.write_line(f"{n:7} tests of {folder}")
+        if folders:
+            terminal.write_line(f"    all tests of {', '.join(sorted(folders))}")
 
 
 def _by_folder() -> Counter[str]:
     folders: Counter[str] = Counter()
     for nodeid, seconds in _seconds.items():
-        folders["/".join(nodeid.partition("::")[0].split("/")[:2])] += seconds  # type: ignore[assignment]
+        folders[_folder_of(nodeid)] += seconds  # type: ignore[assignment]
     return folders
+
+
+def _folder_of(nodeid: str) -> str:
+    return "/".join(nodeid.partition("::")[0].split("/")[:2])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left_out"] = list(_left_out)
+        output["left_out"] = (list(_left_out), list(_left_out_folders))
 
 
 @pytest.hookimpl(optionalhook=True)
