@@ -36,7 +36,7 @@ def metadata(wheel: zipfile.ZipFile) -> dict[str, list[str]]:
     return {key: message.get_all(key, []) for key in set(message.keys())}
 
 
-@pytest.mark.long
+@pytest.mark.long("pip builds the wheels")
 def test_the_core_has_the_code_and_the_plain_one_no_file_of_its_own(wheels: dict[str, zipfile.ZipFile]) -> None:
     """One distribution owns each file, so that removing one leaves nothing broken."""
     of_core, of_plain = (
@@ -48,7 +48,7 @@ def test_the_core_has_the_code_and_the_plain_one_no_file_of_its_own(wheels: dict
     assert of_plain == {f"databuild_dagster-{__version__}.dist-info"}
 
 
-@pytest.mark.long
+@pytest.mark.long("pip builds the wheels")
 def test_the_plain_one_needs_exactly_the_core_of_its_own_version(wheels: dict[str, zipfile.ZipFile]) -> None:
     plain, core = metadata(wheels["databuild_dagster"]), metadata(wheels["databuild_dagster_core"])
 
@@ -59,7 +59,7 @@ def test_the_plain_one_needs_exactly_the_core_of_its_own_version(wheels: dict[st
     }
 
 
-@pytest.mark.long
+@pytest.mark.long("pip builds the wheels")
 def test_the_core_brings_neither_spark_nor_dagster_pyspark(wheels: dict[str, zipfile.ZipFile]) -> None:
     """databricks-connect and pyspark overwrite each other's files."""
     without_extras = [
@@ -69,7 +69,7 @@ def test_the_core_brings_neither_spark_nor_dagster_pyspark(wheels: dict[str, zip
     assert not [line for line in without_extras if "pyspark" in line or "databricks" in line]
 
 
-@pytest.mark.long
+@pytest.mark.long("pip builds the wheels")
 def test_the_published_readme_has_no_link_that_an_index_cannot_follow(wheels: dict[str, zipfile.ZipFile]) -> None:
     """As long as the project has no address, a relative link is its text."""
     for wheel in wheels.values():

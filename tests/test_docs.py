@@ -170,7 +170,7 @@ def spark_project(project: Project, spark_home: str) -> Project:
     return project
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_readmes_project_answers_the_readmes_questions(spark_project: Project) -> None:
     spark_project.define(blocks(ROOT / "README.md", "python")[0])
@@ -182,7 +182,7 @@ def test_the_readmes_project_answers_the_readmes_questions(spark_project: Projec
         spark_project.run(line.replace(" --follow", ""))
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_reading_reads_what_it_says(spark_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     page = HOW_TO / "read-data.md"
@@ -196,7 +196,7 @@ def test_the_page_on_reading_reads_what_it_says(spark_project: Project, monkeypa
     runpy.run_path(str(notebook), run_name="__main__")
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_wants_records_them_from_python_and_the_command_line(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -221,7 +221,7 @@ def test_the_page_on_wants_records_them_from_python_and_the_command_line(
     assert states["revenue@2024-01-05"] == "Idle"
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
     plain, conftest, *others = blocks(HOW_TO / "test-assets.md", "python")
@@ -242,7 +242,7 @@ def test_the_tests_on_the_page_on_testing_pass(tmp_path: Path) -> None:
     assert "6 passed" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_checking_and_files_prints_what_it_shows(spark_project: Project) -> None:
     page = HOW_TO / "quality-and-files.md"
@@ -264,7 +264,7 @@ def test_the_page_on_checking_and_files_prints_what_it_shows(spark_project: Proj
     assert "id fits smallint" in from_file.out
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_open_tables_reads_what_it_publishes(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -286,7 +286,7 @@ def test_the_page_on_open_tables_reads_what_it_publishes(
     assert printed.count("2024-01-02") == 6
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_finding_out_prints_what_it_shows(project: Project) -> None:
     page = HOW_TO / "find-out-why.md"
@@ -343,7 +343,7 @@ def test_the_report_on_the_project_of_a_page_names_the_lines_of_its_diff(project
     assert [block for block in blocks(page, "text") if block not in printed] == []
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_project_of_a_page_builds_after_the_changes_of_its_report(project: Project, spark_home: str) -> None:
     """On the server of the test run: the project's own resource opens a JVM, in which no client may be."""
@@ -366,7 +366,7 @@ def test_the_project_of_a_page_builds_after_the_changes_of_its_report(project: P
     assert (project.folder / "report-2024-03-02.csv").read_text().count("bob") == 1
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_the_project_of_a_page_builds_with_its_own_spark_in_its_own_process(project: Project) -> None:
@@ -388,7 +388,7 @@ def test_the_project_of_a_page_builds_with_its_own_spark_in_its_own_process(proj
     assert "1 of 1 ref live" in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_an_asset_that_exists_is_taken_over_as_its_page_says(project: Project) -> None:
     page = HOW_TO / "existing-assets.md"
@@ -454,7 +454,7 @@ def test_the_table_of_the_context_names_members_that_exist() -> None:
     }
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "n_lines"),
@@ -470,7 +470,7 @@ def test_the_commands_of_a_page_work_on_its_project(name: str, n_lines: int, spa
         spark_project.run(line)
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_for_the_engineer_on_call_leads_to_the_cause(project: Project) -> None:
     page = ROOT / "docs" / "for" / "on-call.md"
@@ -488,7 +488,7 @@ def test_the_page_for_the_engineer_on_call_leads_to_the_cause(project: Project) 
     assert project.databuild("read", "report@2024-01-01", "--json").json == [{"total": 10.0}]
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 def test_the_commands_of_the_page_on_upgrading_go_well(project: Project) -> None:
     project.make_home()
 
@@ -496,7 +496,7 @@ def test_the_commands_of_the_page_on_upgrading_go_well(project: Project) -> None
         project.run(line)
 
 
-@pytest.mark.long
+@pytest.mark.long("the page's commands run as its reader types them, most of them on Spark")
 @pytest.mark.timeout(600)
 def test_the_page_on_delegation_asks_twice_and_builds_once(project: Project) -> None:
     page = HOW_TO / "delegation.md"

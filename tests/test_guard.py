@@ -50,7 +50,7 @@ def wait_until(happened: Callable[[], bool], what: str) -> None:
         pause.wait(0.1)
 
 
-@pytest.mark.long
+@pytest.mark.long("PostgreSQL is a server")
 def test_a_postgresql_server_ends_with_the_process_that_started_it() -> None:
     process, folder = start(POSTGRES)
     assert len(processes_in(folder)) > 1

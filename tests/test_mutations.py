@@ -35,14 +35,14 @@ def test_every_guard_has_a_name_of_its_own():
     assert len({guard.name for guard in GUARDS}) == len(GUARDS)
 
 
-@pytest.mark.long
+@pytest.mark.long("pytest runs on a copy of the package")
 def test_a_guard_that_no_test_misses_survives():
     harmless = replace(CHEAP, becomes=CHEAP.text.replace("failed", "bool(failed)"))
 
     assert found_by(harmless) is None
 
 
-@pytest.mark.long
+@pytest.mark.long("pytest runs on a copy of the package")
 def test_a_mutant_that_is_no_program_is_no_proof():
     broken = replace(CHEAP, becomes=CHEAP.text.replace("failed", "no_such_name"))
 

@@ -125,7 +125,7 @@ def servers_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.long("pytest and materialize run as a user starts them")
 def test_the_fixture_is_what_materialize_uses_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_orders.py").write_text(TESTS)
@@ -139,7 +139,7 @@ def test_the_fixture_is_what_materialize_uses_and_leaves_nothing(tmp_path: Path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["conftest.py", "scratch", "test_orders.py"]
 
 
-@pytest.mark.long
+@pytest.mark.long("pytest and materialize run as a user starts them")
 def test_materialize_needs_no_setting_up_and_leaves_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "-c", BY_MATERIALIZE_ALONE)
 
@@ -173,7 +173,7 @@ def test_sail_serves_the_session_and_materialize(databuild_spark):
 """
 
 
-@pytest.mark.long
+@pytest.mark.long("pytest and materialize run as a user starts them")
 def test_sail_serves_the_sessions_of_tests_by_choice(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_numbers.py").write_text(BY_SAIL)

@@ -13,7 +13,7 @@ TARGETS = (commands, requests, logs, manifests, rules)
 SEED = 1
 
 
-@pytest.mark.long
+@pytest.mark.long("some hundred inputs take their time")
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.NAME)
 def test_a_target_survives_its_corpus_and_the_inputs_of_a_seed(target: ModuleType, tmp_path) -> None:
     """A failing input is kept in the corpus; the message has the seed and the number that make it again."""

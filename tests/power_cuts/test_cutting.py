@@ -18,7 +18,10 @@ def _traces() -> bool:
     )
 
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not _traces(), reason="strace cannot trace here")]
+pytestmark = [
+    pytest.mark.long("strace records the system calls of a process"),
+    pytest.mark.skipif(not _traces(), reason="strace cannot trace here"),
+]
 
 #: `make power-cuts` looks at 10,000.
 DISKS = 60

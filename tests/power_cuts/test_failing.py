@@ -27,7 +27,7 @@ def test_both_errors_are_given_to_the_calls_of_a_command_in_turns(tmp_path):
     assert len(list(cases([command], 1, 1))) == 20
 
 
-@pytest.mark.long
+@pytest.mark.long("the kernel fails the system calls of a process")
 @pytest.mark.skipif(not can_fail_calls(), reason="the kernel passes no system calls on here")
 def test_no_error_of_the_disk_loses_an_acknowledged_command_or_live_data():
     """A process of its own, because a fork of a process with threads may hang."""

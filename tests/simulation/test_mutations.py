@@ -6,7 +6,7 @@ import pytest
 
 from tests.simulation.mutations import MUTATIONS, search
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long("hundreds of storms take their time"), pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)

@@ -15,7 +15,7 @@ from .steps.pause_steps import PauseSteps
 from .steps.story_steps import StorySteps
 from .steps.taint_steps import TaintSteps
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long("hundreds of storms take their time"), pytest.mark.timeout(300)]
 
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 

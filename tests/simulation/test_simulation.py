@@ -25,7 +25,7 @@ from tests.simulation.stepped import Deck
 HOSTILE_SEED = 8
 WANTED = tuple(Deed(number, "want", 10.0 * number) for number in range(5))
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long("hundreds of storms take their time"), pytest.mark.timeout(300)]
 
 #: Stops early on a machine that is busy with other things, so that CI's time is bounded; the first ones always run.
 MOST_SEEDS, LEAST_SEEDS, MOST_SECONDS = 700, 40, 60.0
