@@ -14,7 +14,14 @@ from databuild_dagster.features.clean.orphan_files import YOUNG_SECONDS, unliste
 from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, write_manifest
+from databuild_dagster.warehouse.manifest import (
+    FileEntry,
+    Manifest,
+    ManifestState,
+    TableSchema,
+    UriType,
+    write_manifest,
+)
 from tests.support.attempts import Attempts, attempts
 from tests.support.fixtures import database, make_world, pytest_generate_tests, world
 
@@ -33,13 +40,16 @@ class Place:
         self.world = world
         self.warehouse = Warehouse(root)
 
+    def put(self, path: Path | str) -> None:
+        """A file that no manifest lists yet."""
+        self.warehouse.storage.create_only(str(path), b"abc")
+
     def write(self, ref: str, *names: str, **changes) -> Path:
         """The folder of the instance that is being built, with its files and its manifest."""
         uuid = self.world.uuid(ref)
         folder = Path(self.warehouse.instance_dir(asset_of(ref), uuid))
-        folder.mkdir(parents=True)
         for name in names:
-            (folder / name).write_bytes(b"abc")
+            self.put(folder / name)
         manifest = Manifest(
             **{
                 "dataset": asset_of(ref),
@@ -96,9 +106,8 @@ def test_what_a_failed_attempt_has_kept_in_a_partial_manifest_is_its_own(place):
 
 def test_a_file_that_its_instances_manifest_does_not_list_is_found(place):
     folder = place.build("a", "part-0.parquet")
-    (folder / "part-1.parquet").write_bytes(b"abc")
-    (folder / "deeper").mkdir()
-    (folder / "deeper" / ".part-0.parquet.crc").write_bytes(b"abc")
+    place.put(folder / "part-1.parquet")
+    place.put(folder / "deeper" / ".part-0.parquet.crc")
 
     found = place.found()
 
@@ -119,9 +128,7 @@ def test_a_removed_manifest_lists_nothing_any_more(place):
 
 @pytest.mark.parametrize("asset", ["a", "not/registered"])
 def test_the_folder_of_an_instance_that_is_not_recorded_is_found_once_it_is_old(place, asset):
-    folder = Path(place.warehouse.instance_dir(asset, UNKNOWN))
-    folder.mkdir(parents=True)
-    (folder / "part-0.parquet").write_bytes(b"abc")
+    place.put(f"{place.warehouse.instance_dir(asset, UNKNOWN)}/part-0.parquet")
 
     assert place.found(later=0) == {}, "its event may be about to come"
     assert place.found() == {f"{asset}/data/instance={UNKNOWN}": "no such instance is recorded"}
@@ -129,18 +136,14 @@ def test_the_folder_of_an_instance_that_is_not_recorded_is_found_once_it_is_old(
 
 def test_an_instance_in_the_folder_of_another_asset_is_found(place):
     place.build("a", "part-0.parquet")
-    stray = Path(place.warehouse.instance_dir("b", place.world.uuid("a")))
-    stray.mkdir(parents=True)
-    (stray / "part-0.parquet").write_bytes(b"abc")
+    place.put(f"{place.warehouse.instance_dir('b', place.world.uuid('a'))}/part-0.parquet")
 
     assert list(place.found()) == [f"b/data/instance={place.world.uuid('a')}"]
 
 
 def test_who_builds_is_left_alone_and_who_has_ended_without_a_manifest_is_found(place):
     place.world.job_run("a")
-    folder = Path(place.warehouse.instance_dir("a", place.world.uuid("a")))
-    folder.mkdir(parents=True)
-    (folder / "part-0.parquet").write_bytes(b"abc")
+    place.put(f"{place.warehouse.instance_dir('a', place.world.uuid('a'))}/part-0.parquet")
 
     assert place.found() == {}
     place.world.fail("a")
@@ -149,7 +152,7 @@ def test_who_builds_is_left_alone_and_who_has_ended_without_a_manifest_is_found(
 
 
 def test_an_unreadable_instance_is_found_unless_it_is_live(place):
-    live, failed = place.build("a", "part-0.parquet"), None
+    live = place.build("a", "part-0.parquet")
     place.world.job_run("b")
     failed = place.write("b", "part-0.parquet", state=ManifestState.PARTIAL)
     place.world.fail("b")
@@ -164,17 +167,14 @@ def test_an_unreadable_instance_is_found_unless_it_is_live(place):
 
 def test_a_file_beside_the_folders_of_instances_is_found_and_one_elsewhere_is_not(place):
     place.build("a", "part-0.parquet")
-    data = Path(place.warehouse.dataset_dir("a"), "data")
-    (data / "notes.txt").write_bytes(b"abc")
-    (Path(place.warehouse.root) / "README").write_bytes(b"abc")
+    place.put(f"{place.warehouse.dataset_dir('a')}/data/notes.txt")
+    place.put(f"{place.warehouse.root}/README")
 
     assert place.found() == {"a/data/notes.txt": "it is in no instance's folder"}
 
 
 def test_what_lies_outside_and_is_only_listed_is_not_searched(place, tmp_path):
     """Rule 10.6: files of another program, which a manifest of ours names by their whole path."""
-    from databuild_dagster.warehouse.manifest import UriType
-
     outside = tmp_path / "outside.parquet"
     outside.write_bytes(b"abc")
     place.world.job_run("a")
@@ -189,9 +189,7 @@ def test_staging_is_found_unless_its_job_run_is_at_work(place):
     at_work, ended = place.world.job_run("a"), place.world.job_run("b")
     place.world.fail("b")
     for name in (at_work, ended, "probe"):
-        staging = Path(place.warehouse.new_staging_dir(name))
-        staging.mkdir()
-        (staging / "part-0.parquet").write_bytes(b"abc")
+        place.put(f"{place.warehouse.new_staging_dir(name)}/part-0.parquet")
 
     assert place.found(later=0) == {}
     assert sorted(place.found().values()) == [
@@ -217,30 +215,18 @@ def test_every_warehouse_that_the_log_knows_is_looked_at(place, tmp_path):
 
 def test_in_an_object_store_too(world, bucket, s3):
     place = Place(world, f"s3://{bucket}/pre fix")
-    place.world.job_run("a")
-    job_run, uuid = place.world.canonical("a").job_run, place.world.uuid("a")
-    schema, at = TableSchema(()), datetime(2013, 1, 1, tzinfo=UTC)
-    manifest = Manifest(
-        dataset="a",
-        ref="a",
-        instance_uuid=uuid,
-        job_run=job_run,
-        attempt=1,
-        state=ManifestState.PARTIAL,
-        created_at=at,
-        schema=schema,
-    )
-    write_manifest(place.warehouse, manifest)
+    world.job_run("a")
+    place.write("a", state=ManifestState.PARTIAL)
     world.fail("a")
-    folder = place.warehouse.instance_dir("a", uuid)
-    for path in (f"{folder}/part-9.parquet", place.warehouse.manifest_path("a", UNKNOWN)):
-        place.warehouse.storage.create_only(path, b"abc")
+    folder, unknown = (place.warehouse.instance_dir("a", uuid) for uuid in (world.uuid("a"), UNKNOWN))
+    place.put(f"{folder}/part-9.parquet")
+    place.put(f"{unknown}/manifest.json")
 
     found = unlisted_storage(world.queries, place.warehouse, time.time() + 2 * YOUNG_SECONDS)
 
     assert {item.path: item.why for item in found} == {
         f"{folder}/part-9.parquet": "its manifest does not list it",
-        place.warehouse.instance_dir("a", UNKNOWN): "no such instance is recorded",
+        unknown: "no such instance is recorded",
     }
 
 

@@ -105,17 +105,11 @@ def test_options_that_exclude_each_other_are_refused_with_one_sentence(
     assert sum(line.startswith("Error: ") for line in refused.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("dataset", "where", "kind"),
-    [("sales", "amont = 1", "BadFilter"), ("sales", "amount", "BadFilter"), ("sale", "amount = 1", "UnknownAsset")],
-)
-def test_a_condition_or_dataset_that_means_nothing_is_refused(
-    project: Project, sales: PublishedWorld, dataset: str, where: str, kind: str
-) -> None:
+def test_a_condition_that_cannot_be_decided_is_refused(project: Project, sales: PublishedWorld) -> None:
     with project.recording_nothing():
-        refused = project.call("erase", dataset, "--where", where, "--json")
+        refused = project.call("erase", "sales", "--where", "amont = 1", "--json")
 
-    assert (refused.code, refused.json["error"]["type"]) == (2, kind)
+    assert (refused.code, refused.json["error"]["type"]) == (2, "BadFilter")
 
 
 @pytest.mark.parametrize("command", ["erase sales --where amount=1.5", f"read {DAY} --where amount=1.5"])

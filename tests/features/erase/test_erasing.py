@@ -51,6 +51,14 @@ def world(tmp_path: Path) -> Iterator[PublishedWorld]:
     made.close()
 
 
+def build_superseded(world: PublishedWorld) -> str:
+    """The uuid of an instance with such a row that another one without it replaced."""
+    uuid = world.build(DAYS[0], ADA)
+    world.taint(world.ref(DAYS[0]))
+    world.build(DAYS[0], BOB)
+    return uuid
+
+
 def eraser(world: PublishedWorld) -> Eraser:
     return Eraser(world.engine, world.warehouse.root)
 
@@ -136,9 +144,7 @@ def test_an_instance_of_which_no_row_stays_is_live_and_empty(world: PublishedWor
 
 
 def test_superseded_and_tainted_instances_with_such_rows_lose_their_data(world: PublishedWorld) -> None:
-    superseded = world.build(DAYS[0], ADA)
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], BOB)
+    superseded = build_superseded(world)
     tainted = world.build(DAYS[1], ADA)
     world.taint(world.ref(DAYS[1]))
 
@@ -314,9 +320,7 @@ def test_data_that_cannot_be_removed_is_named_until_it_is_gone(s3: S3Server, buc
     """Its removal is recorded, so that no survey reads it again."""
     world = PublishedWorld(tmp_path, ICEBERG, warehouse=f"s3://{bucket}/warehouse")
     Ownership(world.store).claim(world.warehouse)
-    world.build(DAYS[0], ADA)
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], BOB)
+    build_superseded(world)
 
     for _ in range(2):
         s3.refusals += [(403, "AccessDenied", "DELETE")]
@@ -332,9 +336,7 @@ def test_data_that_cannot_be_removed_is_named_until_it_is_gone(s3: S3Server, buc
 
 def test_data_in_a_warehouse_of_another_build_state_is_named(tmp_path: Path) -> None:
     world = PublishedWorld(tmp_path / "home", ICEBERG, warehouse=str(tmp_path / "elsewhere"))
-    world.build(DAYS[0], ADA)
-    world.taint(world.ref(DAYS[0]))
-    world.build(DAYS[0], BOB)
+    build_superseded(world)
 
     receipt = erase(world)
 
