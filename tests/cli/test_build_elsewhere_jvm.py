@@ -1,7 +1,7 @@
 """Builds by a Spark on a JVM that shares no disk with this process, on an object store in trouble (rule 10.9)."""
 
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import Thread
@@ -19,7 +19,11 @@ from tests.support.spark_elsewhere import Elsewhere
 from .test_build_elsewhere import DEFINITIONS
 from .test_build_elsewhere_killed import attempts, killed_at
 
-pytestmark = [pytest.mark.long("a Spark on a JVM writes into a bucket itself"), JVM_TIMEOUT]
+pytestmark = [
+    pytest.mark.long("a Spark on a JVM writes into a bucket itself"),
+    JVM_TIMEOUT,
+    pytest.mark.usefixtures("closed_sessions"),
+]
 
 #: More refusals than a client, the tasks of a job and the attempts at a ref take together.
 MANY = 1000
@@ -40,12 +44,6 @@ PROBED = [
     pytest.param(*refused, id=name, marks=() if name == "expired" else pytest.mark.extended)
     for name, refused in REFUSALS.items()
 ]
-
-
-@pytest.fixture(autouse=True)
-def closed_sessions() -> Iterator[None]:
-    yield
-    close_sessions()
 
 
 @pytest.fixture

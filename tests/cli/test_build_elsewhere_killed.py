@@ -9,14 +9,18 @@ from threading import Thread
 
 import pytest
 
-from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support.object_store import ENVIRONMENT, MAX_HELD_SECONDS, Hold, S3Server
 from tests.support.project import Project
 from tests.support.spark_elsewhere import Elsewhere, start_sail
 
 from .sources import of_spark
 
-pytestmark = [pytest.mark.long("a builder, or its Spark, is killed"), pytest.mark.extended, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.long("a builder, or its Spark, is killed"),
+    pytest.mark.extended,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("closed_sessions"),
+]
 
 DEFINITIONS = of_spark("""
 @databuild_asset(code_version="1")
@@ -26,12 +30,6 @@ def numbers(spark: SparkSession) -> DataFrame:
 
 defs = build_definitions([numbers], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
 """)
-
-
-@pytest.fixture(autouse=True)
-def closed_sessions() -> Iterator[None]:
-    yield
-    close_sessions()
 
 
 Sails = Callable[[], Elsewhere]

@@ -19,6 +19,7 @@ from .sources import of_spark
 pytestmark = [
     pytest.mark.long("a Spark without our disk writes and reads a bucket itself"),
     pytest.mark.feature("lots"),
+    pytest.mark.usefixtures("closed_sessions"),
 ]
 
 DEFINITIONS = of_spark("""
@@ -169,12 +170,6 @@ SHAPES = {
     **{f"{asset}@{WITHOUT}": (0, 0) for asset in ("batch", "batch_by_pandas", "batch_of_both")},
     "whole": (1, 24),
 }
-
-
-@pytest.fixture(autouse=True)
-def closed_sessions() -> Iterator[None]:
-    yield
-    close_sessions()
 
 
 @dataclass(frozen=True)

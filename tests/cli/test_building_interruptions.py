@@ -163,19 +163,3 @@ def test_a_job_run_canceled_by_a_person_stops_and_is_not_retried(project: Projec
     assert [row["why"] for row in project.ask("history", DAY)] == ["its job run was canceled"]
     assert project.ask("want", "list", "--derivative") == []
     assert project.is_sound()
-
-
-def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(project: Project) -> None:
-    """Rules 6.10, 8.3, decision 0014"""
-    assert project.call("tick").code == 0
-    builder, waiter = project.claim(DAY), project.claim(DAY)
-    (running,) = project.ask("job-run", "list", "--open")
-
-    done = project.call("job-run", "cancel", running["id"])
-
-    assert running["dagster_run_id"] == builder
-    assert done.out.splitlines() == [
-        "Canceled 1 job run.",
-        f"Dagster run {waiter} waits for {DAY} and builds it now; terminate that run too if no run should.",
-    ]
-    assert project.ask("want", "list", "--derivative") == []

@@ -32,12 +32,6 @@ def files_in(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_folder_that_is_not_there_becomes_a_project(tmp_path: Path) -> None:
-    assert run(["init", str(tmp_path / "shop")]) == 0
-
-    assert files_in(tmp_path / "shop") == FILES
-
-
 def test_the_folder_one_stands_in_may_hold_a_repository_and_a_venv(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,11 +66,14 @@ def test_the_package_has_a_name_that_can_be_imported_and_is_nothing_else_s(
     assert "PACKAGE" not in "".join(path.read_text() for path in (tmp_path / folder).rglob("*") if path.is_file())
 
 
-def test_init_lists_the_files_it_writes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(["init", str(tmp_path / "anything"), "--name", "shop", "--json"])
+def test_a_folder_that_is_not_there_becomes_a_project_whose_files_json_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", str(tmp_path / "anything"), "--name", "shop", "--json"]) == 0
 
     answer = json.loads(capsys.readouterr().out)
     assert (answer["folder"], answer["package"], set(answer["files"])) == (str(tmp_path / "anything"), "shop", FILES)
+    assert files_in(tmp_path / "anything") == FILES
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_stays_as_it_is(

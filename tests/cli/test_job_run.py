@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from databuild_dagster import (
@@ -10,71 +12,94 @@ from databuild_dagster import (
     get_wants_for_partition,
 )
 from databuild_dagster.data.read_plan import InvalidAsOf
-from tests.support.project import Project
-
-DAY = "orders@2024-01-29"
-
-
-def test_job_runs_show_and_history_name_instances(project: Project) -> None:
-    project.build(DAY)
-    project.build(DAY, "--rebuild")
-
-    second, first = project.ask("job-run", "list")
-
-    (old,), (new,) = first["instances"], second["instances"]
-    assert new in project.call("job-run", "list", "--wide").out
-    assert [build.instances for build in get_builds_for_partition(DAY, home=project.home)] == [(old,), (new,)]
-    assert project.ask("show", DAY)["canonical"]["uuid"] == new
-    assert project.ask("show", DAY)["canonical"]["previous_uuid"] == old
-    assert old in project.call("show", DAY).out
-    assert [(row["uuid"], row["previous_uuid"]) for row in project.ask("history", DAY)] == [(old, None), (new, old)]
-    assert "previous" in project.call("history", DAY, "--wide").out
-    instance = get_partition_by_uuid(new, home=project.home)
-    assert instance is not None
-    assert instance.previous_uuid == old
+from tests.support.command import databuild
+from tests.support.world import World
 
 
-def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(project: Project) -> None:
+def test_job_runs_show_and_history_name_instances(world: World, tmp_path: Path) -> None:
+    old = world.succeed("good")
+    world.taint("good")
+    new = world.succeed("good")
+
+    second, first = databuild(tmp_path, tmp_path, "job-run", "list", "--json").json
+    shown = databuild(tmp_path, tmp_path, "show", "good")
+    history = databuild(tmp_path, tmp_path, "history", "good", "--json").json
+
+    assert (first["instances"], second["instances"]) == ([old], [new])
+    assert new in databuild(tmp_path, tmp_path, "job-run", "list", "--wide").out
+    assert [build.instances for build in get_builds_for_partition("good", home=tmp_path)] == [(old,), (new,)]
+    assert databuild(tmp_path, tmp_path, "show", "good", "--json").json["canonical"]["previous_uuid"] == old
+    assert old in shown.out
+    assert [(row["uuid"], row["previous_uuid"]) for row in history] == [(old, None), (new, old)]
+    assert "previous" in databuild(tmp_path, tmp_path, "history", "good", "--wide").out
+
+
+def test_open_job_runs_are_listed_alone_and_few_of_many(world: World, tmp_path: Path) -> None:
+    world.live("good")
+    world.start("bad")
+
+    def listed(*options: str) -> list[list[str]]:
+        return [run["refs"] for run in databuild(tmp_path, tmp_path, "job-run", "list", *options, "--json").json]
+
+    assert listed() == [["bad"], ["good"]]
+    assert listed("--open") == listed("--limit", "1") == [["bad"]]
+    world.succeed("bad")
+    assert databuild(tmp_path, tmp_path, "job-run", "list", "--open").out == "No job run is open.\n"
+
+
+def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(world: World, tmp_path: Path) -> None:
     """Rule 3.2, findings/seeds.md 7: `history` and the lookups by uuid and by ref take a moment."""
-    project.build(DAY)
-    (made,) = project.ask("history", DAY)
-    project.ask("taint", DAY, "--reason", "the till was broken")
-    then = project.n_events()
-    project.build(DAY)
-    began = next(seq for seq in range(1, then) if _state_at(project, made["uuid"], seq) == "Building")
+    world.want("good")
+    world.start("good")
+    began = world.seq
+    made = world.succeed("good")
+    world.taint("good")
+    then = world.seq
+    world.live("good")
 
-    (as_it_was,) = project.ask("history", DAY, "--as-of", str(began))
+    def state_at(seq: int) -> str | None:
+        instance = get_partition_by_uuid(made, as_of=seq, home=tmp_path)
+        return None if instance is None else instance.state.value
+
+    (as_it_was,) = databuild(tmp_path, tmp_path, "history", "good", "--as-of", str(began), "--json").json
 
     assert (as_it_was["state"], as_it_was["canonical"], as_it_was["live_since"]) == ("Building", True, None)
-    assert len(project.ask("history", DAY)) == 2
-    assert _state_at(project, made["uuid"], then) == "Tainted"
-    wants = get_wants_for_partition(DAY, as_of=began, home=project.home)
-    assert [want.state.value for want in wants] == ["Building"]
-    assert [want.state.value for want in get_wants_for_partition(DAY, home=project.home)] == ["Successful"] * 2
-    assert project.call("history", DAY, "--as-of", "1").out == f"Nothing had built {DAY} as of seq 1.\n"
+    assert len(databuild(tmp_path, tmp_path, "history", "good", "--json").json) == 2
+    assert (state_at(began), state_at(then)) == ("Building", "Tainted")
+    (want,) = get_wants_for_partition("good", as_of=began, home=tmp_path)
+    assert want.state.value == "Building"
+    assert {want.state.value for want in get_wants_for_partition("good", home=tmp_path)} == {"Successful"}
+    nothing = databuild(tmp_path, tmp_path, "history", "good", "--as-of", "1")
+    assert nothing.out == "Nothing had built good as of seq 1.\n"
     with pytest.raises(InvalidAsOf):
-        get_partition_by_uuid(made["uuid"], as_of=99_999, home=project.home)
+        get_partition_by_uuid(made, as_of=99_999, home=tmp_path)
 
 
-def _state_at(project: Project, uuid: str, seq: int) -> str | None:
-    instance = get_partition_by_uuid(uuid, as_of=seq, home=project.home)
-    return None if instance is None else instance.state.value
-
-
-def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(project: Project) -> None:
+def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(world: World, tmp_path: Path) -> None:
     """Rule 6.10: before it acts, with the command that opens all of it again."""
-    month = "revenue@2024-01-01"
-    project.call("tick")
-    project.claim(DAY)
-    project.ask("want", "create", month)
-    project.call("tick")
-    (job_run,) = project.ask("job-run", "list", "--open")
-    (want,) = project.ask("want", "list", "--ref", month)
+    want = world.want("month")
+    world.miss("month", "good")
+    world.start("good")
 
-    done = project.call("job-run", "cancel", job_run["id"], "--json")
+    done = databuild(tmp_path, tmp_path, "job-run", "cancel", world.job_run("good"), "--json")
 
     (canceled,) = done.json
-    assert (canceled["waiting_refs"], canceled["waiting_wants"]) == ([month], [want["id"]])
-    assert f"`databuild retry {DAY}`" in done.err
-    assert project.ask("show", month)["state"] == "UpstreamFailed"
-    assert project.ask("show", DAY)["state"] == "Failed"
+    assert (canceled["waiting_refs"], canceled["waiting_wants"]) == (["month"], [want])
+    assert "`databuild retry good`" in done.err
+    assert world.states("month", "good") == ["UpstreamFailed", "Failed"]
+
+
+def test_a_cancel_names_the_dagster_runs_that_wait_and_build_it_now(world: World, tmp_path: Path) -> None:
+    """Rules 6.10, 8.3, decision 0014"""
+    world.claim("good", dagster_run_id="builder")
+    world.claim("good", dagster_run_id="waiter")
+    (running,) = databuild(tmp_path, tmp_path, "job-run", "list", "--open", "--json").json
+
+    done = databuild(tmp_path, tmp_path, "job-run", "cancel", running["id"])
+
+    assert running["dagster_run_id"] == "builder"
+    assert done.out.splitlines() == [
+        "Canceled 1 job run.",
+        "Dagster run waiter waits for good and builds it now; terminate that run too if no run should.",
+    ]
+    assert world.derivative_wants("good") == []

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from tests.support.command import databuild
 from tests.support.project import Project
+from tests.support.world import World
 
 DAY, OTHER_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
 
 
-def test_the_json_of_show_has_the_reason_the_taints_and_what_is_waited_for(project: Project) -> None:
+def test_the_json_of_show_has_the_reason_the_taints_and_what_is_waited_for(world: World, tmp_path: Path) -> None:
     """findings/seeds.md 11"""
-    project.fail("2024-01-30")
-    assert project.call("build", MONTH).code == 1
+    world.miss("month", "bad")
+    world.fail("bad", error="no data")
+    world.live("good")
+    world.taint("good", reason="the till was broken")
 
-    failed, behind = (project.ask("show", ref)["canonical"] for ref in (OTHER_DAY, MONTH))
-    project.ask("taint", DAY, "--reason", "the till was broken")
-    tainted = project.ask("show", DAY)["canonical"]
+    def shown(ref: str) -> Any:
+        return databuild(tmp_path, tmp_path, "show", ref, "--json").json["canonical"]
 
-    assert "no orders on 2024-01-30" in failed["why"]
-    assert (behind["state"], behind["waits_for"]) == ("UpstreamFailed", [OTHER_DAY])
-    assert behind["why"] in project.call("show", MONTH).out
+    failed, behind, tainted = map(shown, ("bad", "month", "good"))
+    assert "no data" in failed["why"]
+    assert (behind["state"], behind["waits_for"]) == ("UpstreamFailed", ["bad"])
+    assert behind["why"] in databuild(tmp_path, tmp_path, "show", "month").out
     assert [taint["reason"] for taint in tainted["taints"]] == ["the till was broken"]
     assert {"retry_at", "stale", "previous_uuid", "live_since"} <= set(tainted)
 

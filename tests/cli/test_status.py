@@ -1,19 +1,16 @@
 """`databuild status`: assets by state, open wants, and whether an orchestrator ticks (rules 15)."""
 
-from contextlib import closing
 from pathlib import Path
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.cli.status import MAX_ASSETS, MAX_WANTS
-from databuild_dagster.data.home import sqlite_url
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
-from tests.support.catalog import dataset
+from databuild_dagster.model.commands import RegisterDatasets
+from tests.support.catalog import HERE, dataset
 from tests.support.command import databuild
 from tests.support.project import Project
 from tests.support.world import World
-
-from .sources import of_pandas
 
 SCREEN_LINES = 50
 
@@ -36,17 +33,15 @@ def test_status_counts_the_partitions_of_each_asset_by_state(project: Project) -
     assert counts_of(answer, "wrong_type") == {"missing": 1}
 
 
-def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(tmp_path: Path) -> None:
-    (tmp_path / "dagster.yaml").write_text("")
-    with closing(World([dataset("day"), dataset("month", "day")], url=sqlite_url(tmp_path))) as world:
-        world.want("month")
-        world.miss("month", "day")
-        world.start("day")
+def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(world: World, tmp_path: Path) -> None:
+    world.want("month")
+    world.miss("month", "bad")
+    world.start("bad")
 
     answer = databuild(tmp_path, tmp_path, "status", "--json").json
 
     assert (answer["open_wants"], [want["refs"] for want in answer["wants"]]) == (1, [["month"]])
-    assert counts_of(answer, "day") == {"building": 1}
+    assert counts_of(answer, "bad") == {"building": 1}
     assert counts_of(answer, "month") == {"waiting": 1}
 
 
@@ -77,23 +72,13 @@ def test_status_before_anything_is_registered_says_what_registers(project: Proje
     )
 
 
-def test_status_of_many_assets_fits_one_screen_and_json_has_all(project: Project) -> None:
-    project.define(
-        of_pandas("""
-def asset_called(name):
-    @databuild_asset(name=name)
-    def made() -> pd.DataFrame:
-        return pd.DataFrame({"n": [1]})
-    return made
+def test_status_of_many_assets_fits_one_screen_and_json_has_all(world: World, tmp_path: Path) -> None:
+    others = [dataset(f"asset_{n:02}") for n in range(40 - len(world.specs))]
+    world.handle(RegisterDatasets(location=HERE, datasets=(*world.specs, *others)))
+    databuild(tmp_path, tmp_path, "want", "create", *(other.asset for other in others[:20]))
+    world.live("bad", "good")
 
-defs = build_definitions([asset_called(f"asset_{n:02}") for n in range(40)])
-""")
-    )
-    project.call("build", "asset_00", "asset_01")
-    for n in range(2, 22):
-        project.call("want", "create", f"asset_{n:02}")
-
-    done = project.call("status")
+    done = databuild(tmp_path, tmp_path, "status")
 
     assert len(done.out.splitlines()) <= SCREEN_LINES
     assert (
@@ -101,4 +86,4 @@ defs = build_definitions([asset_called(f"asset_{n:02}") for n in range(40)])
     )
     assert "2 more assets: all partitions are live." in done.out
     assert f"{20 - MAX_WANTS} more open wants" in done.out
-    assert len(project.ask("status")["assets"]) == 40
+    assert len(databuild(tmp_path, tmp_path, "status", "--json").json["assets"]) == 40

@@ -60,15 +60,19 @@ def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None
     assert (again.json["launched"], again.json["failed"], again.json["timed_out"]) == ([], 0, False)
 
 
-def test_until_idle_exits_with_1_for_a_failed_ref(project: Project) -> None:
+def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_failed(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
     project.call("want", "create", DAY)
 
-    done = project.call("tick", "--until-idle")
+    failed = project.call("tick", "--until-idle")
+    project.call("want", "create", JANUARY)
+    upstream_failed = project.call("tick", "--until-idle", "--json")
 
-    assert done.code == 1
-    assert done.out.splitlines()[-1] == f"1 ref failed: `databuild explain {DAY}` says why."
+    assert failed.code == 1
+    assert failed.out.splitlines()[-1] == f"1 ref failed: `databuild explain {DAY}` says why."
+    assert (upstream_failed.code, upstream_failed.json["failed"]) == (1, 1), upstream_failed
+    assert project.ask("show", JANUARY)["state"] == "UpstreamFailed"
 
 
 def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
@@ -82,39 +86,18 @@ def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Pr
     assert project.ask("show", "unsteady")["state"] == "Live"
 
 
-def test_until_idle_exits_with_1_for_a_ref_whose_input_failed(project: Project) -> None:
-    project.fail("2024-01-30")
-    project.call("build", DAY)
-    project.call("want", "create", JANUARY)
-
-    done = project.call("tick", "--until-idle", "--json")
-
-    assert (done.code, done.json["failed"]) == (1, 1), done
-    assert project.ask("show", JANUARY)["state"] == "UpstreamFailed"
-
-
-def test_until_idle_waits_for_a_retry_until_its_timeout(project: Project) -> None:
-    project.define(NEVER_OPENS)
-    assert project.call("tick").code == 0
-    project.call("want", "create", "unsteady")
-
-    done = project.call("tick", "--until-idle", "--timeout", "1s")
-
-    assert done.code == 1
-    assert done.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and work is left")
-    assert project.ask("show", "unsteady")["state"] == "UpForRetry"
-
-
-def test_until_idle_waits_for_no_retry_of_a_paused_ref(project: Project) -> None:
+def test_until_idle_waits_for_a_retry_until_its_timeout_but_not_of_a_paused_ref(project: Project) -> None:
     project.define(NEVER_OPENS)
     project.call("tick")
     project.call("want", "create", "unsteady")
-    project.call("tick")
+
+    waited = project.call("tick", "--until-idle", "--timeout", "1s")
     project.call("pause", "unsteady", "--reason", "the shop is closed")
+    paused = project.call("tick", "--until-idle", "--timeout", "1s", "--json")
 
-    done = project.call("tick", "--until-idle", "--timeout", "1s", "--json")
-
-    assert (done.code, done.json["launched"], done.json["timed_out"]) == (0, [], False), done
+    assert waited.code == 1
+    assert waited.out.splitlines()[-1].startswith("The --timeout of 1 s has passed, and work is left")
+    assert (paused.code, paused.json["launched"], paused.json["timed_out"]) == (0, [], False), paused
     assert project.ask("show", "unsteady")["state"] == "UpForRetry"
 
 

@@ -1,39 +1,50 @@
-"""`databuild want list`: filters, the wants of job runs, and looking back (rule 5.9)."""
+"""`databuild want list` and `show`: filters, the wants of job runs, and looking back (rule 5.9)."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from databuild_dagster.engine.why.want_report import MAX_EXPLAINED
+from databuild_dagster.model.commands import CreateWants, RegisterDatasets
+from tests.support.catalog import HERE, dataset
+from tests.support.command import databuild
 from tests.support.project import DEFINITIONS, Project
-
-DAY, OTHER_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
-
-
-def listed(project: Project, *arguments: str) -> list[str]:
-    return [ref for want in project.ask("want", "list", *arguments) for ref in want["refs"]]
+from tests.support.world import World
 
 
-def test_wants_are_listed_by_ref_dataset_state_source_and_time(project: Project) -> None:
-    project.call("want", "create", DAY, OTHER_DAY, MONTH)
-    before = project.queries.head().seq
-    (want,) = project.ask("want", "list", "--ref", DAY)
-    project.call("want", "cancel", want["id"])
+def ask(home: Path, *arguments: str) -> Any:
+    done = databuild(home, home, "want", *arguments, "--json")
+    assert done.code == 0, done
+    return done.json
 
-    assert listed(project, "--limit", "1") == [MONTH]
-    assert listed(project, "--dataset", "orders") == [OTHER_DAY]
-    assert listed(project, "--dataset", "orders", "--as-of", str(before)) == [OTHER_DAY, DAY]
-    assert listed(project, "--state", "canceled") == [DAY]
-    assert sorted(listed(project, "--state", "Canceled", "--state", "Idle")) == [DAY, OTHER_DAY, MONTH]
-    assert listed(project, "--source", "user", "--ref", MONTH) == [MONTH]
-    assert "No wants match." in project.call("want", "list", "--source", "schedule").out
-    (then,) = project.ask("want", "show", want["id"], "--as-of", str(before))
+
+def listed(home: Path, *arguments: str) -> list[str]:
+    return [ref for want in ask(home, "list", *arguments) for ref in want["refs"]]
+
+
+def test_wants_are_listed_by_ref_dataset_state_source_and_time(world: World, tmp_path: Path) -> None:
+    canceled, *_ = (world.want(name) for name in ("good", "bad", "month"))
+    before = world.seq
+    world.cancel_want(canceled)
+
+    assert listed(tmp_path) == ["month", "bad"]
+    assert listed(tmp_path, "--limit", "1") == ["month"]
+    assert listed(tmp_path, "--dataset", "good") == []
+    assert listed(tmp_path, "--dataset", "good", "--as-of", str(before)) == ["good"]
+    assert listed(tmp_path, "--state", "canceled") == ["good"]
+    assert listed(tmp_path, "--state", "Canceled", "--state", "Idle") == ["month", "bad", "good"]
+    assert listed(tmp_path, "--source", "user", "--ref", "month") == ["month"]
+    assert "No wants match." in databuild(tmp_path, tmp_path, "want", "list", "--source", "schedule").out
+    (then,) = ask(tmp_path, "show", canceled, "--as-of", str(before))
     assert then["state"] == "Idle"
 
 
 def test_a_day_that_changed_definitions_added_can_be_wanted_before_the_next_tick(project: Project) -> None:
     """Rule 5.7"""
-    project.call("want", "create", DAY)
+    project.call("want", "create", "orders@2024-01-29")
     added = "orders@2024-03-01"
     refused = project.call("want", "create", added)
 
@@ -44,64 +55,63 @@ def test_a_day_that_changed_definitions_added_can_be_wanted_before_the_next_tick
     assert want["refs"] == [added]
 
 
-def test_wants_of_job_runs_are_listed_on_request_alone(project: Project) -> None:
+def test_wants_of_job_runs_are_listed_on_request_alone(world: World, tmp_path: Path) -> None:
     """findings/first-use.md 14"""
-    project.build(MONTH)
+    world.want("month")
+    world.miss("month", "bad")
 
-    assert listed(project, "--all") == [MONTH]
-    assert DAY in listed(project, "--all", "--derivative")
-    assert MONTH not in listed(project, "--all", "--source", "job run")
+    assert listed(tmp_path) == ["month"]
+    assert listed(tmp_path, "--all", "--derivative") == ["bad", "month"]
+    assert listed(tmp_path, "--source", "job run") == ["bad"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "hint"),
-    [
-        (("--dataset", "order"), "orders"),
-        (("--state", "Idel"), "idle"),
-        (("--as-of", "99999"), "the log ends"),
-    ],
+    [(("--dataset", "moth"), "month"), (("--state", "Idel"), "idle"), (("--as-of", "99999"), "the log ends")],
 )
-def test_a_misspelled_filter_is_refused(known_project: Project, arguments: tuple[str, ...], hint: str) -> None:
-    done = known_project.call("want", "list", *arguments)
+def test_a_misspelled_filter_is_refused(world: World, tmp_path: Path, arguments: tuple[str, ...], hint: str) -> None:
+    done = databuild(tmp_path, tmp_path, "want", "list", *arguments)
 
     assert done.code == 2
     assert hint in done.err
 
 
-def test_want_show_gives_comment_derivative_wants_and_the_first_cause(project: Project) -> None:
-    project.fail("2024-01-30")
-    project.call("build", MONTH, "--comment", "for the board")
-    (want,) = project.ask("want", "list", "--all")
+def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: World, tmp_path: Path) -> None:
+    (want,) = world.handle(CreateWants(wants=(("month",),), comment="for the board")).want_ids
+    world.miss("month", "bad")
+    world.fail("bad", error="no data")
 
-    (answer,) = project.ask("want", "show", want["id"])
-    lines = project.call("want", "show", want["id"]).out.splitlines()
+    (answer,) = ask(tmp_path, "show", want)
+    lines = databuild(tmp_path, tmp_path, "want", "show", want).out.splitlines()
 
     assert (answer["comment"], answer["source"], answer["state"]) == ("for the board", "user", "UpstreamFailed")
-    assert [cause["ref"] for cause in answer["causes"]] == [want["id"], MONTH, OTHER_DAY]
+    assert [cause["ref"] for cause in answer["causes"]] == [want, "month", "bad"]
     (derivative,) = answer["derivative_wants"]
-    assert (derivative["refs"], derivative["state"]) == ([OTHER_DAY], "Failed")
-    assert f"{want['id']}, of source user: for the board" in lines
-    assert lines[-1] == f"  derivative want {derivative['id']} for {OTHER_DAY}: Failed"
+    assert (derivative["refs"], derivative["state"]) == (["bad"], "Failed")
+    assert f"{want}, of source user: for the board" in lines
+    assert lines[-1] == f"  derivative want {derivative['id']} for bad: Failed"
 
 
-def test_an_open_want_is_shown_with_the_refs_it_waits_for(project: Project) -> None:
-    project.call("want", "create", DAY, MONTH, "--together")
-    project.build(DAY)
-    (want,) = project.ask("want", "list")
+def test_an_open_want_is_shown_with_the_refs_it_waits_for(world: World, tmp_path: Path) -> None:
+    want = world.want("good", "month")
+    world.live("good")
 
-    (answer,) = project.ask("want", "show", want["id"])
+    (answer,) = ask(tmp_path, "show", want)
 
-    assert answer["waits_for"] == [MONTH]
-    assert answer["causes"][0]["ref"] == MONTH
+    assert answer["waits_for"] == ["month"]
+    assert answer["causes"][0]["ref"] == "month"
     assert answer["derivative_wants"] == []
 
 
-def test_a_long_request_explains_its_first_wants_and_names_the_number_of_others(project: Project) -> None:
-    created = project.ask("want", "create", *(f"orders@2024-02-{day:02}" for day in range(1, MAX_EXPLAINED + 3)))
+def test_a_long_request_explains_its_first_wants_and_names_the_number_of_others(world: World, tmp_path: Path) -> None:
+    many = [dataset(f"asset_{n:02}") for n in range(MAX_EXPLAINED + 2)]
+    world.handle(RegisterDatasets(location=HERE, datasets=(*world.specs, *many)))
+    created = ask(tmp_path, "create", *(spec.asset for spec in many))
     request = created[0]["request_id"]
 
-    rows = project.ask("want", "show", request)
+    rows = ask(tmp_path, "show", request)
 
     assert [row["id"] for row in rows] == [want["id"] for want in created]
     assert ["causes" in row for row in rows] == [True] * MAX_EXPLAINED + [False] * 2
-    assert "2 more wants: `databuild want show WANT` explains one." in project.call("want", "show", request).out
+    text = databuild(tmp_path, tmp_path, "want", "show", request).out
+    assert "2 more wants: `databuild want show WANT` explains one." in text

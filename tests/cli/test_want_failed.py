@@ -2,24 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from databuild_dagster.data.home import sqlite_url
-from tests.support.catalog import dataset
 from tests.support.command import databuild
 from tests.support.world import World
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    """In a home: a month and a report that both need a good and a bad day."""
-    (tmp_path / "dagster.yaml").write_text("")
-    world = World([dataset(name) for name in ("bad", "good", "month", "report")], url=sqlite_url(tmp_path))
-    yield world
-    world.store.close()
 
 
 def test_a_canceled_want_names_what_stays_wanted_and_for_which_want(world: World, tmp_path: Path) -> None:
