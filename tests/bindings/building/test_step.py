@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import EMPTY, BuildContext, DepMiss, NotBuilt, Transient, databuild_asset
+from databuild_dagster import BuildContext, DepMiss, NotBuilt, Transient, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.states import InstanceState
@@ -89,18 +89,6 @@ def test_a_week_is_made_of_its_days_and_what_is_live_is_not_built_again(deploy: 
     ]
 
 
-def test_a_run_from_the_ui_does_not_rebuild_live_partitions(deploy: Any) -> None:
-    site = deploy(numbers)
-    site.build("numbers@2013-01-01")
-    before = site.engine.queries.canonical(["numbers@2013-01-01"])
-
-    run = site.launch(["numbers"], DAYS[:2])
-
-    assert run.status is SUCCESS
-    assert site.engine.queries.canonical(["numbers@2013-01-01"]) == before
-    assert site.state("numbers@2013-01-02") is LIVE
-
-
 def test_several_steps_of_one_run_all_execute_with_checks_and_plain_assets(deploy: Any) -> None:
     site = deploy(numbers, doubled, plain, asset_checks=[there_are_numbers])
 
@@ -145,10 +133,12 @@ def test_steps_after_a_missed_input_do_not_execute(deploy: Any) -> None:
 
 
 def test_one_bad_day_fails_alone_and_only_it_is_red(deploy: Any) -> None:
+    """Rule 6.2: also if its message quotes the name of a file in Latin-1."""
+
     @databuild_asset(partitions_def=daily)
     def picky(numbers: pd.DataFrame) -> pd.DataFrame:
         if numbers["n"][0] == 3:
-            raise ValueError("three is bad")
+            raise ValueError("cannot read caf\udce9.csv")
         return numbers
 
     site = deploy(numbers, picky)
@@ -156,28 +146,12 @@ def test_one_bad_day_fails_alone_and_only_it_is_red(deploy: Any) -> None:
     site.build(*(f"picky@{day}" for day in DAYS))
 
     assert site.runs[-1].status is FAILURE
-    assert site.failure() == "1 of 5 partitions failed: 2013-01-03. First: ValueError: three is bad"
+    assert site.failure().startswith("1 of 5 partitions failed: 2013-01-03. First: ValueError: cannot read caf")
     assert site.materialized("picky") == [day for day in DAYS if day != "2013-01-03"]
     assert site.red("picky") == ["2013-01-03"]
-    assert site.state("picky@2013-01-03") is FAILED
-
-
-def test_an_error_that_is_not_utf8_fails_its_own_partition_only(deploy: Any) -> None:
-    """Rule 6.2: a message quotes the name of a file in Latin-1."""
-
-    @databuild_asset(partitions_def=daily)
-    def files(context: BuildContext) -> pd.DataFrame:
-        if context.partition_key == "2013-01-03":
-            raise ValueError("cannot read file caf\udce9.csv")
-        return pd.DataFrame({"day": [context.partition_key]})
-
-    site = deploy(files)
-
-    site.build("files@2013-01-02", "files@2013-01-03", "files@2013-01-04")
-
-    states = [site.state(f"files@2013-01-0{day}") for day in (2, 3, 4)]
-    assert states == [LIVE, FAILED, LIVE]
-    assert "caf\\udce9.csv" in site.engine.queries.canonical(["files@2013-01-03"])["files@2013-01-03"].reason
+    bad = site.engine.queries.canonical(["picky@2013-01-03"])["picky@2013-01-03"]
+    assert bad.state is FAILED
+    assert "caf\\udce9.csv" in str(bad.reason)
 
 
 def test_days_that_missed_are_not_painted_red_by_one_that_failed(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,41 +209,6 @@ def test_a_manifest_has_the_number_of_its_attempt(deploy: Any) -> None:
     uuid = site.engine.queries.canonical(["shaky"])["shaky"].uuid
     assert site.state("shaky") is LIVE
     assert read_manifest(Warehouse(warehouse_of(site.instance)), "shaky", uuid).attempt == 3
-
-
-def test_empty_is_live_and_has_no_rows(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily)
-    def sometimes(context: BuildContext) -> pd.DataFrame:
-        return EMPTY if context.partition_key == DAYS[1] else pd.DataFrame({"n": [1]})
-
-    @databuild_asset(partitions_def=daily)
-    def reader(sometimes: pd.DataFrame) -> pd.DataFrame:
-        return sometimes
-
-    site = deploy(sometimes, reader)
-
-    site.build(f"reader@{DAYS[0]}", f"reader@{DAYS[1]}")
-
-    assert site.rows(f"reader@{DAYS[1]}") == []
-    assert site.engine.queries.canonical([f"sometimes@{DAYS[1]}"])[f"sometimes@{DAYS[1]}"].manifest_state == "empty"
-
-
-def test_a_wrong_answer_is_one_sentence(deploy: Any) -> None:
-    answers: dict[str, Any] = {"nothing": None, "a list": [1, 2]}
-
-    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(list(answers)))
-    def wrong(context: BuildContext):  # type: ignore[no-untyped-def]
-        return answers[str(context.partition_key)]
-
-    site = deploy(wrong)
-
-    site.build(*(f"wrong@{key}" for key in answers))
-
-    said = [
-        str(instance.reason) for instance in site.engine.queries.canonical([f"wrong@{key}" for key in answers]).values()
-    ]
-    assert "wrong returned nothing (None); return a frame of Spark, pandas, Polars or Arrow" in said[0]
-    assert "wrong returned a builtins.list; return a frame of Spark, pandas, Polars or Arrow" in said[1]
 
 
 def test_yesterday_of_the_first_day_is_a_frame_without_columns(deploy: Any) -> None:

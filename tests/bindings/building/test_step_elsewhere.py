@@ -151,6 +151,21 @@ def unlisted(s3: S3Server, bucket: str) -> list[str]:
     return [file for file in files if not any(file in text for text in manifests)]
 
 
+def published_one_by_one(monkeypatch: pytest.MonkeyPatch, *, at: int, act: Callable[[], None]) -> list[int]:
+    """Publish one result at a time, and act before one of them; the numbers of those that were begun."""
+    write_ahead, calls = outputs.write_ahead, list[int]()
+
+    def watched(*arguments: Any) -> Any:
+        calls.append(len(calls) + 1)
+        if calls[-1] == at:
+            act()
+        return write_ahead(*arguments)
+
+    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
+    monkeypatch.setattr(outputs, "write_ahead", watched)
+    return calls
+
+
 def test_an_interrupt_while_results_are_published_leaves_no_file_without_a_manifest(
     elsewhere: Callable[..., Site],
     s3: S3Server,
@@ -159,17 +174,12 @@ def test_an_interrupt_while_results_are_published_leaves_no_file_without_a_manif
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
-    write_ahead, calls = outputs.write_ahead, list[int]()
 
-    def interrupted(*arguments: Any) -> Any:
-        calls.append(len(calls))
-        if len(calls) == 1:
-            os.kill(os.getpid(), signal.SIGINT)
-            wait_until(lambda: "Stopping" in caplog.text, "the step logs the interrupt", 120)
-        return write_ahead(*arguments)
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        wait_until(lambda: "Stopping" in caplog.text, "the step logs the interrupt", 120)
 
-    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
-    monkeypatch.setattr(outputs, "write_ahead", interrupted)
+    calls = published_one_by_one(monkeypatch, at=1, act=interrupt)
 
     with pytest.raises((KeyboardInterrupt, DagsterExecutionInterruptedError)):
         site.build(*(f"at_once@{day}" for day in DAYS))
@@ -203,16 +213,11 @@ def test_an_unexpected_error_fails_the_results_that_are_published_together_and_n
 ) -> None:
     site = elsewhere(at_once, warehouse=f"s3://{bucket}/warehouse")
     refs = [f"at_once@{day}" for day in DAYS]
-    write_ahead, calls = outputs.write_ahead, list[int]()
 
-    def failing(*arguments: Any) -> Any:
-        calls.append(len(calls))
-        if len(calls) == 2:
-            raise RuntimeError("out of luck")
-        return write_ahead(*arguments)
+    def fail() -> None:
+        raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(builds, "PUBLISHED_AT_ONCE", 1)
-    monkeypatch.setattr(outputs, "write_ahead", failing)
+    calls = published_one_by_one(monkeypatch, at=2, act=fail)
 
     site.build(*refs)
 
