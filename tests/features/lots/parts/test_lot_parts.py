@@ -50,6 +50,7 @@ LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.
 RETRY = InstanceState.UP_FOR_RETRY
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 DAY = "2013-01-01"
+REF = f"doubled@{DAY}"
 
 
 #: A home in which no Spark server can start.
@@ -129,20 +130,9 @@ def by_file(calls: Calls, *, split: Any = None, **options: Any) -> Any:
     """Ten times the numbers, a file of them in each part unless `split` says otherwise."""
 
     @databuild_asset(partitions_def=daily, parts=split or ByFile("numbers", parts=4), **options)
-    def doubled(numbers: pd.DataFrame) -> pd.DataFrame:
-        calls(*sorted(set(numbers.n // 10)))
-        return pd.DataFrame({"n": numbers.n * 10, "k": numbers.k})
-
-    return doubled
-
-
-def by_file_with_factor(calls: Calls) -> Any:
-    """The same, with an input that is not split."""
-
-    @databuild_asset(partitions_def=daily, parts=ByFile("numbers", parts=4))
     def doubled(numbers: pd.DataFrame, factor: pd.DataFrame) -> pd.DataFrame:
         calls(*sorted(set(numbers.n // 10)))
-        return pd.DataFrame({"n": numbers.n * int(factor.factor[0])})
+        return pd.DataFrame({"n": numbers.n * int(factor.factor[0]), "k": numbers.k})
 
     return doubled
 
@@ -159,8 +149,16 @@ def uuids(site: Any, ref: str) -> list[str]:
     return [instance.uuid for instance in site.engine.queries.history(ref)]
 
 
-def taint(site: Any, ref: str) -> None:
+def fail(site: Any, calls: Calls, *bad: int, ref: str = REF) -> None:
+    """A first attempt, in which parts fail; the calls of the next one are good."""
+    calls.bad = set(bad)
+    site.build(ref)
+    calls.bad = set()
+
+
+def build_again(site: Any, ref: str = REF) -> None:
     site.engine.handle(TaintPartitions(refs=(ref,), reason="mended"))
+    site.build(ref)
 
 
 def unlisted(site: Any, uuid: str) -> set[str]:
@@ -186,13 +184,13 @@ def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy
 
     site = deploy_with_spark(numbers, factor, built, doubled)
 
-    site.build(f"doubled@{DAY}")
+    site.build(REF)
 
     called = calls.taken()
     assert [len(part) for part in called] == [2, 2]
     assert sorted(n for part in called for n in part) == list(range(4))
-    assert sorted(row["n"] for row in site.rows(f"doubled@{DAY}")) == list(range(0, 400, 10))
-    uuid = uuids(site, f"doubled@{DAY}")[-1]
+    assert sorted(row["n"] for row in site.rows(REF)) == list(range(0, 400, 10))
+    uuid = uuids(site, REF)[-1]
     manifest = manifest_of(site, uuid)
     assert manifest.state is ManifestState.COMPLETE
     assert manifest.children == tuple(f"manifest.part-000{number}.json" for number in range(2))
@@ -203,9 +201,9 @@ def test_by_file_every_part_gets_some_of_the_files_and_other_inputs_whole(deploy
 
 
 def test_with_fewer_files_there_are_fewer_parts(deploy: Any, calls: Calls) -> None:
-    site = deploy(numbers, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
+    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=100, at_once=3)))
 
-    site.build(f"doubled@{DAY}")
+    site.build(REF)
 
     assert calls.taken() == [(n,) for n in range(4)]
 
@@ -347,14 +345,13 @@ def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
         seen.append(len(rows))
         return seen[-1] < 40
 
-    site = deploy(numbers, by_file(calls, blocking_checks=[all_there]))
+    site = deploy(numbers, factor, by_file(calls, blocking_checks=[all_there]))
 
-    site.build(f"doubled@{DAY}")
-    taint(site, f"doubled@{DAY}")
-    site.build(f"doubled@{DAY}")
+    site.build(REF)
+    build_again(site)
 
     assert seen == [40, 40]
-    assert site.state(f"doubled@{DAY}") is FAILED
+    assert site.state(REF) is FAILED
     assert len(calls.taken()) == 8, "what was good part by part and failed as a whole is not used again"
 
 
@@ -362,14 +359,12 @@ def test_a_blocking_check_sees_the_whole_lot(deploy: Any, calls: Calls) -> None:
 
 
 def test_a_failing_part_fails_the_lot_and_the_retry_calls_for_it_alone(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, by_file(calls))
-    calls.bad = {3}
+    site = deploy(numbers, factor, by_file(calls))
 
-    site.build(ref)
+    fail(site, calls, 3)
 
-    (failed,) = uuids(site, ref)
-    assert site.state(ref) is FAILED
+    (failed,) = uuids(site, REF)
+    assert site.state(REF) is FAILED
     assert "1 of 4 parts failed: " in site.failure()
     assert "First: ValueError: 3 is bad" in site.failure()
     assert calls.taken() == [(n,) for n in range(4)]
@@ -378,14 +373,12 @@ def test_a_failing_part_fails_the_lot_and_the_retry_calls_for_it_alone(deploy: A
     assert "1 of 4 parts failed" in partial.comment
     assert unlisted(site, failed) == set()
 
-    calls.bad = set()
-    taint(site, ref)
-    site.build(ref)
+    build_again(site)
 
     assert calls.taken() == [(3,)]
-    assert site.state(ref) is LIVE
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
-    live = uuids(site, ref)[-1]
+    assert site.state(REF) is LIVE
+    assert sorted(row["n"] for row in site.rows(REF)) == list(range(0, 400, 10))
+    live = uuids(site, REF)[-1]
     final = manifest_of(site, live)
     assert (final.state, len(final.children)) == (ManifestState.COMPLETE, 4)
     assert {file.uri for file in partial.files} < {file.uri for file in final.files}
@@ -397,81 +390,56 @@ def test_a_failing_part_fails_the_lot_and_the_retry_calls_for_it_alone(deploy: A
 
 
 def test_what_was_kept_twice_is_there_once(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, by_file(calls))
-    calls.bad = {1, 3}
-    site.build(ref)
+    site = deploy(numbers, factor, by_file(calls))
+    fail(site, calls, 1, 3)
     calls.taken()
 
     calls.bad = {3}
-    taint(site, ref)
-    site.build(ref)
+    build_again(site)
 
     assert calls.taken() == [(1,), (3,)]
-    first, second = uuids(site, ref)
+    first, second = uuids(site, REF)
     assert not folder_of(site, first).exists()
     assert len(manifest_of(site, second).children) == 3
 
     calls.bad = set()
-    taint(site, ref)
-    site.build(ref)
+    build_again(site)
 
     assert calls.taken() == [(3,)]
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
+    assert sorted(row["n"] for row in site.rows(REF)) == list(range(0, 400, 10))
     assert not folder_of(site, second).exists()
 
 
 def test_what_may_pass_is_tried_again_by_itself_part_by_part(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, by_file(calls))
-    calls.bad, calls.error = {3}, lambda key: Transient("the service is down")
-    site.build(ref)
-    assert site.state(ref) is RETRY
+    calls.error = lambda key: Transient("the service is down")
+    site = deploy(numbers, factor, by_file(calls))
+    fail(site, calls, 3)
+    assert site.state(REF) is RETRY
     calls.taken()
 
-    calls.bad = set()
     now = site.engine.clock() + timedelta(days=1).total_seconds()
     site.engine.clock = lambda: now
     site.build()
 
     assert calls.taken() == [(3,)]
-    assert site.state(ref) is LIVE
+    assert site.state(REF) is LIVE
 
 
-@pytest.mark.parametrize("changed", [{"code_version": "2"}, {"split": ByFile("numbers", parts=3)}], ids=str)
-def test_new_code_or_another_split_has_every_part_called_for(deploy: Any, calls: Calls, changed: Any) -> None:
-    ref = f"doubled@{DAY}"
+@pytest.mark.parametrize("changed", [{"code_version": "2"}, {"split": ByFile("numbers", parts=3)}, {}], ids=str)
+def test_new_code_another_split_or_input_has_every_part_called_for(deploy: Any, calls: Calls, changed: Any) -> None:
     before = {"split": ByFile("numbers", parts=4), "code_version": "1"}
-    site = deploy(numbers, by_file(calls, **before))
-    calls.bad = {3}
-    site.build(ref)
+    site = deploy(numbers, factor, by_file(calls, **before))
+    fail(site, calls, 3)
     calls.taken()
 
-    calls.bad = set()
-    taint(site, ref)
-    again = deploy(numbers, by_file(calls, **{**before, **changed}))
-    again.build(ref)
+    if not changed:
+        build_again(site, "factor")
+    again = deploy(numbers, factor, by_file(calls, **{**before, **changed}))
+    build_again(again)
 
     assert sorted(n for part in calls.taken() for n in part) == list(range(4))
-    assert again.state(ref) is LIVE
-    assert not folder_of(again, uuids(again, ref)[0]).exists()
-
-
-def test_new_inputs_have_every_part_called_for(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, factor, by_file_with_factor(calls))
-    calls.bad = {3}
-    site.build(ref)
-    calls.taken()
-
-    calls.bad = set()
-    taint(site, "factor")
-    site.build("factor")
-    taint(site, ref)
-    site.build(ref)
-
-    assert len(calls.taken()) == 4
-    assert site.state(ref) is LIVE
+    assert again.state(REF) is LIVE
+    assert not folder_of(again, uuids(again, REF)[0]).exists()
 
 
 @pytest.mark.long("a read at run time is a frame of Spark")
@@ -485,18 +453,15 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy_with_spark: An
         return pd.DataFrame({"n": numbers.n * factors[0].factor})
 
     site = deploy_with_spark(numbers, factor, joined)
-    calls.bad = {3}
-    site.build(ref)
+    fail(site, calls, 3, ref=ref)
     calls.taken()
-    taint(site, ref)
-    site.build(ref)
+    calls.bad = {3}
+    build_again(site, ref)
     assert calls.taken() == [(3,)], "nothing has changed"
 
     calls.bad = set()
-    taint(site, "factor")
-    site.build("factor")
-    taint(site, ref)
-    site.build(ref)
+    build_again(site, "factor")
+    build_again(site, ref)
 
     assert len(calls.taken()) == 4
     (used,) = [instance for instance in site.engine.queries.history(ref) if instance.state is LIVE]
@@ -504,7 +469,6 @@ def test_what_a_part_read_at_run_time_must_be_the_same_too(deploy_with_spark: An
 
 
 def test_a_part_that_misses_something_holds_up_the_lot_and_the_others_are_kept(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
     calls.bad, calls.error = {3}, lambda key: DepMiss("more")
 
     @databuild_asset
@@ -512,24 +476,23 @@ def test_a_part_that_misses_something_holds_up_the_lot_and_the_others_are_kept(d
         calls.bad = set()
         return pd.DataFrame({"n": [1]})
 
-    site = deploy(numbers, more, by_file(calls))
+    site = deploy(numbers, factor, more, by_file(calls))
 
-    site.build(ref)
+    site.build(REF)
 
-    assert site.state(ref) is LIVE
+    assert site.state(REF) is LIVE
     assert Counter(calls.taken()) == {**{(n,): 1 for n in range(4)}, (3,): 2}
 
 
 def test_a_failure_weighs_more_than_a_miss(deploy: Any, calls: Calls) -> None:
     calls.bad = {2, 3}
     calls.error = lambda key: DepMiss("numbers@2013-01-02") if key == 2 else ValueError("three is bad")
-    site = deploy(numbers, by_file(calls))
+    site = deploy(numbers, factor, by_file(calls))
 
-    site.build(f"doubled@{DAY}")
+    site.build(REF)
 
-    assert site.state(f"doubled@{DAY}") is FAILED
-    assert "1 of 4 parts failed: " in site.failure()
-    assert len(manifest_of(site, uuids(site, f"doubled@{DAY}")[0]).children) == 2
+    assert site.state(REF) is FAILED
+    assert len(manifest_of(site, uuids(site, REF)[0]).children) == 2
 
 
 def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) -> None:
@@ -548,32 +511,29 @@ def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) 
 
 
 def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> None:
-    calls.bad = set(range(4))
-    site = deploy(numbers, by_file(calls))
+    site = deploy(numbers, factor, by_file(calls))
 
-    site.build(f"doubled@{DAY}")
+    fail(site, calls, *range(4))
 
-    assert "4 of 4 parts failed: " in site.failure()
-    assert not folder_of(site, uuids(site, f"doubled@{DAY}")[0]).exists()
+    assert site.state(REF) is FAILED
+    assert not folder_of(site, uuids(site, REF)[0]).exists()
 
 
 def test_a_lot_that_is_ended_from_outside_leaves_nothing(deploy: Any, calls: Calls) -> None:
-    ref = f"doubled@{DAY}"
     halfway = threading.Event()
-    site = deploy(numbers, by_file(calls, split=ByFile("numbers", parts=4, at_once=1)))
+    site = deploy(numbers, factor, by_file(calls, split=ByFile("numbers", parts=4, at_once=1)))
 
     def cancel(key: Any) -> BaseException:
-        (run,) = [run for run in site.engine.queries.job_runs(open_only=True) if ref in run.refs]
+        (run,) = [run for run in site.engine.queries.job_runs(open_only=True) if REF in run.refs]
         site.engine.handle(CancelJobRuns(job_run_ids=(run.id,), reason="enough", keep_wants=False))
         halfway.set()
         return Transient("over")
 
-    calls.bad, calls.error = {3}, cancel
-
-    site.build(ref)
+    calls.error = cancel
+    fail(site, calls, 3)
 
     assert halfway.is_set()
-    assert not any(folder_of(site, uuid).exists() for uuid in uuids(site, ref))
+    assert not any(folder_of(site, uuid).exists() for uuid in uuids(site, REF))
 
 
 @pytest.mark.long("only Spark says what runs in it")
@@ -617,16 +577,12 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
     from databuild_dagster.bindings.building.call import Leftovers
     from databuild_dagster.data import lost_run_output as remains
 
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, by_file(calls))
-    calls.bad = {3}
-    site.build(ref)
-    calls.bad = set()
-    taint(site, ref)
+    site = deploy(numbers, factor, by_file(calls))
+    fail(site, calls, 3)
     with monkeypatch.context() as patched:
         patched.setattr(Leftovers, "settle", lambda self, run: None)
-        site.build(ref)
-    failed, live = uuids(site, ref)
+        build_again(site)
+    failed, live = uuids(site, REF)
     warehouse = warehouse_of(site.instance)
     assert folder_of(site, failed).exists()
     assert len(Warehouse(warehouse).staging_dirs()) == 1
@@ -634,27 +590,23 @@ def test_the_end_of_a_retry_is_finished_by_others_if_its_process_dies(
 
     WarehouseRemains(site.engine, warehouse).clear()
 
-    assert attempts_before(site.engine.queries, ref, live) == [failed]
+    assert attempts_before(site.engine.queries, REF, live) == [failed]
     assert not folder_of(site, failed).exists()
     assert folder_of(site, live).exists()
     assert Warehouse(warehouse).staging_dirs() == {}
-    assert len(site.rows(ref)) == 40
+    assert len(site.rows(REF)) == 40
 
 
 def test_in_a_bucket_kept_parts_are_copied_and_then_removed(deploy: Any, calls: Calls, s3: Any, bucket: str) -> None:
-    ref = f"doubled@{DAY}"
-    site = deploy(numbers, by_file(calls), warehouse=f"s3://{bucket}/warehouse")
-    calls.bad = {3}
-    site.build(ref)
-    calls.bad = set()
-    taint(site, ref)
+    site = deploy(numbers, factor, by_file(calls), warehouse=f"s3://{bucket}/warehouse")
+    fail(site, calls, 3)
     calls.taken()
 
-    site.build(ref)
+    build_again(site)
 
     assert len(calls.taken()) == 1
-    assert sorted(row["n"] for row in site.rows(ref)) == list(range(0, 400, 10))
-    failed, live = uuids(site, ref)
+    assert sorted(row["n"] for row in site.rows(REF)) == list(range(0, 400, 10))
+    failed, live = uuids(site, REF)
     assert [key for key in s3.keys(bucket) if failed in key] == []
     assert len([key for key in s3.keys(bucket) if live in key and key.endswith(".json")]) == 5
 
