@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from databuild_dagster.shapes import graph
 from databuild_dagster.shapes.graph import NotMadeYet, graph_around
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.rebuild import as_it_was
@@ -26,12 +27,12 @@ def world() -> Iterator[World]:
     world.close()
 
 
-def in_order(graph: Any) -> dict[str, Any]:
+def in_order(found: Any) -> dict[str, Any]:
     """The database gives edges, and so the instances of a level, in no order."""
     return {
-        **graph,
-        "nodes": sorted(graph["nodes"], key=lambda node: node["uuid"]),
-        "edges": sorted(graph["edges"], key=lambda edge: (edge["input"], edge["output"])),
+        **found,
+        "nodes": sorted(found["nodes"], key=lambda node: node["uuid"]),
+        "edges": sorted(found["edges"], key=lambda edge: (edge["input"], edge["output"])),
     }
 
 
@@ -81,8 +82,8 @@ def test_what_was_built_later_is_not_in_the_graph_of_then(world: World) -> None:
 
     graphs = [graph_around(world.queries, first, 1, seq) for seq in (before, building, world.seq)]
 
-    assert [[node["ref"] for node in graph["nodes"]] for graph in graphs] == [["a"], ["a"], ["a", "b"]]
-    assert [graph["n_reached"] for graph in graphs] == [0, 0, 1]
+    assert [[node["ref"] for node in found["nodes"]] for found in graphs] == [["a"], ["a"], ["a", "b"]]
+    assert [found["n_reached"] for found in graphs] == [0, 0, 1]
 
 
 def test_a_replaced_instance_was_canonical_once(world: World) -> None:
@@ -100,3 +101,22 @@ def test_a_replaced_instance_was_canonical_once(world: World) -> None:
         ("Tainted", True),
         ("Tainted", False),
     ]
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MAX_EDGES", 1), ("MAX_NODES", 2)])
+def test_a_graph_that_is_too_large_says_that_it_is_cut(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: str, most: int
+) -> None:
+    world.live("a", "b")
+    world.succeed("c", inputs=["a", "b"])
+    world.succeed("d", inputs=["a"])
+
+    def sizes() -> list[tuple[int, int, bool]]:
+        """Of the graph with two inputs, and of the graph with two outputs."""
+        graphs = [graph_around(world.queries, world.uuid(ref), 1) for ref in ("c", "a")]
+        return [(len(found["nodes"]), len(found["edges"]), found["is_cut"]) for found in graphs]
+
+    whole = sizes()
+    monkeypatch.setattr(graph, bound, most)
+
+    assert (whole, sizes()) == ([(3, 2, False)] * 2, [(2, 1, True)] * 2)
