@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
 from databuild_dagster.features.operations import followed_operations
 from databuild_dagster.features.operations.followed_operations import FollowedOperations
-from databuild_dagster.model.errors import NotFound
-from databuild_dagster.model.operations.keys import OperationId
 from tests.support.catalog import dataset
 from tests.support.operations import Many, Operations, Sure, Write
 from tests.support.world import World
@@ -18,11 +16,10 @@ DAYS = ("2024-01-01", "2024-01-02", "2024-01-03")
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
-    world = World([dataset("days", keys=DAYS), dataset("whole")])
+def world(make_world: Callable[..., World]) -> World:
+    world = make_world(dataset("days", keys=DAYS), dataset("whole"))
     world.live(*(f"days@{day}" for day in DAYS), "whole")
-    yield world
-    world.close()
+    return world
 
 
 @pytest.fixture
@@ -139,11 +136,6 @@ def test_an_ended_operation_is_read_once(
     monkeypatch.setattr(followed_operations, "_ended_shape", lambda *_: pytest.fail("it was read before"))
 
     assert followed.operations(None, None, 5) == first
-
-
-def test_an_unknown_operation_is_not_found(followed: FollowedOperations, operations: Operations) -> None:
-    with pytest.raises(NotFound, match="no operation"):
-        followed.operation(OperationId.parse("days.write.7"), "", 0)
 
 
 def test_a_canceled_operation_has_its_reason(followed: FollowedOperations, world: World) -> None:

@@ -25,7 +25,6 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownOperationType,
 )
-from databuild_dagster.model.meta_storage import Put, do
 from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.operations.states import JobState, OperationState
 from databuild_dagster.store.rebuild import rebuild
@@ -706,18 +705,22 @@ class Refuses(Write):
         raise NotFound(kind="table", name="anything")
 
 
-def test_a_completion_that_refuses_holds_back_no_other_operation(operations):
-    """Rule 9.6"""
+@pytest.mark.parametrize(
+    ("type_id", "coordinator", "why"), [("refuses", None, "NotFound"), ("write", b'{"format":7}', "cannot be read")]
+)
+def test_an_operation_that_cannot_complete_holds_back_no_other(operations, type_id, coordinator, why):
+    """Rule 9.6: its completion code refuses, or its dataset has a coordinator of newer code"""
     operations.manager.register(Refuses(operations.lake))
-    bad = operations.manager.start("refuses", "days", {})
-    good = operations.manager.start("write", "whole", {})
+    bad, good = operations.manager.start(type_id, "days", {}), operations.manager.start("write", "whole", {})
+    if coordinator is not None:
+        operations.meta.put(keys.DatasetKeys.of("days").coordinator, coordinator)
     run_jobs(operations, bad, good)
 
     done = operations.coordinator().coordinate()
 
-    assert "NotFound" in done.problems[bad]
+    assert why in done.problems[bad]
     assert done.completed == {good: OperationState.SUCCESS}
-    operations.manager.cancel(bad)
+    assert operations.manager.cancel(bad)
 
 
 def test_jobs_without_code_to_clean_up_hide_no_others(operations, monkeypatch):
@@ -910,7 +913,7 @@ def test_an_operation_that_newer_code_started_waits_and_can_be_canceled(operatio
 def test_records_of_another_shape_are_reported_and_the_operation_can_be_canceled(operations, key):
     id = operations.manager.start("write", "days", {})
     place = {"arg": id.arg, "partitions": id.partitions, "job": id.job("1").executor}[key]
-    operations.meta.invoke_all([do(Put(place, b'{"format":7}'))])
+    operations.meta.put(place, b'{"format":7}')
 
     assert operations.coordinator().coordinate().problems[id]
     assert operations.manager.cancel(id)
@@ -922,7 +925,7 @@ def test_an_unreadable_entry_of_the_history_is_listed_as_such_and_blocks_nothing
     """Bad input of issue 7: of newer code, nothing is lost"""
     old = operations.manager.start("write", "days", {})
     operations.manager.cancel(old)
-    operations.meta.invoke_all([do(Put(old.history, value))])
+    operations.meta.put(old.history, value)
 
     id = operations.manager.start("write", "whole", {})
     listed = {view.id: view for view in operations.manager.operations(ended=True)}
@@ -951,7 +954,7 @@ def test_an_unreadable_note_of_an_unclean_job_stays_and_blocks_nothing(operation
     note = old.job("1").unclean
     place = {"note": note, "history": old.history, "name": f"{keys.UNCLEAN}.days.write.newer.layout.x.y"}[what]
     before = operations.meta.get(place).value or operations.meta.get(note).value
-    operations.meta.invoke_all([do(Put(place, before if what == "name" else b'{"format":7}'))])
+    operations.meta.put(place, before if what == "name" else b'{"format":7}')
     id = operations.manager.start("write", "whole", {})
 
     operations.run_all(id)
@@ -968,7 +971,7 @@ def test_the_executor_of_an_operation_that_newer_code_has_ended_leaves_the_note_
     executor.take(id, 1)
     operations.manager.cancel(id)
     note = id.job("1").unclean
-    operations.meta.invoke_all([do(Put(note, b'{"format":7}'))])
+    operations.meta.put(note, b'{"format":7}')
 
     executor.step(id, 1)
 
@@ -980,7 +983,7 @@ def test_the_executor_of_an_operation_that_newer_code_has_ended_leaves_the_note_
 def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operations):
     """Bad input of issue 7"""
     days = keys.DatasetKeys.of("days")
-    operations.meta.invoke_all([do(Put(days.run_ops, b'{"format":7}'))])
+    operations.meta.put(days.run_ops, b'{"format":7}')
     id = operations.manager.start("write", "whole", {})
 
     operations.run_all(id)
@@ -990,18 +993,6 @@ def test_a_dataset_whose_operations_newer_code_lists_holds_up_no_other(operation
     with pytest.raises(NewerOperations, match="Newer code has listed the operations on days"):
         operations.manager.start("write", "days", {})
     operations.meta.remove(days.run_ops)
-
-
-def test_a_coordinator_of_newer_code_holds_up_no_other_dataset(operations):
-    bad, good = operations.manager.start("write", "days", {}), operations.manager.start("write", "whole", {})
-    operations.meta.invoke_all([do(Put(keys.DatasetKeys.of("days").coordinator, b'{"format":7}'))])
-    run_jobs(operations, bad, good)
-
-    done = operations.coordinator().coordinate()
-
-    assert "cannot be read" in done.problems[bad]
-    assert done.completed == {good: OperationState.SUCCESS}
-    assert operations.manager.cancel(bad)
 
 
 def test_an_older_argument_is_raised_by_its_type(operations):

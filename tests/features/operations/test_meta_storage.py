@@ -256,17 +256,6 @@ def _changed(state, before, ops):
 # Compaction
 
 
-def test_compaction_leaves_what_a_running_watcher_has_not_seen(meta):
-    """Rule 9.1"""
-    watch = meta.watch("a", name="another")
-    revisions = [put(meta, a=b"%d" % number) for number in range(3)]
-
-    compacted = meta.compact(meta.engine.queries.head().seq)
-
-    assert compacted < revisions[0]
-    assert [batch.revision for batch in watch.poll()] == revisions
-
-
 def test_a_watcher_that_is_gone_holds_nothing_back_for_long(meta):
     watch = meta.watch("a", name="another")
     put(meta, a=b"1")

@@ -1,17 +1,16 @@
 """The data of a job: the instance that its partition had when the operation began, in any frame (rule 9.3)."""
 
-import threading
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from databuild_dagster import DistributedOperation, OperationContext, databuild_asset
-from databuild_dagster.features.operations.executor_runs import operations_tick
-from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRequest
 from tests.bindings.conftest import Site
+
+from .running import Running
 
 #: What the asset returns at its next build.
 _amounts = [1, 2, 3]
@@ -44,13 +43,9 @@ def site(deploy: Any, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 def report_of(site: Site, arg: dict[str, str], *, between: Any = lambda: None) -> Any:
     """Start the operation, do something, and let an executor of this process run its job."""
-    resources = operation_resources(site.instance, site.deployment)
-    manager = manager_of(resources, site.deployment, actor="user")
-    id = manager.start("sum", "sales", arg)
+    running = Running(site, "sum", arg, "sales")
     between()
-    run_jobs(executor_of(manager, resources), id, 1, pause=threading.Event().wait)
-    operations_tick(site.instance, site.deployment)()
-    view = manager.operation(id)
+    view = running.end()
     return view.report or view.failed[""]
 
 

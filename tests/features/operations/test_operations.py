@@ -14,7 +14,7 @@ from databuild_dagster import BuildContext, DistributedOperation, OperationConte
 from databuild_dagster.bindings.adapter.dagster_private import InMemoryJob, execute_run_iterator
 from databuild_dagster.bindings.adapter.run_tags import EXECUTOR_TAG, OPERATION_TAG, OUTCOME_TAG, WORKER_TAG
 from databuild_dagster.features.operations.executor_runs import OPERATION_JOB, OperationsTick, operations_tick
-from databuild_dagster.features.operations.operations import executor_of, manager_of, operation_resources, run_jobs
+from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.operations import invokes, records, states
 from databuild_dagster.model.operations.keys import OperationId
@@ -27,6 +27,8 @@ from tests.support.dagster_files import fresh_instance
 from tests.support.dead_process import dead_process
 from tests.support.endless import ENDLESS
 from tests.support.questions import recorded_questions
+
+from .running import Running, manager_of_site
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -121,11 +123,7 @@ def tick(site: Site) -> OperationsTick:
 
 
 def started(site: Site, type_name: str, arg: Any = None) -> OperationId:
-    return manager(site).start(type_name, "orders", arg)
-
-
-def manager(site: Site) -> Any:
-    return manager_of(operation_resources(site.instance, site.deployment), site.deployment, actor="user")
+    return manager_of_site(site).start(type_name, "orders", arg)
 
 
 def execute(site: Site, request: dg.RunRequest) -> dg.DagsterRun:
@@ -147,7 +145,7 @@ def create(site: Site, request: dg.RunRequest, **options: Any) -> dg.DagsterRun:
 
 def keys(site: Site) -> list[str]:
     stays = ("nextInstanceId", "distOpHistory")
-    return [e.key for e in manager(site).meta.prefix("distOp").entries if not any(s in e.key for s in stays)]
+    return [e.key for e in manager_of_site(site).meta.prefix("distOp").entries if not any(s in e.key for s in stays)]
 
 
 def test_an_executor_is_a_dagster_run_and_the_tick_completes_what_it_has_done(site: Site, tick: OperationsTick) -> None:
@@ -157,7 +155,7 @@ def test_an_executor_is_a_dagster_run_and_the_tick_completes_what_it_has_done(si
     run = execute(site, asked[0])
     completed = tick().coordination.completed
 
-    view = manager(site).operation(id)
+    view = manager_of_site(site).operation(id)
     assert [request.run_key for request in asked] == [f"{id} executor 1"], "three jobs are work for one"
     assert run.status is dg.DagsterRunStatus.SUCCESS
     assert run.tags[OPERATION_TAG] == str(id)
@@ -196,7 +194,7 @@ def test_a_tick_without_operations_asks_one_question_and_the_next_finds_a_new_on
     assert site.engine.queries.head() == head
     id = started(site, "helpless")
     assert len(tick().requests) == 1
-    manager(site).cancel(id)
+    manager_of_site(site).cancel(id)
 
 
 def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_again(
@@ -211,7 +209,7 @@ def test_executors_are_asked_for_by_the_same_keys_until_they_are_there_and_not_a
     assert [request.run_key for request in first] == [request.run_key for request in lost]
     assert [request.run_key for request in second] == [], "not more than its jobs can occupy"
     assert len(first) == 1
-    manager(site).cancel(id)
+    manager_of_site(site).cancel(id)
 
 
 def test_an_executor_whose_process_is_gone_is_ended_in_dagster_and_has_a_successor(
@@ -238,7 +236,7 @@ def test_after_an_executor_that_failed_by_itself_the_next_one_waits_a_moment(sit
     site.instance.report_run_failed(create(site, first, status=dg.DagsterRunStatus.STARTED), "no Spark anywhere")
 
     assert tick().requests == []
-    manager(site).cancel(id)
+    manager_of_site(site).cancel(id)
 
 
 def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(site: Site, tick: OperationsTick) -> None:
@@ -248,13 +246,13 @@ def test_after_an_executor_that_had_got_on_with_it_the_next_one_comes_at_once(si
     run = create(site, first, status=dg.DagsterRunStatus.STARTED)
     lease = records.Lease(token="of it", executor="it", holder="somewhere", at=0.0)
     done = invokes.mark(id, "mon", lease, records.Mark(states.JobState.SUCCESS, None))
-    manager(site).meta.invoke_all([invokes.take(id, "mon", None, lease), done])
+    manager_of_site(site).meta.invoke_all([invokes.take(id, "mon", None, lease), done])
     site.instance.report_run_failed(run, "its process was killed")
 
     (second,) = tick().requests
 
     assert second.run_key == f"{id} executor 2"
-    manager(site).cancel(id)
+    manager_of_site(site).cancel(id)
 
 
 def test_a_job_is_retried_by_the_same_executor(
@@ -267,7 +265,7 @@ def test_a_job_is_retried_by_the_same_executor(
     tick()
 
     assert run.status is dg.DagsterRunStatus.SUCCESS
-    assert manager(site).operation(id).state is OperationState.SUCCESS
+    assert manager_of_site(site).operation(id).state is OperationState.SUCCESS
     said = [line.message for line in site.instance.all_logs(run.run_id) if "is tried again" in line.message]
     assert sorted(said) == [
         f"orders@{day} is tried again in 0 s, after attempt 1: RetryJob: not yet" for day in ("mon", "tue", "wed")
@@ -277,24 +275,22 @@ def test_a_job_is_retried_by_the_same_executor(
 @pytest.mark.long("only Spark runs work that can be interrupted")
 def test_canceling_interrupts_what_a_job_runs_in_spark(site: Site, endless: Endless) -> None:
     """Rule 9.7"""
-    id = started(site, "endless")
-    resources = operation_resources(site.instance, site.deployment)
-    executor = executor_of(manager(site), resources)
+    running = Running(site, "endless")
 
     with ThreadPoolExecutor(1) as elsewhere:
-        working = elsewhere.submit(run_jobs, executor, id, 1, pause=threading.Event().wait)
+        working = elsewhere.submit(running.run_jobs, 1)
         try:
             assert endless.began.wait(MAX_SECONDS), f"no job of the operation began within {MAX_SECONDS:.0f} s"
-            manager(site).cancel(id, "enough")
+            running.manager.cancel(running.id, "enough")
             # A TimeoutError says that the operation was canceled and its job goes on.
             working.result(MAX_SECONDS)
         finally:
             if not working.done():
-                manager(site).cancel(id, "the test failed")
+                running.manager.cancel(running.id, "the test failed")
                 if endless.spark is not None:
                     endless.spark.interruptAll()
 
-    assert manager(site).operation(id).state is OperationState.CANCELED
+    assert manager_of_site(site).operation(running.id).state is OperationState.CANCELED
     assert (endless.rows, len(endless.cleaned)) == ([2], 1)
     assert keys(site) == []
 
@@ -309,7 +305,7 @@ def test_data_that_is_gone_is_the_failure_of_its_job(site: Site, tick: Operation
 
     execute(site, tick().requests[0])
 
-    failed = manager(site).operation(id).failed
+    failed = manager_of_site(site).operation(id).failed
     assert list(failed) == ["tue"]
     assert failed["tue"]["error"].startswith("DataRemoved: orders@tue ")
-    manager(site).cancel(id)
+    manager_of_site(site).cancel(id)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator
 from copy import copy
 from typing import Any
@@ -17,25 +16,15 @@ from databuild_dagster.constraints import BadConstraint, NotNull, Range
 from databuild_dagster.data.read_plan import NothingLive, NotOurs
 from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
-from databuild_dagster.features.operations.coordinator import Coordinator
-from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationContext
-from databuild_dagster.features.operations.operations import (
-    executor_of,
-    jobs_at_once,
-    manager_of,
-    operation_resources,
-    run_jobs,
-)
+from databuild_dagster.features.operations.operations import operation_resources
 from databuild_dagster.features.operations.provided import Validate
 from databuild_dagster.features.operations.provided import build_index as index_module
 from databuild_dagster.features.operations.provided import compact as compact_module
-from databuild_dagster.features.operations.seen import OperationView
 from databuild_dagster.features.operations.spark.compacting import compact_instance
 from databuild_dagster.features.operations.spark.indexing import CannotIndex, file_figures
 from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
-from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
@@ -45,6 +34,8 @@ from tests.bindings.conftest import Site
 from tests.bindings.module_site import module_site
 from tests.support.checking import check
 from tests.support.dagster_files import fresh_instance
+
+from .running import Running, manager_of_site
 
 pytestmark = [pytest.mark.long("only Spark evaluates rules and rewrites files"), pytest.mark.timeout(300)]
 
@@ -113,29 +104,6 @@ class Killed(BaseException):
     """A process dies here."""
 
 
-class Running:
-    """An operation that was started, in this process."""
-
-    def __init__(
-        self, site: Site, type_name: str, arg: Any = None, dataset: str = "orders", partitions: Any = None
-    ) -> None:
-        self.resources = operation_resources(site.instance, site.deployment)
-        self.manager: DistributedOperationManager = manager_of(self.resources, site.deployment, actor="user")
-        self.id: OperationId = self.manager.start(type_name, dataset, arg, partitions=partitions)
-
-    def run_jobs(self, most: int | None = None) -> None:
-        executor = executor_of(self.manager, self.resources)
-        run_jobs(executor, self.id, most or jobs_at_once(self.manager, self.id), pause=threading.Event().wait)
-
-    def complete(self) -> OperationView:
-        Coordinator(self.manager, contexts=OperationContext).coordinate()
-        return self.manager.operation(self.id)
-
-    def end(self) -> OperationView:
-        self.run_jobs()
-        return self.complete()
-
-
 def warehouse_of(site: Site) -> Warehouse:
     return operation_resources(site.instance, site.deployment).warehouse
 
@@ -185,8 +153,7 @@ def left_over(site: Site) -> list[Any]:
 
 
 def n_operations(site: Site) -> int:
-    manager = manager_of(operation_resources(site.instance, site.deployment), site.deployment, actor="user")
-    return len(manager.operations(ended=True))
+    return len(manager_of_site(site).operations(ended=True))
 
 
 # validate
@@ -418,19 +385,17 @@ def test_an_index_lies_beside_its_manifest_and_belongs_there(site: Site) -> None
 def test_files_that_were_looked_at_are_not_looked_at_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rule 9.5: the executor is lost half-way, and another goes on from what it has saved"""
     looked_at: list[str] = []
+    killed: list[bool] = []
 
-    def counted(spark: Any, warehouse: Any, parts: Any, types: Any) -> dict[str, dict[str, FileIndex]]:
-        if len(looked_at) >= 5:
-            monkeypatch.setattr(index_module, "file_figures", counting)
+    def figures(spark: Any, warehouse: Any, parts: Any, types: Any) -> dict[str, dict[str, FileIndex]]:
+        if len(looked_at) == 5 and not killed:
+            killed.append(True)
             raise Killed
-        return counting(spark, warehouse, parts, types)
-
-    def counting(spark: Any, warehouse: Any, parts: Any, types: Any) -> dict[str, dict[str, FileIndex]]:
         looked_at.extend(file.uri for part in parts for file in part.files)
         return file_figures(spark, warehouse, parts, types)
 
     monkeypatch.setattr(index_module, "FILES_AT_ONCE", 5)
-    monkeypatch.setattr(index_module, "file_figures", counted)
+    monkeypatch.setattr(index_module, "file_figures", figures)
     running = build_index(site)
     with pytest.raises(Killed):
         running.run_jobs()
