@@ -57,11 +57,13 @@ from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState
 from tests.support.checking import check
+from tests.support.materialize_button import LAUNCH, launch_params
 
 from ..conftest import claim
 
 SUCCESS, FAILURE, QUEUED = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.QUEUED
 DAY, NEXT_DAY = "2013-01-01", "2013-01-02"
+REF = f"numbers@{DAY}"
 MATERIALIZATION, OBSERVATION = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION
 TIMEOUT_SECONDS = 3600.0
 #: More than one run of it writes to Dagster from its submission to its end.
@@ -114,10 +116,6 @@ def looks_right() -> dg.AssetCheckResult:
 defs = build_definitions([numbers, doubles, sold, shops, whole, plain], asset_checks=[looks_right], location="tests")
 """
 
-LAUNCH = """
-mutation($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) {
-    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } } }"""
-
 
 @dataclass
 class Deployment:
@@ -136,25 +134,14 @@ class Deployment:
         tags: dict[str, str] | None = None,
     ) -> dg.DagsterRun:
         """As the Launchpad does it; of several keys the range from the first to the last."""
-        tags = dict(tags or {})
-        if len(keys) == 1:
-            tags["dagster/partition"] = keys[0]
-        elif keys:
-            tags |= {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
-        selector = {
+        params = launch_params(assets[0], keys)
+        params["selector"] |= {
             "repositoryLocationName": self.workspace.code_location_names[0],
-            "repositoryName": "__repository__",
-            "pipelineName": "__ASSET_JOB",
             "assetSelection": [{"path": [asset]} for asset in assets],
             "assetCheckSelection": [{"assetKey": {"path": [asset]}, "name": name} for asset, name in checks],
         }
-        metadata = {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
-        params = {
-            "selector": selector,
-            "mode": "default",
-            "executionMetadata": metadata,
-            "runConfigData": config or {},
-        }
+        params["executionMetadata"]["tags"] += [{"key": key, "value": value} for key, value in (tags or {}).items()]
+        params["runConfigData"] = config or {}
         context = self.workspace.create_request_context()
         answer = execute_dagster_graphql(context, LAUNCH, variables={"params": params}).data["launchPipelineExecution"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
@@ -203,6 +190,11 @@ class Deployment:
         """Another Dagster run builds the ref; returns its job run."""
         (job_run,) = claim(self.engine, ref, holder=this_process())
         return job_run
+
+    def hold(self) -> tuple[str, dg.DagsterRun]:
+        """A run for the day that another one builds; the job run of that one, and the held run."""
+        builder = self.begin(REF)
+        return builder, self.submit("numbers")
 
     def succeed(self, job_run: str) -> None:
         refs = self.engine.queries.job_runs_named([job_run])[job_run].refs
@@ -280,17 +272,16 @@ def deployment(
 
 def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: Deployment) -> None:
     """Rules 8.1, 8.2: delegated to the build that made it, and the job is skipped."""
-    ref = f"numbers@{DAY}"
-    deployment.live(ref)
+    deployment.live(REF)
 
     run = deployment.submit("numbers")
 
     assert run.status is SUCCESS
     assert (run.tags[DELEGATED_TAG], run.tags[HOLD_TAG]) == ("true", OVER)
     assert deployment.dequeue() == []
-    assert deployment.ledger(run.run_id) == {ref: ("reused", "live")}
-    assert run_messages.reused([ref]) in deployment.log(run.run_id)
-    assert run_messages.skipped([ref]) in deployment.log(run.run_id)
+    assert deployment.ledger(run.run_id) == {REF: ("reused", "live")}
+    assert run_messages.reused([REF]) in deployment.log(run.run_id)
+    assert run_messages.skipped([REF]) in deployment.log(run.run_id)
     stats = deployment.instance.get_run_stats(run.run_id)
     assert stats.start_time is not None
     assert stats.end_time is not None
@@ -298,8 +289,7 @@ def test_a_run_for_what_is_live_ends_at_once_and_no_process_starts(deployment: D
 
 def test_a_partition_unknown_to_dagster_is_materialized_and_a_known_one_observed(deployment: Deployment) -> None:
     """The partition ends green, with the data version of the instance and a link to the run that built it."""
-    ref = f"numbers@{DAY}"
-    builder = deployment.begin(ref)
+    builder = deployment.begin(REF)
     deployment.succeed(builder)
     built_by = deployment.engine.queries.job_runs_named([builder])[builder].dagster_run_id
 
@@ -311,7 +301,7 @@ def test_a_partition_unknown_to_dagster_is_materialized_and_a_known_one_observed
     found = [materialized.step_materialization_data.materialization, observed.asset_observation_data.asset_observation]
     for event in found:
         assert event.partition == DAY
-        assert event.tags["dagster/data_version"] == deployment.uuid(ref)
+        assert event.tags["dagster/data_version"] == deployment.uuid(REF)
         assert event.metadata["databuild/served_by"].value == built_by
     assert deployment.events(again.run_id, MATERIALIZATION) == []
     assert deployment.instance.get_materialized_partitions(dg.AssetKey("numbers")) == {DAY}
@@ -319,7 +309,7 @@ def test_a_partition_unknown_to_dagster_is_materialized_and_a_known_one_observed
 
 def test_the_check_for_taints_that_was_asked_for_is_given(deployment: Deployment) -> None:
     """The Materialize button asks for it, for it is a check of the asset's own step."""
-    deployment.live(f"numbers@{DAY}", f"numbers@{NEXT_DAY}")
+    deployment.live(REF, f"numbers@{NEXT_DAY}")
     deployment.engine.handle(TaintPartitions(refs=(f"numbers@{NEXT_DAY}",), reason="wrong"))
 
     run = deployment.submit("numbers", checks=[("numbers", TAINT_CHECK)])
@@ -404,7 +394,7 @@ GOING_ON: dict[str, tuple[list[str], dict[str, Any]]] = {
 
 def test_a_run_with_anything_to_do_goes_on(deployment: Deployment) -> None:
     """Rules 8.1, 8.7"""
-    deployment.live(f"numbers@{DAY}")
+    deployment.live(REF)
 
     for name, (assets, options) in GOING_ON.items():
         assert goes_on(deployment, deployment.submit(*assets, **options)), name
@@ -421,7 +411,7 @@ def test_the_target_of_a_run_that_executes_all_checks_of_its_asset_is_the_asset(
 
 def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: Deployment) -> None:
     """Rule 8.1"""
-    deployment.fail(deployment.begin(f"numbers@{DAY}"))
+    deployment.fail(deployment.begin(REF))
 
     by_sensor = deployment.submit("numbers", tags={"dagster/sensor_name": "s"})
     by_person = deployment.submit("numbers")
@@ -434,7 +424,7 @@ def test_a_person_opens_what_failed_and_a_sensor_is_refused_at_once(deployment: 
 
 def test_a_run_for_a_paused_partition_is_refused_at_once_and_no_process_starts(deployment: Deployment) -> None:
     """Rule 6.13: with the person and the reason; with anything to build beside it the run continues."""
-    names = (parse_ref(f"numbers@{DAY}"),)
+    names = (parse_ref(REF),)
     deployment.engine.handle(PausePartitions(refs=names, reason="the till sends half"), actor="user:ann")
 
     run = deployment.submit("numbers")
@@ -462,7 +452,7 @@ def test_a_range_that_is_none_any_more_goes_on_and_says_why(deployment: Deployme
 def test_an_unreachable_store_is_logged_and_the_run_starts(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deployment.live(f"numbers@{DAY}")
+    deployment.live(REF)
     (tmp_path / "garbage.db").write_text("this is no database, however long one looks at it" * 100)
 
     with monkeypatch.context() as context:
@@ -485,14 +475,14 @@ def test_a_re_execution_does_not_inherit_the_hold(deployment: Deployment) -> Non
 def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(deployment: Deployment) -> None:
     """Rules 8.2, 8.3"""
     deployment.live(f"numbers@{NEXT_DAY}")
-    builder = deployment.begin(f"numbers@{DAY}")
+    builder = deployment.begin(REF)
 
     run = deployment.submit("numbers", keys=[DAY, NEXT_DAY])
 
     assert (run.status, run.tags[HOLD_TAG]) == (QUEUED, HELD)
-    assert run_messages.joined([f"numbers@{DAY}"]) in deployment.log(run.run_id)
+    assert run_messages.joined([REF]) in deployment.log(run.run_id)
     assert deployment.ledger(run.run_id) == {
-        f"numbers@{DAY}": ("joined", "waiting"),
+        REF: ("joined", "waiting"),
         f"numbers@{NEXT_DAY}": ("reused", "live"),
     }
     deployment.tend_held_runs()
@@ -503,13 +493,13 @@ def test_a_run_for_what_is_being_built_is_held_and_answered_when_it_is_live(depl
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG], run.tags[DELEGATED_TAG]) == (SUCCESS, OVER, "true")
-    assert deployment.ledger(run.run_id)[f"numbers@{DAY}"] == ("joined", "live")
+    assert deployment.ledger(run.run_id)[REF] == ("joined", "live")
     assert deployment.dequeue() == []
 
 
 @pytest.mark.parametrize("coordinator_config", [{"max_concurrent_runs": 1}])
 def test_runs_that_wait_take_no_slot_from_others(deployment: Deployment) -> None:
-    deployment.begin(f"numbers@{DAY}")
+    deployment.begin(REF)
     held = [deployment.submit("numbers") for _ in range(3)]
 
     other = deployment.submit("numbers", keys=[NEXT_DAY])
@@ -524,20 +514,20 @@ def test_a_run_in_the_queue_is_held_as_soon_as_others_build_what_it_asks_for(dep
     other = deployment.submit("numbers", keys=[NEXT_DAY])
     assert all(HOLD_TAG not in run.tags for run in [*runs, other])
 
-    builder = deployment.begin(f"numbers@{DAY}")
+    builder = deployment.begin(REF)
     deployment.tend_held_runs()
     assert deployment.dequeue() == [other.run_id]
     deployment.succeed(builder)
     deployment.tend_held_runs()
 
     assert {deployment.run(run.run_id).status for run in runs} == {SUCCESS}
-    assert {deployment.ledger(run.run_id)[f"numbers@{DAY}"] for run in runs} == {("joined", "live")}
+    assert {deployment.ledger(run.run_id)[REF] for run in runs} == {("joined", "live")}
 
 
 def test_a_run_in_the_queue_that_is_answered_by_what_is_live_needs_no_process(deployment: Deployment) -> None:
     run = deployment.submit("numbers")
 
-    deployment.live(f"numbers@{DAY}")
+    deployment.live(REF)
     deployment.tend_held_runs()
 
     assert deployment.run(run.run_id).status is SUCCESS
@@ -545,8 +535,7 @@ def test_a_run_in_the_queue_that_is_answered_by_what_is_live_needs_no_process(de
 
 
 def test_run_monitoring_leaves_a_held_run_alone(deployment: Deployment) -> None:
-    deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    _, run = deployment.hold()
 
     list(execute_run_monitoring_iteration(deployment.workspace, logging.getLogger("tests")))
 
@@ -562,11 +551,11 @@ def test_a_run_whose_delegate_fails_fails_as_denied_with_the_reason(deployment: 
     if reason == "failed":
         deployment.fail(builder)
     else:
-        miss = RunMiss(builder, {f"doubles@{DAY}": (f"numbers@{DAY}",)})
+        miss = RunMiss(builder, {f"doubles@{DAY}": (REF,)})
         deployment.engine.handle(MissDeps(misses=(miss,)))
         deployment.tend_held_runs()
         assert deployment.run(run.run_id).tags[HOLD_TAG] == HELD
-        deployment.fail(deployment.begin(f"numbers@{DAY}"))
+        deployment.fail(deployment.begin(REF))
     deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
@@ -582,8 +571,7 @@ def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
     deployment: Deployment, by_person: bool
 ) -> None:
     """Rule 8.3, decision 0014"""
-    builder = deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    builder, run = deployment.hold()
 
     deployment.engine.handle(CancelJobRuns(job_run_ids=(builder,), keep_wants=not by_person))
     deployment.tend_held_runs()
@@ -594,8 +582,7 @@ def test_a_run_whose_delegate_is_canceled_starts_and_may_build_it_itself(
 
 def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Deployment) -> None:
     """Rule 4.5: not schedulable before its backoff has passed; then the first run builds it."""
-    builder = deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    builder, run = deployment.hold()
 
     deployment.fail(builder, kind="transient")
     deployment.tend_held_runs()
@@ -608,8 +595,7 @@ def test_a_run_whose_delegate_will_be_tried_again_waits_for_that(deployment: Dep
 
 def test_a_run_whose_delegate_hangs_fails_in_the_end_and_names_it(deployment: Deployment) -> None:
     """Rule 8.3: a delegation timeout; what is still being built is not painted failed (rule 6.1)."""
-    builder = deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    builder, run = deployment.hold()
     deployment.turn_clock(TIMEOUT_SECONDS + 1)
 
     tend_held_runs(deployment.instance, location="another", delegation_timeout_seconds=TIMEOUT_SECONDS)
@@ -619,38 +605,35 @@ def test_a_run_whose_delegate_hangs_fails_in_the_end_and_names_it(deployment: De
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG]) == (FAILURE, OVER)
     assert f"job run {builder} of numbers@{DAY} has not ended" in deployment.log(run.run_id)
-    assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("joined", "given up")}
+    assert deployment.ledger(run.run_id) == {REF: ("joined", "given up")}
     assert deployment.last_word("numbers") != run.run_id
 
 
 def test_a_run_that_a_person_cancels_while_it_is_held_waits_no_longer(deployment: Deployment) -> None:
-    deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    _, run = deployment.hold()
 
     deployment.instance.run_coordinator.cancel_run(run.run_id)
     deployment.tend_held_runs()
 
     run = deployment.run(run.run_id)
     assert (run.status, run.tags[HOLD_TAG]) == (dg.DagsterRunStatus.CANCELED, OVER)
-    assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("joined", "given up")}
+    assert deployment.ledger(run.run_id) == {REF: ("joined", "given up")}
 
 
 def test_a_held_run_that_is_deleted_leaves_nothing_behind(deployment: Deployment) -> None:
-    builder = deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    builder, run = deployment.hold()
 
     deployment.instance.delete_run(run.run_id)
     deployment.tend_held_runs()
     deployment.succeed(builder)
     deployment.tend_held_runs()
 
-    assert deployment.ledger(run.run_id) == {f"numbers@{DAY}": ("joined", "live")}
+    assert deployment.ledger(run.run_id) == {REF: ("joined", "live")}
     assert deployment.instance.get_run_by_id(run.run_id) is None
 
 
 def test_a_held_run_starts_when_its_asset_is_no_longer_ours(deployment: Deployment) -> None:
-    deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    _, run = deployment.hold()
     known = deployment.engine.queries.datasets("tests").values()
 
     register(deployment.engine, "tests", tuple(spec for spec in known if spec.asset != "numbers"))
@@ -661,8 +644,7 @@ def test_a_held_run_starts_when_its_asset_is_no_longer_ours(deployment: Deployme
 
 def test_a_held_run_that_the_daemon_has_started_all_the_same_is_left_to_its_step(deployment: Deployment) -> None:
     """Its process does what the guard in the step says."""
-    builder = deployment.begin(f"numbers@{DAY}")
-    run = deployment.submit("numbers")
+    builder, run = deployment.hold()
     starting = dg.DagsterEvent(dg.DagsterEventType.RUN_STARTING.value, run.job_name)
     deployment.instance.report_dagster_event(starting, run.run_id)
 
@@ -689,7 +671,7 @@ def test_a_held_run_that_the_daemon_has_started_all_the_same_is_left_to_its_step
 def test_limits_of_the_user_and_ours_hold_together(
     deployment: Deployment, settings: dict[str, Any], coordinator_config: dict[str, Any]
 ) -> None:
-    deployment.begin(f"numbers@{DAY}")
+    deployment.begin(REF)
     held = deployment.submit("numbers", tags={"team": "a"})
     one, other = (deployment.submit("numbers", keys=[NEXT_DAY], tags={"team": "a"}) for _ in range(2))
 
@@ -717,7 +699,7 @@ def unsubmitted(deployment: Deployment, run: dg.DagsterRun) -> dg.DagsterRun:
 
 @pytest.mark.parametrize("is_live", [True, False])
 def test_a_run_that_is_submitted_again_stays_what_it_is(deployment: Deployment, is_live: bool) -> None:
-    builder = deployment.begin(f"numbers@{DAY}")
+    builder = deployment.begin(REF)
     if is_live:
         deployment.succeed(builder)
     run = deployment.submit("numbers")
@@ -731,7 +713,7 @@ def test_a_run_that_is_submitted_again_stays_what_it_is(deployment: Deployment, 
 
 
 def test_of_several_ticks_at_once_one_answers(deployment: Deployment) -> None:
-    builder = deployment.begin(f"numbers@{DAY}")
+    builder = deployment.begin(REF)
     runs = [deployment.submit("numbers") for _ in range(3)]
     deployment.succeed(builder)
 
@@ -770,12 +752,11 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
     deployment: Deployment, then: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run ends as without the crash: answered, or started, and never left behind."""
-    ref = f"numbers@{DAY}"
     template = deployment.submit("numbers")
     for number in range(1, MAX_WRITES):
-        if deployment.engine.queries.states([ref])[ref] is not None:
-            deployment.engine.handle(TaintPartitions(refs=(ref,), reason="again"))
-        builder = deployment.begin(ref)
+        if deployment.engine.queries.states([REF])[REF] is not None:
+            deployment.engine.handle(TaintPartitions(refs=(REF,), reason="again"))
+        builder = deployment.begin(REF)
         if then == "live":
             deployment.succeed(builder)
         run = unsubmitted(deployment, template)
@@ -796,7 +777,7 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
         if deployment.run(run.run_id).tags.get(HOLD_TAG) is None:
             # It died before its first word: as with Dagster's own coordinator, the submitter has to ask again.
             assert number == 1
-        if deployment.engine.queries.states([ref])[ref] is InstanceState.BUILDING:
+        if deployment.engine.queries.states([REF])[REF] is InstanceState.BUILDING:
             end(deployment, builder, then)
         deployment.turn_clock(SUBMITTING_SECONDS + 1)
         deployment.tend_held_runs()
@@ -805,8 +786,8 @@ def test_a_crash_between_any_two_steps_is_repaired_by_the_next_tick(
         if number > 1:
             assert deployment.run(run.run_id).status is (QUEUED if then == "released" else SUCCESS), number
             assert deployment.run(run.run_id).tags[HOLD_TAG] == (RELEASED if then == "released" else OVER), number
-        if deployment.engine.queries.states([ref])[ref] is not InstanceState.LIVE:
-            deployment.live(ref)
+        if deployment.engine.queries.states([REF])[REF] is not InstanceState.LIVE:
+            deployment.live(REF)
         if not crashed:
             assert number > 3
             return
