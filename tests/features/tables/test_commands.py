@@ -9,11 +9,13 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.features.tables import table_publishing
 from databuild_dagster.model.commands import RegisterDatasets
+from tests.support.catalog import HERE, dataset
 from tests.support.log_lines import at_warnings
 from tests.support.project import Project
+from tests.support.published import DAYS, ICEBERG, PublishedWorld
+from tests.support.table_readers import iceberg_table
 
 DEFINITIONS = """
 import dagster as dg
@@ -29,54 +31,63 @@ def orders() -> pd.DataFrame:
     return pd.DataFrame({"amount": [1.5, 2.5]})
 
 
-@databuild_asset
-def plain() -> pd.DataFrame:
-    return pd.DataFrame({"amount": [1.5]})
-
-
-defs = build_definitions([orders, plain])
+defs = build_definitions([orders])
 """
-DAY, NEXT = "orders@2024-01-29", "orders@2024-01-30"
+ORDERS = "orders@2024-01-29"
+DAY, NEXT = f"sales@{DAYS[0]}", f"sales@{DAYS[1]}"
 
 
 @pytest.fixture
-def published(project: Project) -> Project:
+def sales(project: Project) -> PublishedWorld:
+    """A published table in the home of the project."""
+    world = PublishedWorld(project.home, ICEBERG)
+    world.build(DAYS[0], {"amount": [1.5, 2.5]})
+    world.publish()
+    return world
+
+
+def rebuild(sales: PublishedWorld) -> None:
+    sales.taint(DAY)
+    sales.build(DAYS[0], {"amount": [3.5, 4.5]})
+
+
+def n_rows(table: Table) -> int:
+    return int(table.scan().to_arrow().num_rows)
+
+
+def test_a_build_publishes_and_a_second_publication_changes_nothing(project: Project) -> None:
     project.define(DEFINITIONS)
-    project.build(DAY)
-    return project
+    project.build(ORDERS)
 
-
-def table_of(project: Project) -> Table:
-    catalog = load_catalog("databuild", type="sql", uri=f"sqlite:///{project.home}/warehouse/iceberg.db")
-    return catalog.load_table("shop.orders")
-
-
-def test_a_build_publishes_and_a_second_publication_changes_nothing(published: Project) -> None:
-    done = published.call("publish", "orders")
+    done = project.call("publish", "orders")
 
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("shop.orders is up to date: it holds up to seq ")
-    assert table_of(published).scan().to_arrow().num_rows == 2
-    (file,) = Path(published.home, "warehouse", "orders").rglob("*.parquet")
-    assert {task.file.file_path for task in table_of(published).scan().plan_files()} == {f"file://{file}"}, "no copy"
+    catalog = load_catalog("databuild", type="sql", uri=f"sqlite:///{project.home}/warehouse/iceberg.db")
+    table = catalog.load_table("shop.orders")
+    assert n_rows(table) == 2
+    (file,) = Path(project.home, "warehouse", "orders").rglob("*.parquet")
+    assert {task.file.file_path for task in table.scan().plan_files()} == {f"file://{file}"}, "no copy"
 
 
-def test_a_taint_is_published_by_hand_after_a_dry_run(published: Project) -> None:
-    published.call("taint", DAY, "--reason", "wrong")
+def test_a_taint_is_published_by_hand_after_a_dry_run(project: Project, sales: PublishedWorld) -> None:
+    sales.taint(DAY)
 
-    planned, done = published.ask("publish", "orders", "--dry-run"), published.ask("publish", "orders")
+    planned, done = project.ask("publish", "sales", "--dry-run"), project.ask("publish", "sales")
 
     assert (planned["done"], planned["snapshot"], planned["files_removed"]) == (False, None, 1)
-    assert (done["done"], done["files_removed"], done["table"]) == (True, 1, "shop.orders")
-    assert table_of(published).scan().to_arrow().num_rows == 0
+    assert (done["done"], done["files_removed"], done["table"]) == (True, 1, "shop.sales")
+    assert n_rows(iceberg_table(sales)) == 0
 
 
-def test_status_shows_how_far_behind_a_table_is(published: Project) -> None:
-    before = published.ask("status")["tables"]
-    published.call("taint", DAY, "--reason", "wrong")
+def test_status_shows_how_far_behind_a_table_is(project: Project) -> None:
+    project.define(DEFINITIONS)
+    project.build(ORDERS)
+    before = project.ask("status")["tables"]
+    project.call("taint", ORDERS, "--reason", "wrong")
 
-    behind = published.call("status")
-    scraped = published.call("ledger", "metrics", "--prometheus").out
+    behind = project.call("status")
+    scraped = project.call("ledger", "metrics", "--prometheus").out
 
     assert [(table["asset"], table["partitions_behind"], table["since"]) for table in before] == [("orders", 0, None)]
     assert "The table of orders is 1 partition behind, at seq" in behind.out
@@ -84,27 +95,17 @@ def test_status_shows_how_far_behind_a_table_is(published: Project) -> None:
     assert 'databuild_table_seconds_behind{dataset="orders"}' in scraped
 
 
-def test_a_receipt_names_the_snapshot_and_tags_it(published: Project) -> None:
-    (before,) = published.ask("receipt", DAY)["instances"]
-    snapshot = table_of(published).current_snapshot()
+def test_a_receipt_names_the_snapshot_and_tags_it(project: Project, sales: PublishedWorld) -> None:
+    (before,) = project.ask("receipt", DAY)["instances"]
+    snapshot = iceberg_table(sales).current_snapshot().snapshot_id
 
-    (tagged,) = published.ask("receipt", DAY, "--tag", "audit")["instances"]
-    shown = published.call("receipt", DAY).out
+    (tagged,) = project.ask("receipt", DAY, "--tag", "audit")["instances"]
+    shown = project.call("receipt", DAY).out
 
-    assert (before["table"]["name"], before["table"]["snapshot"]) == ("shop.orders", snapshot.snapshot_id)
-    assert (tagged["table"]["tags"], table_of(published).refs()["audit"].snapshot_id) == (
-        ["audit"],
-        snapshot.snapshot_id,
-    )
-    assert f"{DAY} is in snapshot {snapshot.snapshot_id} of the table shop.orders, which holds up to seq" in shown
+    assert (before["table"]["name"], before["table"]["snapshot"]) == ("shop.sales", snapshot)
+    assert (tagged["table"]["tags"], iceberg_table(sales).refs()["audit"].snapshot_id) == (["audit"], snapshot)
+    assert f"{DAY} is in snapshot {snapshot} of the table shop.sales, which holds up to seq" in shown
     assert ", tagged audit." in shown
-
-
-@pytest.fixture(scope="module")
-def published_once(shared_project: Project) -> Project:
-    shared_project.define(DEFINITIONS)
-    shared_project.build(DAY)
-    return shared_project
 
 
 @pytest.mark.parametrize(
@@ -115,73 +116,76 @@ def published_once(shared_project: Project) -> Project:
         (("publish", DAY), "a table has all partitions of a dataset"),
     ],
 )
+@pytest.mark.usefixtures("sales")
 def test_a_request_that_no_table_can_meet_is_one_sentence(
-    published_once: Project, arguments: tuple[str, ...], sentence: str
+    project: Project, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    done = published_once.call(*arguments)
+    done = project.call(*arguments)
 
     assert done.code == 2
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("dataset", "kind"), [("plain", "NotPublished"), ("order", "UnknownAsset")])
-def test_a_dataset_that_has_no_table_is_refused(published_once: Project, dataset: str, kind: str) -> None:
-    done = published_once.call("publish", dataset, "--json")
+@pytest.mark.parametrize(("asset", "kind"), [("plain", "NotPublished"), ("order", "UnknownAsset")])
+def test_a_dataset_that_has_no_table_is_refused(project: Project, sales: PublishedWorld, asset: str, kind: str) -> None:
+    sales.handle(RegisterDatasets(location=HERE, datasets=(sales.spec, dataset("plain"))))
+
+    done = project.call("publish", asset, "--json")
 
     assert (done.code, done.json["error"]["type"]) == (2, kind)
 
 
 @pytest.mark.usefixtures("silent")
-def test_a_catalog_that_never_answers_ends_a_command_after_its_timeout(published: Project) -> None:
-    published.build(DAY, "--rebuild")
-    with open_instance(published.home) as instance:
-        engine = engine_for(instance)
-        spec = engine.queries.known_dataset("orders")
-        moved = msgspec.structs.replace(spec, table=msgspec.structs.replace(spec.table, catalog="silent"))
-        engine.handle(RegisterDatasets(location=spec.location, datasets=(moved,)))
+def test_a_catalog_that_never_answers_ends_a_command_after_its_timeout(project: Project, sales: PublishedWorld) -> None:
+    rebuild(sales)
+    moved = msgspec.structs.replace(sales.spec, table=msgspec.structs.replace(ICEBERG, catalog="silent"))
+    sales.handle(RegisterDatasets(location=HERE, datasets=(moved,)))
 
-    done = published.call("publish", "orders", "--timeout", "1s", "--json")
-    kept = published.ask("gc", "--keep", "0", "--older-than", "none", "--timeout", "1s")
+    done = project.call("publish", "sales", "--timeout", "1s", "--json")
+    kept = project.ask("gc", "--keep", "0", "--timeout", "1s")
 
     assert (done.code, done.json["error"]["type"]) == (2, "TableSilent")
     assert kept["instances"] == []
     assert kept["kept"][0]["why"].startswith("its table cannot be read: ")
 
 
-def test_a_deep_check_names_the_files_that_a_table_and_the_log_do_not_share(published: Project) -> None:
-    clean = published.call("log", "check", "--deep")
-    table = table_of(published)
+def test_a_deep_check_names_the_files_that_a_table_and_the_log_do_not_share(
+    project: Project, sales: PublishedWorld
+) -> None:
+    clean = project.call("log", "check", "--deep")
+    table = iceberg_table(sales)
     with table.transaction() as transaction:
         # The mark stays, as after an older version's mistake.
         properties = table.current_snapshot().summary.additional_properties
         marks = {name: value for name, value in properties.items() if name.startswith("databuild.")}
         transaction.delete("amount > 0", snapshot_properties=marks)
 
-    wrong = published.call("log", "check", "--deep")
-    repaired = published.call("publish", "orders", "--repair")
-    clean_again = published.call("log", "check", "--deep")
+    wrong = project.call("log", "check", "--deep")
+    repaired = project.call("publish", "sales", "--repair")
+    clean_again = project.call("log", "check", "--deep")
 
     assert (clean.code, wrong.code, repaired.code, clean_again.code) == (0, 1, 0, 0), (clean, clean_again)
-    assert "the table of orders is wrong: it is missing there, and the log lists it" in wrong.out
-    assert "`databuild publish orders --repair` puts it right" in wrong.out
+    assert "the table of sales is wrong: it is missing there, and the log lists it" in wrong.out
+    assert "`databuild publish sales --repair` puts it right" in wrong.out
 
 
-def test_gc_expires_snapshots_before_it_removes_data(published: Project) -> None:
-    published.build(DAY, "--rebuild")
+def test_gc_expires_snapshots_before_it_removes_data(project: Project, sales: PublishedWorld) -> None:
+    rebuild(sales)
+    sales.publish()
 
-    kept = published.ask("gc", "--keep", "0", "--yes")
-    removed = published.ask("gc", "--keep", "0", "--older-than", "none", "--yes")
+    kept = project.ask("gc", "--keep", "0", "--yes")
+    removed = project.ask("gc", "--keep", "0", "--older-than", "none", "--yes")
 
     assert (len(kept["instances"]), len(removed["instances"])) == (0, 1)
-    assert len(table_of(published).snapshots()) == 1
-    assert table_of(published).scan().to_arrow().num_rows == 2
+    table = iceberg_table(sales)
+    assert (len(table.snapshots()), n_rows(table)) == (1, 2)
 
 
 def test_a_build_whose_catalog_is_unknown_records_nothing(project: Project) -> None:
     project.define(DEFINITIONS.replace('table="shop.orders"', 'table="shop.orders", catalog="no-such"'))
 
-    done = project.call("build", DAY, "--json")
+    done = project.call("build", ORDERS, "--json")
 
     assert (done.code, done.json["error"]["type"]) == (2, "UnknownCatalog")
     assert project.ask("want", "list") == []
@@ -200,7 +204,7 @@ def test_ctrl_c_at_the_end_of_a_build_ends_the_wait_for_a_table_alone(
             raise KeyboardInterrupt
 
     with at_warnings(table_publishing.__name__, press):
-        done = project.call("build", DAY)
+        done = project.call("build", ORDERS)
 
     assert done.code == 0
     assert "1 of 1 ref live" in done.out
