@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import fsspec
-import pyarrow as pa
 import pytest
 
-from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, UnreadableFile
 from databuild_dagster.warehouse.files import (
     describe_each,
-    describe_files,
     find_files,
-    publish_files,
     read_table,
     table_schema,
     whole_pattern,
@@ -23,8 +18,6 @@ from databuild_dagster.warehouse.files import (
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
-    Manifest,
-    ManifestState,
     UriType,
     file_paths,
     local_paths,
@@ -33,8 +26,7 @@ from databuild_dagster.warehouse.manifest import (
     with_whole_uris,
     write_manifest,
 )
-
-UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
+from tests.support.written import ASSET, UUID, manifest_of, numbers, publish
 
 
 @pytest.fixture(params=["disk", "s3"])
@@ -53,9 +45,9 @@ def put(root, tmp_path) -> Callable[..., str]:
     """Write a file of some numbers, as another program does."""
     file_system, _ = fsspec.core.url_to_fs(root)
 
-    def put(name: str, *numbers: int, contents: bytes | None = None) -> str:
+    def put(name: str, *values: int, contents: bytes | None = None) -> str:
         staged = tmp_path / "staged"
-        WRITTEN.write(pa.table({"n": pa.array(numbers, pa.int64())}), str(staged))
+        WRITTEN.write(numbers(*values), str(staged))
         file_system.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
         file_system.pipe_file(f"{root}/{name}", staged.read_bytes() if contents is None else contents)
         return f"{root}/{name}"
@@ -65,20 +57,9 @@ def put(root, tmp_path) -> Callable[..., str]:
 
 def listed(warehouse, pattern):
     found = describe_each(find_files(pattern))
-    manifest = Manifest(
-        dataset="numbers",
-        ref="numbers@1",
-        instance_uuid=UUID,
-        job_run="j",
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        uri_type=UriType.IDENTIFIER,
-        files=tuple(file.entry for file in found),
-        created_at=datetime(2013, 1, 2, tzinfo=UTC),
-        schema=table_schema(found[0].schema),
-    )
-    write_manifest(warehouse, manifest)
-    return read_manifest(warehouse, "numbers", UUID)
+    files, schema = tuple(file.entry for file in found), table_schema(found[0].schema)
+    write_manifest(warehouse, manifest_of(uri_type=UriType.IDENTIFIER, files=files, schema=schema))
+    return read_manifest(warehouse, ASSET, UUID)
 
 
 def test_a_pattern_finds_data_and_nothing_that_only_looks_like_it(root, put):
@@ -140,24 +121,8 @@ def test_a_file_that_has_changed_is_missing_and_never_read_as_another(root, put,
 
 def test_an_instance_of_one_warehouse_is_read_from_another(warehouse, tmp_path):
     elsewhere = Warehouse(str(tmp_path / "elsewhere"))
-    staging = warehouse.new_staging_dir(UUID)
-    disk.make_dirs(staging)
-    WRITTEN.write(pa.table({"n": [1]}), f"{staging}/part-0.parquet")
-    files, schema = describe_files(staging)
-    publish_files(staging, warehouse.instance_dir("numbers", UUID), files)
-    manifest = Manifest(
-        dataset="numbers",
-        ref="numbers",
-        instance_uuid=UUID,
-        job_run="j",
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        files=files,
-        created_at=datetime(2013, 1, 2, tzinfo=UTC),
-        schema=schema,
-    )
 
-    whole = with_whole_uris(warehouse, manifest)
+    whole = with_whole_uris(warehouse, publish(warehouse, numbers(1)))
 
     assert read_table(elsewhere, [whole]).to_pydict() == {"n": [1]}
     assert read_table(elsewhere, [whole, whole]).to_pydict() == {"n": [1, 1]}

@@ -42,10 +42,10 @@ from tests.support.written import (
     clear_cache,
     manifest_of,
     numbers,
-    publish,
     winners_of_a_race,
     write,
 )
+from tests.warehouse.store_actions import EVERYTHING
 
 
 @pytest.fixture
@@ -179,6 +179,7 @@ def test_two_warehouses_do_not_share_copies(bucket, s3):
     assert read_table(other, [manifests[1]]).to_pydict() == {"n": [2]}
 
 
+@pytest.mark.long("processes fetch one file at once")
 def test_processes_that_fetch_the_same_at_once_all_read_it_whole(s3, warehouse):
     write(warehouse, *(numbers(*range(1000)) for _ in range(5)))
     clear_cache()
@@ -251,22 +252,28 @@ def test_a_reader_gets_the_name_of_a_lost_file(s3, bucket, warehouse, body, word
         read_table(warehouse, [manifest])
 
 
-def test_a_discard_removes_one_instance_its_manifest_first_and_its_copies(s3, bucket, warehouse):
-    discarded, kept = write(warehouse, numbers(1), numbers(2)), write(warehouse, numbers(3), uuid=OTHER)
-    stray = f"{warehouse.instance_dir('raw/flights', UUID)}/a stray".removeprefix(f"s3://{bucket}/")
-    s3.client().put_object(Bucket=bucket, Key=stray, Body=b"")
+def test_a_discard_removes_one_instance_and_its_copies(any_warehouse):
+    discarded, kept = write(any_warehouse, numbers(1), numbers(2)), write(any_warehouse, numbers(3), uuid=OTHER)
+    any_warehouse.storage.create_only(f"{any_warehouse.instance_dir('raw/flights', UUID)}/a stray", b"")
+
+    any_warehouse.remove_instance("raw/flights", UUID)
+
+    assert [file for file in any_warehouse.all_files(any_warehouse.root) if UUID in file.path] == []
+    assert missing_files(any_warehouse, kept) == ()
+    with pytest.raises(ManifestMissing):
+        read_manifest(any_warehouse, "raw/flights", UUID)
+    with pytest.raises(ListedFileLost):
+        local_paths(any_warehouse, [discarded])
+
+
+def test_a_discard_removes_the_manifest_first(s3, warehouse):
+    write(warehouse, numbers(1), numbers(2))
     s3.requests.clear()
 
     warehouse.remove_instance("raw/flights", UUID)
 
     deleted = [path for method, path in s3.requests if method == "DELETE"]
-    assert [path.endswith("/manifest.json") for path in deleted] == [True, False, False, False]
-    assert [key for key in s3.keys(bucket) if UUID in key] == []
-    assert missing_files(warehouse, kept) == ()
-    with pytest.raises(ManifestMissing):
-        read_manifest(warehouse, "raw/flights", UUID)
-    with pytest.raises(ListedFileLost):
-        local_paths(warehouse, [discarded])
+    assert [path.endswith("/manifest.json") for path in deleted] == [True, False, False]
 
 
 def test_a_discard_of_what_is_not_there_is_fine(warehouse):
@@ -361,44 +368,10 @@ def test_a_manifest_that_cannot_be_written_with_the_others_is_left_to_be_explain
 # Trouble
 
 
-def do_stage(warehouse):
-    warehouse.new_staging_dir(UUID)
-
-
-def do_upload(warehouse):
-    publish(warehouse, numbers(1), numbers(2))
-
-
-def do_write_manifest(warehouse):
-    write_manifest(warehouse, manifest_of())
-
-
-def do_read_manifest(warehouse):
-    read_manifest(warehouse, "raw/flights", OTHER)
-
-
-def do_fetch(warehouse):
-    manifest = read_manifest(warehouse, "raw/flights", OTHER)
-    read_table(warehouse, [manifest])
-
-
-def do_check(warehouse):
-    missing_files(warehouse, manifest_of(files=()))
-
-
-def do_discard(warehouse):
-    warehouse.remove_instance("raw/flights", OTHER)
-
-
-EVERYTHING = [do_stage, do_upload, do_write_manifest, do_read_manifest, do_fetch, do_check, do_discard]
-
-
 @pytest.mark.parametrize("do", EVERYTHING)
 def test_a_bucket_that_disappears_is_named_by_every_action(s3, bucket, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
-    if do is do_stage:
-        forget_connections()
     s3.drop_bucket(bucket)
 
     with pytest.raises(BucketMissing, match=f"because there is no bucket s3://{bucket}. Create it") as caught:
@@ -411,8 +384,6 @@ def test_a_bucket_that_disappears_is_named_by_every_action(s3, bucket, warehouse
 def test_missing_rights_are_named_by_every_action(s3, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
-    if do is do_stage:
-        forget_connections()
     s3.refusals += [(403, "AccessDenied", "")] * 5
 
     with pytest.raises(AccessDenied, match="refuses it to this user.*AWS_PROFILE"):

@@ -29,9 +29,11 @@ from databuild_dagster.warehouse.removing import take_away
 from databuild_dagster.warehouse.storage import storage_at
 from tests.support.cloud_store import Blob, azure_store, environment, google_store, without_pauses
 from tests.support.written import OTHER, UUID, clear_cache, manifest_of, numbers, winners_of_a_race, write
+from tests.warehouse.store_actions import do_check, do_discard, do_fetch, do_stage, do_write_manifest
 
 BUCKET = "box"
 PREFIX = "pre fix/50%"
+ACTIONS = [do_stage, do_write_manifest, do_fetch, do_check, do_discard]
 
 
 @pytest.fixture(scope="module", params=["gs", "abfss"])
@@ -178,31 +180,7 @@ def test_removals_leave_the_other_instances(store, warehouse):
 # Trouble
 
 
-def do_stage(warehouse):
-    forget_connections()
-    warehouse.new_staging_dir(UUID)
-
-
-def do_write_manifest(warehouse):
-    write_manifest(warehouse, manifest_of())
-
-
-def do_read(warehouse):
-    read_table(warehouse, [read_manifest(warehouse, "raw/flights", OTHER)])
-
-
-def do_check(warehouse):
-    missing_files(warehouse, manifest_of(files=()))
-
-
-def do_discard(warehouse):
-    warehouse.remove_instance("raw/flights", OTHER)
-
-
-EVERYTHING = [do_stage, do_write_manifest, do_read, do_check, do_discard]
-
-
-@pytest.mark.parametrize("do", EVERYTHING)
+@pytest.mark.parametrize("do", ACTIONS)
 def test_a_bucket_that_disappears_is_named_by_every_action(store, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
@@ -215,7 +193,7 @@ def test_a_bucket_that_disappears_is_named_by_every_action(store, warehouse, do)
     assert f"because there is no {kind} {store.root(BUCKET)}." in caught.value.message
 
 
-@pytest.mark.parametrize("do", EVERYTHING)
+@pytest.mark.parametrize("do", ACTIONS)
 def test_missing_rights_are_named_by_every_action(store, warehouse, do):
     write(warehouse, numbers(1), uuid=OTHER)
     clear_cache()
@@ -237,7 +215,7 @@ def test_expired_credentials_are_named(store, warehouse):
         warehouse.new_staging_dir(UUID)
 
 
-@pytest.mark.parametrize("do", EVERYTHING)
+@pytest.mark.parametrize("do", ACTIONS)
 def test_a_store_that_does_not_answer_is_named_by_every_action(store, warehouse, monkeypatch, do):
     # Port 9 is closed: nothing is bound to it without rights that no test has.
     for name, value in environment(store).items():

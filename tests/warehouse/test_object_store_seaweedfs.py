@@ -7,9 +7,9 @@ import signal
 
 import pytest
 
-from databuild_dagster.warehouse.errors import ManifestMissing, StorageUnreachable
+from databuild_dagster.warehouse.errors import StorageUnreachable
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import missing_files, read_manifest, write_manifest
+from databuild_dagster.warehouse.manifest import read_manifest, write_manifest
 from tests.support.object_store import S3Server, own_bucket, used_by_this_process
 from tests.support.seaweedfs import seaweedfs_server
 from tests.support.written import OTHER, UUID, manifest_of, numbers, winners_of_a_race, write
@@ -48,18 +48,7 @@ def test_many_objects_are_written_and_read_in_their_order(warehouse):
     assert found == [(b"earlier" if place == 7 else path.encode())[1:4] for place, path in enumerate(paths)]
 
 
-def test_a_discard_removes_one_instance_and_no_other(seaweedfs, bucket, warehouse):
-    write(warehouse, numbers(1), numbers(2))
-    kept = write(warehouse, numbers(3), uuid=OTHER)
-
-    warehouse.remove_instance("raw/flights", UUID)
-
-    assert [key for key in seaweedfs.keys(bucket) if UUID in key] == []
-    assert missing_files(warehouse, kept) == ()
-    with pytest.raises(ManifestMissing):
-        read_manifest(warehouse, "raw/flights", UUID)
-
-
+@pytest.mark.long("a server is killed")
 def test_a_store_that_is_killed_is_named(tmp_path, monkeypatch):
     with (
         seaweedfs_server(tmp_path) as server,

@@ -6,16 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from fsspec.registry import _registry as file_systems
 from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import PartitionRef
 from databuild_dagster.warehouse import disk
-from databuild_dagster.warehouse.errors import DiskTrouble, InvalidWarehouse, ManifestMissing
+from databuild_dagster.warehouse.errors import (
+    DiskTrouble,
+    InvalidWarehouse,
+    ManifestMissing,
+    NotCreateOnly,
+    StorageLibraryMissing,
+)
 from databuild_dagster.warehouse.files import publish_files
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, read_manifest
+from databuild_dagster.warehouse.object_store import forget_connections
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 
@@ -99,10 +107,12 @@ def test_the_warehouse_of_a_manifest_is_found_in_a_folder_too(tmp_path):
     assert Warehouse.of_manifest(warehouse.manifest_path("raw/flights", UUID), "raw/flights") == warehouse
 
 
-def test_a_local_warehouse_imports_no_object_store():
+@pytest.mark.long("a process has imported nothing else")
+def test_a_local_warehouse_imports_no_object_store_and_no_frames():
     program = (
-        "import sys, databuild_dagster.warehouse.manifest; from databuild_dagster.warehouse.layout import Warehouse;"
-        "Warehouse('/tmp').storage; print({'fsspec', 's3fs', 'botocore'} & set(sys.modules))"
+        "import sys, databuild_dagster.model.refs; before = set(sys.modules); import databuild_dagster.warehouse.manifest;"
+        "from databuild_dagster.warehouse.layout import Warehouse; Warehouse('/tmp').storage;"
+        "print({'fsspec', 's3fs', 'botocore', 'pyarrow', 'pyspark', 'pandas'} & (set(sys.modules) - before))"
     )
 
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=True)
@@ -110,16 +120,17 @@ def test_a_local_warehouse_imports_no_object_store():
     assert answer.stdout.strip() == "set()"
 
 
-def test_a_url_whose_library_is_not_installed_says_what_to_install():
-    program = (
-        "import sys; sys.modules['s3fs'] = None; from databuild_dagster.warehouse.layout import Warehouse;"
-        "Warehouse('s3://bucket/prefix').new_staging_dir('x')"
-    )
+def test_a_url_whose_library_is_not_installed_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(file_systems, "s3", raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    forget_connections()
 
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240)
+    with pytest.raises(
+        StorageLibraryMissing, match="A warehouse on s3:// needs a library that is not installed"
+    ) as missing:
+        Warehouse("s3://bucket/prefix").new_staging_dir("x")
 
-    assert "StorageLibraryMissing: A warehouse on s3:// needs a library that is not installed here" in answer.stderr
-    assert answer.stderr.strip().endswith("pip install 'databuild-dagster-core[s3]'")
+    assert missing.value.advice.endswith("pip install 'databuild-dagster-core[s3]'")
 
 
 def test_an_unknown_protocol_is_refused():
@@ -133,8 +144,6 @@ def test_a_protocol_that_needs_more_than_a_url_says_is_refused():
 
 
 def test_a_store_that_cannot_write_create_only_is_refused_before_anything_is_written():
-    from databuild_dagster.warehouse.errors import NotCreateOnly
-
     with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
         Warehouse("data://bucket/prefix").new_staging_dir("x")
 

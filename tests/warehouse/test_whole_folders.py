@@ -2,15 +2,15 @@
 
 import os
 import uuid
-from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
 from databuild_dagster.warehouse.errors import FolderChanged
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema, UriType
+from databuild_dagster.warehouse.manifest import FileEntry, UriType
 from databuild_dagster.warehouse.whole_folders import MAX_FILES_PER_FOLDER, check_unchanged, whole_folders
+from tests.support.written import manifest_of
 
 KEYS = ("2013-01-01", "2013-01-02", "a b", "%41")
 FOLDERS = ("2013-01-01", "2013-01-02", "a%20b", "%2541")
@@ -39,17 +39,8 @@ def add(attempt, name, contents=b"rows"):
 
 def listing(attempt, *names, size_bytes=4):
     """The manifest of an instance that lists these files of an attempt."""
-    return Manifest(
-        dataset="days",
-        ref="days@x",
-        instance_uuid=str(uuid.uuid4()),
-        job_run="run",
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        files=tuple(FileEntry(f"../{os.path.basename(attempt)}/{name}", size_bytes, 1, "etag:0") for name in names),
-        created_at=datetime.now(UTC),
-        schema=TableSchema(()),
-    )
+    files = tuple(FileEntry(f"../{os.path.basename(attempt)}/{name}", size_bytes, 1, "etag:0") for name in names)
+    return manifest_of(dataset="days", ref="days@x", instance_uuid=str(uuid.uuid4()), files=files)
 
 
 def of_each_folder(attempt, folders=FOLDERS):
