@@ -17,7 +17,6 @@ from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.web.acting import MAX_BODY_BYTES
 from databuild_dagster.web.action import RehearsalShape
 from databuild_dagster.web.actions import actions
-from databuild_dagster.web.openapi import openapi_document
 from databuild_dagster.web.settings import Settings
 from tests.support.browser import HTML, ORIGIN, act, confirmation, form_of, sent
 from tests.support.homes import Home
@@ -95,9 +94,12 @@ def action(request: pytest.FixtureRequest) -> str:
     return found
 
 
-def test_an_action_answers_as_its_type_and_is_done_once(
-    acting: TestClient, own_world: PagesWorld, action: str, tmp_path: Path
+def test_an_action_answers_as_its_type_and_the_document_say_and_is_done_once(
+    acting: TestClient, own_world: PagesWorld, document: dict[str, Any], action: str, tmp_path: Path
 ) -> None:
+    described = document["paths"][f"/actions/{action}"]["post"]
+    body = described["requestBody"]["content"]["application/json"]["schema"]
+    shape = described["responses"]["200"]["content"]["application/json"]["schema"]
     fields = {**prepared(own_world, action, tmp_path), "command_id": "once"}
     before = own_world.seq
 
@@ -107,26 +109,13 @@ def test_an_action_answers_as_its_type_and_is_done_once(
 
     assert first.status_code == 200, first.text
     msgspec.json.decode(first.content, type=ACTIONS[action].answer, strict=True)
+    assert described["security"] == [{"bearer": []}, {"page": []}]
+    Draft202012Validator(body).validate({"actor": "nightly", **fields})
+    Draft202012Validator({**shape, "components": document["components"]}).validate(first.json())
     assert after > before
     assert (second.status_code, own_world.seq) == (200, after)
     (event, *_) = own_world.queries.events(before)
     assert event.actor == "api:nightly (unverified)"
-
-
-def test_an_action_is_described_by_the_document(
-    acting: TestClient, own_world: PagesWorld, action: str, tmp_path: Path
-) -> None:
-    document = openapi_document()
-    described = document["paths"][f"/actions/{action}"]["post"]
-    fields = {"actor": "nightly", **prepared(own_world, action, tmp_path)}
-
-    answer = call(acting, action, fields)
-
-    body = described["requestBody"]["content"]["application/json"]["schema"]
-    shape = described["responses"]["200"]["content"]["application/json"]["schema"]
-    assert described["security"] == [{"bearer": []}, {"page": []}]
-    Draft202012Validator(body).validate(fields)
-    Draft202012Validator({**shape, "components": document["components"]}).validate(answer.json())
 
 
 def test_a_dry_run_of_an_action_records_nothing(

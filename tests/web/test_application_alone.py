@@ -30,7 +30,7 @@ PATHS = (
 FORMS = {"/calendar", "/partition", "/lineage"}
 
 
-@pytest.mark.long
+@pytest.mark.long("the package is imported without features")
 def test_the_core_has_its_pages_without_the_features(tmp_path: Path) -> None:
     package = tmp_path / "databuild_dagster"
     shutil.copytree(ROOT / package.name, package, ignore=shutil.ignore_patterns("__pycache__"))

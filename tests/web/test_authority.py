@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from starlette.requests import Request
 from starlette.testclient import TestClient
 
+from databuild_dagster.web.authority import Authority, cookie_of
 from databuild_dagster.web.settings import Settings
 from tests.support.browser import API, HTML, ORIGIN, confirmation, form_of
 from tests.support.pages_world import PagesWorld, mounted
@@ -131,3 +133,33 @@ def test_cookies_are_of_the_pages_and_of_no_script(own_world: PagesWorld) -> Non
     (cookie,) = page.headers.get_list("set-cookie")
     parts = {part.strip() for part in cookie.split(";")}
     assert {"HttpOnly", "Secure", "SameSite=strict", "Path=/behind/a/proxy/databuild"} <= parts
+
+
+def request(*headers: tuple[str, str]) -> Request:
+    return Request({"type": "http", "headers": [(name.lower().encode(), value.encode()) for name, value in headers]})
+
+
+@pytest.mark.parametrize(("text", "value"), [("a=1; b=2", "1"), ("b=2", ""), ("a", ""), ("a=1; a=2", "")])
+def test_a_cookie_that_comes_twice_counts_as_none(text: str, value: str) -> None:
+    """One of them may be another program's."""
+    assert cookie_of(request(("cookie", text)), "a") == value
+
+
+@pytest.mark.parametrize(
+    ("cookie", "name"), [("Anna", "Anna"), ("Anna%20%28unverified%29", ""), ("%ff", ""), ("%0A", "")]
+)
+def test_a_name_of_a_cookie_that_no_person_could_type_is_forgotten(cookie: str, name: str) -> None:
+    assert Authority(Settings(), "/").typed_name(request(("cookie", f"databuild_name={cookie}"))) == name
+
+
+@pytest.mark.parametrize(("session", "is_kept"), [("a" * 43, True), ("a" * 42, False), ("ä" + "a" * 42, False)])
+def test_a_session_that_this_server_cannot_have_made_is_replaced(session: str, is_kept: bool) -> None:
+    found, token = Authority(Settings(), "/").page_token(request(("cookie", f"databuild_session={session}")))
+
+    assert (found == session, len(found), token != session) == (is_kept, 43, True)
+
+
+def test_the_user_of_a_proxy_may_have_any_letters() -> None:
+    actor = Authority(Settings(user_header=USER), "/").actor_of_page(request((USER, "jörg")))
+
+    assert (actor.text, actor.typed) == ("web:jörg", None)

@@ -7,6 +7,8 @@ import re
 from typing import Any
 from urllib.parse import quote
 
+import pytest
+from httpx import Response
 from starlette.testclient import TestClient
 
 from databuild_dagster.web.api import route_names
@@ -81,9 +83,14 @@ def paths(world: PagesWorld) -> list[str]:
     return [path for path in there if "what=" not in path or "what-if" in route_names()]
 
 
-def test_every_page_renders(client: TestClient, world: PagesWorld) -> None:
-    answers = {path: client.get(path) for path in paths(world)}
+@pytest.fixture(scope="module")
+def answers(world: PagesWorld) -> dict[str, Response]:
+    """One look at each page."""
+    with TestClient(make_application(world.state_behind_pages()), raise_server_exceptions=False) as client:
+        return {path: client.get(path) for path in paths(world)}
 
+
+def test_every_page_renders(answers: dict[str, Response]) -> None:
     assert {path.partition("?")[0] for path in answers} == {page.path for page in pages()}
     assert {
         path: answer.status_code for path, answer in answers.items() if answer.status_code not in (200, 400, 404)
@@ -92,9 +99,9 @@ def test_every_page_renders(client: TestClient, world: PagesWorld) -> None:
     assert {answer.headers["content-type"] for answer in answers.values()} == {"text/html; charset=utf-8"}
 
 
-def test_no_value_becomes_markup(client: TestClient, world: PagesWorld) -> None:
+def test_no_value_becomes_markup(answers: dict[str, Response]) -> None:
     """A partition key, the name of an asset, an error, and the reasons of a taint and of a pause."""
-    texts = {path: client.get(path).text for path in paths(world)}
+    texts = {path: answer.text for path, answer in answers.items()}
 
     for path, text in texts.items():
         tags = Tags(text).found
@@ -111,11 +118,11 @@ def test_no_value_becomes_markup(client: TestClient, world: PagesWorld) -> None:
     assert shown.count(ATTRIBUTE) > 3
 
 
-def test_every_link_to_a_page_leads_to_one(client: TestClient, world: PagesWorld) -> None:
+def test_every_link_to_a_page_leads_to_one(client: TestClient, answers: dict[str, Response]) -> None:
     found = {
         html.unescape(link).removeprefix(MOUNT)
-        for path in paths(world)
-        for link in re.findall(r'href="(/databuild/[^"]*)"', client.get(path).text)
+        for answer in answers.values()
+        for link in re.findall(r'href="(/databuild/[^"]*)"', answer.text)
     }
 
     one_of_each = {re.sub(r"=[^&]*", "=", link): link for link in sorted(found)}

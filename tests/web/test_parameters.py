@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.web.parameters import RepeatedParameter, number, read_fields, read_parameters
+from databuild_dagster.web.parameters import RepeatedParameter, choice, flag, number, read_fields, read_parameters, ref
 
 PRIORITY = number("priority", "Higher is more urgent.", 0, -20, 20)
 
@@ -15,10 +15,28 @@ def test_a_number_may_be_below_zero_within_its_bounds(text: str, value: int) -> 
     assert read_fields([PRIORITY], [("priority", text)]) == {"priority": value}
 
 
-@pytest.mark.parametrize("text", ["-21", "21", "--5", "-", "5-", "-٣", "- 5", "-100000"])
+@pytest.mark.parametrize("text", ["-21", "21", "--5", "-", "5-", "-٣", "- 5", "-100000", "²", "1e3"])
 def test_a_text_that_is_no_number_within_the_bounds_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="from -20 to 20"):
         read_fields([PRIORITY], [("priority", text)])
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ([("state", "odd"), ("ref", "a")], "state is 'odd', which is not possible: it must be one of New, Idle"),
+        ([("open", "maybe"), ("ref", "a")], "open is 'maybe', which is not possible: it must be true or false"),
+        ([("ref", "orders\0x")], r"ref is .*: it must be at most 1024 printable characters"),
+        ([("ref", "x" * 2_000)], r"ref is .*: it must be at most 1024 printable characters"),
+        ([], "ref is '', which is not possible: it is required"),
+        ([("sate", "New")], "a parameter is 'sate', .* this url has the parameters ref, state, open"),
+    ],
+)
+def test_a_query_that_cannot_be_is_refused_with_the_reason(query: list[tuple[str, str]], why: str) -> None:
+    parameters = [ref("ref", "", required=True), choice("state", "", ["New", "Idle"]), flag("open", "")]
+
+    with pytest.raises(InvalidRequest, match=why):
+        read_parameters(parameters, query, 9)
 
 
 @pytest.mark.parametrize("second", ["1", "2"])

@@ -15,6 +15,13 @@ from databuild_dagster.web.state import StateClosed, TooManyActions, TooManyQues
 from tests.support.pages_world import PagesWorld
 
 
+@pytest.fixture
+def nothing_is_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each answer is computed again when the log has moved."""
+    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+
+
 def test_a_kept_answer_holds_until_the_log_moves_and_it_is_too_old(
     world: PagesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -39,11 +46,8 @@ def test_a_kept_answer_holds_until_the_log_moves_and_it_is_too_old(
     assert len(asked) == 3
 
 
-def test_an_old_answer_is_given_while_a_thread_computes_it_again(
-    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+@pytest.mark.usefixtures("nothing_is_young")
+def test_an_old_answer_is_given_while_a_thread_computes_it_again(world: PagesWorld) -> None:
     state = world.state_behind_pages()
     threads: list[int] = []
     may_answer = threading.Event()
@@ -66,11 +70,8 @@ def test_an_old_answer_is_given_while_a_thread_computes_it_again(
     assert state.kept("answer", question) == world.seq > first
 
 
-def test_an_answer_that_cannot_be_computed_again_is_tried_by_the_next_question(
-    world: PagesWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+@pytest.mark.usefixtures("nothing_is_young")
+def test_an_answer_that_cannot_be_computed_again_is_tried_by_the_next_question(world: PagesWorld) -> None:
     state = world.state_behind_pages()
     n_asked = 0
 
@@ -151,9 +152,8 @@ def test_actions_that_wait_keep_no_page_from_its_answer(world: PagesWorld, monke
     state.close()
 
 
-def test_a_closed_state_names_that_the_server_is_ending(world: PagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
+@pytest.mark.usefixtures("nothing_is_young")
+def test_a_closed_state_names_that_the_server_is_ending(world: PagesWorld) -> None:
     state = world.state_behind_pages()
     kept = state.kept("answer", lambda: "kept")
     world.want("orders@2023-01-24")
@@ -243,11 +243,10 @@ def test_a_slow_question_that_waits_while_the_server_ends_is_refused(world: Page
     state.close()
 
 
+@pytest.mark.usefixtures("nothing_is_young")
 def test_a_kept_answer_is_given_and_renewed_later_when_the_system_refuses_a_thread(
     world: PagesWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEEP_SECONDS", 0.0)
-    monkeypatch.setattr(module, "KEEP_FACTOR", 0.0)
     state = world.state_behind_pages()
     first = state.kept("answer", lambda: world.seq)
     world.want("orders@2023-01-25")
