@@ -23,7 +23,7 @@ from tests.support.world import World
 class OutsideFiles(World):
     """A world over a Dagster instance, and a folder that is not its warehouse."""
 
-    def __init__(self, instance: dg.DagsterInstance, folder: Path, *assets: Any) -> None:
+    def __init__(self, instance: dg.DagsterInstance, folder: Any, *assets: Any) -> None:
         self.instance = instance
         self.folder = folder
         self.engine = engine_for(instance)
@@ -31,7 +31,8 @@ class OutsideFiles(World):
         self.store = self.engine.store
         self.ids = self.engine.new_id  # type: ignore[assignment]
         self.warehouse = Warehouse(warehouse_of(instance))
-        self.deploy(*assets)
+        if assets:
+            self.deploy(*assets)
 
     def deploy(self, *assets: Any) -> None:
         """Register these assets in place of the ones before."""
@@ -42,7 +43,7 @@ class OutsideFiles(World):
 
     def write(self, path: str, *numbers: float, **columns: object) -> str:
         """Write a file below the folder; its whole path."""
-        file = self.folder / path
+        file = Path(self.folder, path)
         file.parent.mkdir(parents=True, exist_ok=True)
         table = {"n": list(numbers), **columns}
         pd.DataFrame(table, dtype=None if numbers else "float64").to_parquet(file)

@@ -10,7 +10,7 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import databuild_asset
+from databuild_dagster import databuild_asset, databuild_boundary
 from databuild_dagster.features.lots.arrivals.adoption import Adopter, Adoption, IfLive
 from databuild_dagster.features.lots.arrivals.arrival_errors import (
     CannotRead,
@@ -81,7 +81,9 @@ class Outside(OutsideFiles):
 
 @pytest.fixture
 def outside(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Outside]:
-    outside = Outside(instance, tmp_path, orders, sales, clicks, airlines, plain, dg.AssetSpec("declared"))
+    landed = databuild_boundary("landed", partitions_def=daily)
+    assets = (orders, sales, clicks, airlines, plain, landed, dg.AssetSpec("declared"))
+    outside = Outside(instance, tmp_path, *assets)
     yield outside
     assert outside.check() == []
 
@@ -170,6 +172,7 @@ def test_a_partition_that_does_not_exist_is_refused(outside, named, kind):
         ("sales", "{day}/{region:%Y}/*.parquet", BadFilePattern, "only partitions in time have a date"),
         ("plain", "*", NotAdoptable, "plain is a plain Dagster asset"),
         ("declared", "*", NotAdoptable, "declared is declared, and built elsewhere"),
+        ("landed", "*", NotAdoptable, "Existing files arrive like new ones: `databuild lot arrive DATASET LOT URI…`."),
         ("orders", "nope://bucket/{partition_key}", DatabuildError, "nope"),
         ("orders", "{partition_key}", NoFiles, f"No files for {FIRST}, {SECOND}, {THIRD} and 29 more: none match "),
     ],

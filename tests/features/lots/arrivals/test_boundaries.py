@@ -17,26 +17,21 @@ from databuild_dagster.bindings.building.deployment import Deployment, deploymen
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.registering import register
 from databuild_dagster.features.lots.arrivals import watcher as watching
 from databuild_dagster.features.lots.arrivals.arrival_errors import NoLandingFolder, OwnFiles
 from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once, summary, warnings
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
 from databuild_dagster.features.lots.arrivals.landing import BadLandingPattern
 from databuild_dagster.features.lots.arrivals.watcher import Look, Watcher
-from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, UriType, read_manifest
-from tests.support.checking import check
+from tests.features.lots.arrivals.outside_files import OutsideFiles
 from tests.support.dagster_files import fresh_instance
 from tests.support.object_store import S3Server
 
 hourly = dg.HourlyPartitionsDefinition("2013-01-01-00:00", end_date="2013-01-02-00:00")
+AT_FIVE = "flights@2013-01-01-05:00"
 PATTERN = "/flights_{time:%Y%m%dT%H%M}*.parquet"
 LONG_AGO = datetime(2013, 1, 1, tzinfo=UTC).timestamp()
 #: All intervals of the day have passed.
@@ -48,30 +43,28 @@ def at(hour: int, minute: int = 0, second: float = 0.0) -> float:
     return LONG_AGO + hour * 3_600 + minute * 60 + second
 
 
-class Place:
+class Place(OutsideFiles):
     """A landing folder, a boundary over it, and a watcher that forgets all between two looks unless it is asked not to."""
-
-    def __init__(self, instance: dg.DagsterInstance, landing: str | Path) -> None:
-        self.instance = instance
-        self.landing = landing
-        self.engine: Engine = engine_for(instance)
-        self.warehouse = Warehouse(warehouse_of(instance))
 
     def drop(self, name: str, *delays: float, modified: float = LONG_AGO, **columns: Any) -> Path:
         """Another program writes a file at some time."""
-        path = Path(self.landing, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pd.DataFrame({"delay": list(delays), **columns}, dtype=None if delays else "float64").to_parquet(path)
+        path = Path(self.write(name, *delays, **columns))
         os.utime(path, (modified, modified))
+        return path
+
+    def damage(self, name: str) -> Path:
+        """A file that is none of Parquet."""
+        path = Path(self.folder, name)
+        path.write_bytes(b"PAR1 and no rows")
+        os.utime(path, (LONG_AGO, LONG_AGO))
         return path
 
     def watcher(self, files: str | None = None, **options: Any) -> Watcher:
         options = {"partitions_def": hourly, "grace_seconds": 0.0, **options}
-        spec = databuild_boundary("flights", files=files or f"{self.landing}{PATTERN}", **options)
-        self.repository = build_definitions([spec], location="tests").get_repository_def()
-        (dataset,) = datasets_of(self.repository.asset_graph, "tests")
+        spec = databuild_boundary("flights", files=files or f"{self.folder}{PATTERN}", **options)
+        self.deploy(spec)
+        dataset = self.datasets["flights"]
         assert dataset.kind is DatasetKind.BOUNDARY
-        register(self.engine, "tests", (dataset,))
         boundary = boundary_of(spec)
         assert boundary is not None
         return Watcher(self.engine, self.instance, dataset, self.warehouse, boundary)
@@ -86,19 +79,14 @@ class Place:
             lot.ref.partition("@")[2].partition("2013-01-01-")[2][:2]: [
                 Path(file.uri).name for file in self.manifest(lot.ref).files
             ]
-            for lot in self.engine.queries.canonical_of_dataset("flights")
+            for lot in self.queries.canonical_of_dataset("flights")
         }
 
     def manifest(self, ref: str) -> Manifest:
-        uuid = self.engine.queries.canonical([ref])[ref].uuid
-        assert uuid is not None
-        return read_manifest(self.warehouse, "flights", uuid)
+        return read_manifest(self.warehouse, "flights", self.uuid(ref))
 
     def instances(self, hour: int) -> int:
-        return len(self.engine.queries.history(f"flights@2013-01-01-{hour:02}:00"))
-
-    def n_events(self) -> int:
-        return self.engine.queries.head().seq
+        return self.n_instances(f"flights@2013-01-01-{hour:02}:00")
 
     def green(self) -> set[str]:
         return self.instance.get_materialized_partitions(dg.AssetKey("flights"))
@@ -109,21 +97,10 @@ def place(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Place]:
     (tmp_path / "landing").mkdir()
     place = Place(instance, tmp_path / "landing")
     yield place
-    assert check(place.engine.store) == []
+    assert place.check() == []
 
 
 # What arrives
-
-
-def test_what_is_new_of_late_data_is_counted(place):
-    place.drop("flights_20130101T0512.parquet", 1.0)
-    place.look()
-    place.drop("flights_20130101T0513.parquet", 2.0)
-
-    look = place.look()
-
-    assert len(place.manifest("flights@2013-01-01-05:00").files) == 2
-    assert summary(look).startswith("1 lot arrived with 1 file; 1 of them late data")
 
 
 def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(place):
@@ -139,20 +116,20 @@ def test_of_two_who_record_the_same_at_once_one_does_and_its_manifest_stays(plac
     assert (looks[1].held, looks[1].more) == ({}, True), "it is looked at again"
     assert list(place.lots()) == ["05", "06"], "both can be read"
     assert place.instances(5) == place.instances(6) == 1
+    assert len(place.manifests()) == 2
 
 
 def test_another_home_that_writes_into_the_same_warehouse_has_lots_of_its_own(place):
     place.drop("flights_20130101T0512.parquet", 1.0)
     place.look()
     with fresh_instance() as another:
-        there = Place(another, place.landing)
+        there = Place(another, place.folder)
         there.warehouse = place.warehouse
 
         there.look()
 
-        ref = "flights@2013-01-01-05:00"
-        uuids = [site.engine.queries.canonical([ref])[ref].uuid for site in (place, there)]
-    assert uuids[0] != uuids[1]
+        uuids = {site.uuid(AT_FIVE) for site in (place, there)}
+    assert len(uuids) == 2
 
 
 def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
@@ -160,7 +137,7 @@ def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
 
     look = place.look()
 
-    manifest = place.manifest("flights@2013-01-01-05:00")
+    manifest = place.manifest(AT_FIVE)
     assert place.lots() == {"05": [file.name]}
     assert manifest.lot_id == "20130101PT1H005"
     assert (manifest.uri_type, manifest.files[0].uri, manifest.rows) == (UriType.IDENTIFIER, str(file), 2)
@@ -168,22 +145,14 @@ def test_a_file_becomes_the_lot_of_the_time_in_its_name_where_it_lies(place):
     assert place.green() == {"2013-01-01-05:00"}
 
 
-@pytest.mark.parametrize(
-    ("name", "hour"),
-    [
-        ("flights_20130101T0500.parquet", "05"),
-        ("flights_20130101T0559.parquet", "05"),
-        ("flights_20130101T0600.parquet", "06"),
-        ("flights_20130101T0000.parquet", "00"),
-        ("flights_20130101T2359.parquet", "23"),
-    ],
-)
-def test_intervals_are_half_open(place, name, hour):
-    place.drop(name, 1.0)
+def test_intervals_are_half_open(place):
+    names = [f"flights_20130101T{time}.parquet" for time in ("0000", "0500", "0559", "0600", "2359")]
+    for number, name in enumerate(names):
+        place.drop(name, float(number))
 
     place.look()
 
-    assert list(place.lots()) == [hour]
+    assert place.lots() == {"00": names[:1], "05": names[1:3], "06": names[3:4], "23": names[4:]}
 
 
 def test_several_files_of_an_interval_are_one_lot_and_other_files_are_none(place):
@@ -201,7 +170,7 @@ def test_a_time_may_stand_in_folders_and_twice(place):
     place.drop("2013/01/01/05/flights_2013-01-01.parquet", 1.0)
     place.drop("2013/01/01/06/flights_2013-01-02.parquet", 1.0)
 
-    look = place.look(files=f"{place.landing}/{{time:%Y/%m/%d/%H}}/flights_{{time:%Y-%m-%d}}.parquet")
+    look = place.look(files=f"{place.folder}/{{time:%Y/%m/%d/%H}}/flights_{{time:%Y-%m-%d}}.parquet")
 
     assert list(place.lots()) == ["05"]
     assert [Path(path).parent.name for path in look.strangers] == ["06"]
@@ -212,7 +181,7 @@ def test_by_the_time_of_modification_the_name_tells_nothing(place):
     place.drop("b.parquet", 2.0, modified=at(5, 59, 59.5))
     place.drop("c.parquet", 3.0, modified=at(6, 0))
 
-    place.look(files=f"{place.landing}/*.parquet", by="modified")
+    place.look(files=f"{place.folder}/*.parquet", by="modified")
 
     assert place.lots() == {"05": ["a.parquet", "b.parquet"], "06": ["c.parquet"]}
 
@@ -224,8 +193,8 @@ def test_a_name_tells_the_time_of_the_partitions_zone_unless_it_tells_its_own(pl
     place.drop("flights_20130101T0500.parquet", 1.0)
     place.drop("flights_20130101T0500Z.parquet", 2.0)
 
-    place.look(files=f"{place.landing}/flights_{{time:%Y%m%dT%H%M}}.parquet", partitions_def=new_york)
-    place.look(files=f"{place.landing}/flights_{{time:%Y%m%dT%H%M%z}}.parquet", partitions_def=new_york)
+    place.look(files=f"{place.folder}/flights_{{time:%Y%m%dT%H%M}}.parquet", partitions_def=new_york)
+    place.look(files=f"{place.folder}/flights_{{time:%Y%m%dT%H%M%z}}.parquet", partitions_def=new_york)
 
     assert place.lots() == {"00": ["flights_20130101T0500Z.parquet"], "05": ["flights_20130101T0500.parquet"]}
 
@@ -242,9 +211,9 @@ def test_include_and_exclude_say_which_of_those_that_fit(place):
 def test_what_a_writer_has_not_renamed_yet_is_no_file(place):
     for name in (".flights_20130101T0500.parquet", "_temporary/flights_20130101T0500.parquet"):
         place.drop(name, 1.0)
-    shutil.copy(place.drop("flights_20130101T0600.parquet", 1.0), place.landing / "flights_20130101T0500.parquet.tmp")
+    shutil.copy(place.drop("flights_20130101T0600.parquet", 1.0), place.folder / "flights_20130101T0500.parquet.tmp")
 
-    place.look(files=f"{place.landing}/**/flights_{{time:%Y%m%dT%H%M}}*")
+    place.look(files=f"{place.folder}/**/flights_{{time:%Y%m%dT%H%M}}*")
 
     assert list(place.lots()) == ["06"]
 
@@ -271,7 +240,7 @@ def test_a_file_that_was_written_to_a_moment_ago_holds_its_lot_and_no_other(plac
     hours = list(place.lots())
     watcher.look(NOW + 5)
 
-    assert (first.unsettled, hours) == (["flights@2013-01-01-05:00"], ["06"])
+    assert (first.unsettled, hours) == ([AT_FIVE], ["06"])
     assert len(place.lots()["05"]) == 2
 
 
@@ -296,9 +265,9 @@ def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(pl
 
     empty = place.manifest("flights@2013-01-01-00:00")
     assert place.lots() == {"00": [], "01": ["flights_20130101T0100.parquet"], "02": [], "03": []}
-    assert [column.name for column in empty.schema.columns] == ["delay"]
+    assert [column.name for column in empty.schema.columns] == ["n"]
     assert (len(look.recorded), len(again.recorded), len(next_hour.recorded)) == (3, 0, 1)
-    assert place.engine.queries.states(["flights@2013-01-01-00:00"]).popitem()[1] is InstanceState.LIVE
+    assert place.queries.states(["flights@2013-01-01-00:00"]).popitem()[1] is InstanceState.LIVE
 
 
 def test_without_it_an_interval_with_nothing_stays_absent(place):
@@ -323,12 +292,13 @@ def test_a_second_file_for_a_closed_lot_makes_a_new_instance_with_both(place):
     """Rule 10.6: late data, never an overwrite."""
     place.drop("flights_20130101T0500_a.parquet", 1.0)
     place.look()
-    first = place.manifest("flights@2013-01-01-05:00")
+    first = place.manifest(AT_FIVE)
     place.drop("flights_20130101T0500_b.parquet", 2.0)
 
     look = place.look()
 
-    assert look.late == ["flights@2013-01-01-05:00"]
+    assert look.late == [AT_FIVE]
+    assert summary(look).startswith("1 lot arrived with 1 file; 1 of them late data")
     assert place.lots()["05"] == ["flights_20130101T0500_a.parquet", "flights_20130101T0500_b.parquet"]
     assert place.instances(5) == 2
     assert len(read_manifest(place.warehouse, "flights", first.instance_uuid).files) == 1
@@ -347,12 +317,12 @@ def test_looking_again_is_no_news(place):
     place.drop("flights_20130101T0500.parquet", 1.0)
     watcher = place.watcher(empty=True)
     watcher.look(NOW)
-    events = place.n_events()
+    events = place.seq
 
     watcher.look(NOW)
     place.look(empty=True)
 
-    assert place.n_events() == events
+    assert place.seq == events
 
 
 def test_the_same_file_delivered_again_is_no_news(place):
@@ -367,13 +337,13 @@ def test_the_same_file_delivered_again_is_no_news(place):
 
 def test_a_copy_under_another_name_is_counted_once(place):
     first = place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
-    shutil.copy2(first, place.landing / "flights_20130101T0500 (1).parquet")
+    shutil.copy2(first, place.folder / "flights_20130101T0500 (1).parquet")
     place.look()
-    shutil.copy2(first, place.landing / "flights_20130101T0500 (2).parquet")
+    shutil.copy2(first, place.folder / "flights_20130101T0500 (2).parquet")
 
     place.look()
 
-    assert (place.manifest("flights@2013-01-01-05:00").rows, place.instances(5)) == (2, 1)
+    assert (place.manifest(AT_FIVE).rows, place.instances(5)) == (2, 1)
 
 
 def test_a_file_that_was_written_again_takes_its_own_place(place):
@@ -383,7 +353,7 @@ def test_a_file_that_was_written_again_takes_its_own_place(place):
 
     place.look()
 
-    manifest = place.manifest("flights@2013-01-01-05:00")
+    manifest = place.manifest(AT_FIVE)
     assert (len(manifest.files), manifest.rows, place.instances(5)) == (1, 2, 2)
 
 
@@ -404,26 +374,23 @@ def test_a_later_lot_lists_what_is_left_in_a_landing_folder_that_was_tidied_up(p
 def test_a_tainted_lot_stays_so_until_the_file_is_another(place):
     place.drop("flights_20130101T0500_a.parquet", 1.0)
     place.look()
-    ref = "flights@2013-01-01-05:00"
-    uuid = place.engine.queries.canonical([ref])[ref].uuid
-    place.engine.handle(TaintPartitions(uuids=(uuid,), reason="wrong units"))
+    place.taint(AT_FIVE)
     place.drop("flights_20130101T0500_b.parquet", 2.0)
 
     held = place.look()
     place.drop("flights_20130101T0500_a.parquet", 10.0, modified=LONG_AGO + 60)
     place.look()
 
-    assert "is among its files" in held.held[ref]
+    assert list(held.held) == [AT_FIVE]
     assert len(place.lots()["05"]) == 2
-    assert place.engine.queries.states([ref])[ref] is InstanceState.LIVE
+    assert place.state(AT_FIVE) is InstanceState.LIVE
 
 
 # Trouble
 
 
 def test_a_damaged_file_holds_its_lot_and_no_other_and_is_named(place):
-    (place.landing / "flights_20130101T0500.parquet").write_bytes(b"PAR1 and no rows")
-    os.utime(place.landing / "flights_20130101T0500.parquet", (LONG_AGO, LONG_AGO))
+    place.damage("flights_20130101T0500.parquet")
     place.drop("flights_20130101T0600.parquet", 1.0)
     watcher = place.watcher(empty=True)
 
@@ -442,61 +409,53 @@ def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
     """Rule 11.7"""
 
     def aside():
-        return {(aside.kind.value, Path(aside.name).name) for aside in place.engine.queries.set_aside()}
-
-    def damage(name):
-        (place.landing / name).write_bytes(b"PAR1")
-        os.utime(place.landing / name, (LONG_AGO, LONG_AGO))
+        return {(aside.kind.value, Path(aside.name).name) for aside in place.queries.set_aside()}
 
     for name in ("flights_20130101T0500.parquet", "flights_20130101T0600.parquet", "flights_20130101T9900.parquet"):
-        damage(name)
+        place.damage(name)
     watcher = place.watcher()
     watcher.look(NOW)
-    events = place.n_events()
+    events = place.seq
     place.look()
-    assert place.n_events() == events
-    held = {("lot", "flights@2013-01-01-05:00"), ("lot", "flights@2013-01-01-06:00")}
+    assert place.seq == events
+    held = {("lot", AT_FIVE), ("lot", "flights@2013-01-01-06:00")}
     assert aside() == held | {("file", "flights_20130101T9900.parquet")}
 
     place.drop("flights_20130101T0500.parquet", 1.0)
-    (place.landing / "flights_20130101T0600.parquet").unlink()
-    (place.landing / "flights_20130101T9900.parquet").unlink()
+    (place.folder / "flights_20130101T0600.parquet").unlink()
+    (place.folder / "flights_20130101T9900.parquet").unlink()
     watcher.look(NOW + 1)
 
     assert aside() == set()
-    assert check(place.engine.store) == []
 
 
 def test_a_late_file_that_is_removed_holds_its_lot_no_longer(place):
     place.drop("flights_20130101T0500.parquet", 1.0)
     watcher = place.watcher()
     watcher.look(NOW)
-    late = place.landing / "flights_20130101T0500_late.parquet"
-    late.write_bytes(b"PAR1")
-    os.utime(late, (LONG_AGO, LONG_AGO))
+    late = place.damage("flights_20130101T0500_late.parquet")
     held = watcher.look(NOW)
     late.unlink()
 
     look = watcher.look(NOW)
 
-    assert ([*held.held], look.held) == (["flights@2013-01-01-05:00"], {})
-    assert place.engine.queries.set_aside() == []
+    assert ([*held.held], look.held) == ([AT_FIVE], {})
+    assert place.queries.set_aside() == []
 
 
 def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(place):
     name = os.fsdecode(b"flights_20130101T0500_caf\xe9.parquet")
-    (place.landing / name).write_bytes(b"the name is looked at first")
-    os.utime(place.landing / name, (LONG_AGO, LONG_AGO))
+    place.damage(name)
     place.drop("flights_20130101T0600.parquet", 1.0)
     watcher = place.watcher()
 
     look = watcher.look(NOW)
-    (place.landing / name).unlink()
+    (place.folder / name).unlink()
     place.drop("flights_20130101T0500.parquet", 2.0)
     watcher.look(NOW)
 
     assert look.held == {
-        "flights@2013-01-01-05:00": f"{place.landing}/flights_20130101T0500_caf\\udce9.parquet cannot be a file of "
+        AT_FIVE: f"{place.folder}/flights_20130101T0500_caf\\udce9.parquet cannot be a file of "
         "flights@2013-01-01-05:00: its name is not UTF-8."
     }
     assert list(place.lots()) == ["05", "06"]
@@ -530,7 +489,7 @@ def test_a_file_of_any_name_that_is_utf8_is_recorded_and_read(place):
     assert (look.held, look.strangers) == ({}, [])
     assert place.lots() == {f"{hour:02}": [name] for hour, name in names.items()}
     uris = [file.uri for hour in names for file in place.manifest(f"flights@2013-01-01-{hour:02}:00").files]
-    assert [pd.read_parquet(uri)["delay"].tolist() for uri in uris] == [[float(hour)] for hour in names]
+    assert [pd.read_parquet(uri)["n"].tolist() for uri in uris] == [[float(hour)] for hour in names]
 
 
 def test_a_file_that_is_gone_between_listing_and_recording_waits_for_the_next_look(place):
@@ -541,7 +500,7 @@ def test_a_file_that_is_gone_between_listing_and_recording_waits_for_the_next_lo
     gone.unlink()
 
     look = watcher.record(seen, NOW)
-    assert "is not there any more" in look.held["flights@2013-01-01-05:00"]
+    assert "is not there any more" in look.held[AT_FIVE]
     watcher.look(NOW)
 
     assert place.lots() == {"05": ["flights_20130101T0500_a.parquet"]}
@@ -551,8 +510,9 @@ def test_other_columns_are_refused_by_name_unless_the_boundary_allows_them(place
     place.drop("flights_20130101T0500.parquet", 1.0)
     place.drop("flights_20130101T0600.parquet", 1.0, carrier=["AA"])
     place.drop("flights_20130101T0700.parquet", modified=LONG_AGO)
-    pd.DataFrame({"other": [1]}).to_parquet(place.landing / "flights_20130101T0800.parquet")
-    os.utime(place.landing / "flights_20130101T0800.parquet", (LONG_AGO, LONG_AGO))
+    other = place.folder / "flights_20130101T0800.parquet"
+    pd.DataFrame({"other": [1]}).to_parquet(other)
+    os.utime(other, (LONG_AGO, LONG_AGO))
 
     look = place.look()
     place.look(allow_schema_change=True)
@@ -573,13 +533,13 @@ def test_names_without_a_time_and_times_without_a_partition_are_named(place):
 
 def test_a_folder_that_is_not_there_makes_no_empty_lots(place):
     with pytest.raises(NoLandingFolder, match="The landing folder .*/nowhere"):
-        place.look(files=f"{place.landing}/nowhere{PATTERN}", empty=True)
+        place.look(files=f"{place.folder}/nowhere{PATTERN}", empty=True)
 
     assert place.lots() == {}
 
 
 def test_the_warehouse_is_no_landing_folder(place):
-    place.landing = Path(place.warehouse.root, "landing")
+    place.folder = Path(place.warehouse.root, "landing")
     place.drop("flights_20130101T0500.parquet", 1.0)
 
     with pytest.raises(OwnFiles):
@@ -634,18 +594,6 @@ def test_what_was_recorded_and_not_shown_is_shown_by_the_next_process(place):
     assert len(place.green()) == 7
 
 
-def test_of_two_watchers_that_have_seen_the_same_one_records(place):
-    place.drop("flights_20130101T0500.parquet", 1.0)
-    one, other = place.watcher(), place.watcher()
-    seen, seen_too = one.see(NOW), other.see(NOW)
-
-    one.record(seen, NOW)
-    other.record(seen_too, NOW)
-
-    assert place.instances(5) == 1
-    assert len(list(Path(place.warehouse.root).rglob("manifest.json"))) == 1
-
-
 def test_a_look_takes_so_many_files_and_says_that_there_are_more(place, monkeypatch):
     monkeypatch.setattr(watching, "MAX_FILES_PER_LOOK", 2)
     for hour in range(5):
@@ -664,37 +612,32 @@ def test_a_look_takes_so_many_files_and_says_that_there_are_more(place, monkeypa
 def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instance, tmp_path):
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
-    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}")
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.folder}{PATTERN}")
 
     @databuild_asset(partitions_def=hourly)
     def delays(context: BuildContext, flights: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame({"total": [flights.delay.sum()]})
+        return pd.DataFrame({"total": [flights.n.sum()]})
 
-    repository = build_definitions([flights, delays], location="tests").get_repository_def()
-    deployment = deployment_of_repository(repository)
-    boundary = boundary_of(flights)
-    assert deployment is not None
-    assert boundary is not None
+    repository, deployment, boundary = deployed(flights, delays)
     look_once(instance, repository, deployment, "flights", boundary)
-    place.engine.handle(CreateWants(wants=(("flights@2013-01-01-06:00",),)))
+    place.want("flights@2013-01-01-06:00")
     launcher = OrderCollector(instance)
-    place.engine.handle(CreateWants(wants=(("delays@2013-01-01-05:00",), ("delays@2013-01-01-07:00",))))
+    place.want("delays@2013-01-01-05:00")
+    place.want("delays@2013-01-01-07:00")
     for _ in range(3):
         run_tick(instance, repository, deployment, launcher)
         for order in launcher.take_orders():
             list(execute_order(instance, repository, order))
 
-    states = place.engine.queries.states(
-        ["flights@2013-01-01-05:00", "delays@2013-01-01-05:00", "delays@2013-01-01-07:00", "flights@2013-01-01-06:00"]
-    )
-    assert list(states.values()) == [InstanceState.LIVE, InstanceState.LIVE, InstanceState.UPSTREAM_BUILDING, None]
+    states = place.states(AT_FIVE, "delays@2013-01-01-05:00", "delays@2013-01-01-07:00", "flights@2013-01-01-06:00")
+    assert states == [InstanceState.LIVE, InstanceState.LIVE, InstanceState.UPSTREAM_BUILDING, None]
 
 
 def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_path):
     """Rules 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, beside its other duties."""
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
-    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.folder}{PATTERN}", settle_seconds=0)
 
     @databuild_asset(partitions_def=hourly, subscribe="flights")
     def delays(flights: pd.DataFrame) -> pd.DataFrame:
@@ -715,12 +658,12 @@ def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_
 def test_a_tainted_lot_is_red_in_dagster_without_a_check_that_it_does_not_declare(instance, tmp_path):
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0)
-    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}", settle_seconds=0)
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.folder}{PATTERN}", settle_seconds=0)
     repository, deployment, boundary = deployed(flights)
     look_once(instance, repository, deployment, "flights", boundary)
     run_tick(instance, repository, deployment, OrderCollector(instance))
 
-    place.engine.handle(TaintPartitions(refs=("flights@2013-01-01-05:00",), reason="wrong units"))
+    place.taint(AT_FIVE, reason="wrong units")
     run_tick(instance, repository, deployment, OrderCollector(instance))
 
     check = dg.AssetCheckKey(dg.AssetKey("flights"), TAINT_CHECK)
@@ -742,7 +685,7 @@ def deployed(*assets: Any) -> tuple[dg.RepositoryDefinition, Deployment, Boundar
 def test_the_sensor_of_a_boundary_runs_as_soon_as_it_is_deployed(instance, tmp_path):
     place = Place(instance, tmp_path / "landing")
     place.drop("flights_20130101T0500.parquet", 1.0)
-    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.landing}{PATTERN}")
+    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.folder}{PATTERN}")
     by_hand = databuild_boundary("by_hand", partitions_def=hourly)
     repository = build_definitions([flights, by_hand], location="tests").get_repository_def()
     (sensor,) = [sensor for sensor in repository.sensor_defs if sensor.name.startswith("databuild_arrivals")]
@@ -777,7 +720,7 @@ def test_in_a_bucket_the_same(instance, s3: S3Server, bucket: str, tmp_path):
     again = place.look()
 
     assert [Path(path).name for path in look.strangers] == ["flights_latest.parquet"]
-    assert place.manifest("flights@2013-01-01-05:00").files[0].uri.startswith(f"s3://{bucket}/landing/")
+    assert place.manifest(AT_FIVE).files[0].uri.startswith(f"s3://{bucket}/landing/")
     assert place.lots() == {"05": ["flights_20130101T0500.parquet", "flights_20130101T0501.parquet"]}
     assert (len(late.late), again.recorded) == (1, [])
 

@@ -128,15 +128,6 @@ def test_a_project_that_watches_no_folder_is_told_to_declare_one(project: Projec
     assert "No landing folder is watched for any dataset of these definitions. Declare where its files land" in done.err
 
 
-def test_a_boundary_is_not_adopted_its_files_arrive(known_project: Project) -> None:
-    done = known_project.call("adopt", "clicks", "--files", "landing/*.parquet")
-
-    assert done.code == 2
-    assert "clicks is a boundary, whose lots arrive" in done.err
-    assert "`databuild lot arrive DATASET LOT URI…`" in done.err
-    assert "@databuild_asset" not in done.err
-
-
 def test_a_read_of_a_changed_or_missing_file_says_how_to_repair_the_lot(project: Project) -> None:
     """Rule 10.6: nothing here builds it, so it has to come again."""
     path = drop(project, "views_20240129T00", 1)
