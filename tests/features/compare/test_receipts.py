@@ -79,3 +79,13 @@ def test_an_instance_that_was_never_live_has_no_receipt(world: World) -> None:
         receipt_of(world.queries, "b", world.uuid("a"))
     with pytest.raises(NoReceipt):
         receipt_of(world.queries, "c", None)
+
+
+def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(world: World) -> None:
+    """Rule 3.1: its events have no such field."""
+    world.live("a")
+
+    (entry,) = shown_receipt(world.queries, world.uuid("a"))["instances"]
+
+    assert "made_with" not in str(world.queries.raw_events())
+    assert (entry["code"], entry["config"], entry["versions"]) == (None, None, None)

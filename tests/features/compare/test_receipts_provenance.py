@@ -14,9 +14,6 @@ from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import REBUILD_TAG
 from databuild_dagster.bindings.reading.spark_resource import SPARK_CONFIG_TAG
 from databuild_dagster.cli.main import cli
-from databuild_dagster.model.commands import ClaimRefs, SucceedJobRuns
-from databuild_dagster.model.events import BufferedRun, JobRunStarted, OutputFact, RunSuccess
-from databuild_dagster.model.states import InstanceState
 from tests.bindings.conftest import Site
 
 Deploy = Callable[..., Site]
@@ -140,30 +137,3 @@ def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
     assert site.rows("asked") == [{"letters": len("hush-hush")}]
     assert made["asked"]["config"] == {"resources": {"api": {"config": {"token": {"env": "API_TOKEN"}}}}}
     assert "hush-hush" not in str(site.engine.queries.raw_events())
-
-
-def test_a_receipt_of_an_older_version_says_that_its_provenance_is_unknown(
-    deploy: Deploy, ask: Callable[..., Any]
-) -> None:
-    """Rule 3.1: its events have no such field."""
-    site = deploy(numbers)
-    FOUND["n"] = 6
-    claim = ClaimRefs(
-        launch_id="L",
-        job="numbers",
-        location="tests",
-        dagster_run_id="R",
-        holder="somewhere",
-        runs=(BufferedRun(site.engine.new_id(), ("numbers",)),),
-    )
-    (job_run_id,) = site.engine.handle(claim).job_run_ids
-    success = RunSuccess(job_run_id, (OutputFact(ref="numbers", origin="somewhere"),))
-    site.engine.handle(SucceedJobRuns(runs=(success,)))
-
-    (entry,) = ask("receipt", "numbers")["instances"]
-
-    (started,) = [e.fact for e in site.engine.queries.events() if isinstance(e.fact, JobRunStarted)]
-    assert started.made_with is None
-    assert "made_with" not in str(site.engine.queries.raw_events())
-    assert (entry["code"], entry["config"], entry["versions"]) == (None, None, None)
-    assert site.state("numbers") is InstanceState.LIVE
