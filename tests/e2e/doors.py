@@ -41,8 +41,6 @@ from databuild_dagster import BuildContext, build_definitions, databuild_asset, 
 
 HERE = Path(__file__).parent
 partitions = dg.StaticPartitionsDefinition(["failed", "live", "held", "missing"])
-two = dg.StaticPartitionsDefinition(["held", "held_too"])
-added = dg.DynamicPartitionsDefinition(name="added")
 passing = dg.DynamicPartitionsDefinition(name="passing")
 running = dict(minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
 seldom = {**running, "minimum_interval_seconds": 10}
@@ -93,11 +91,6 @@ def eager(parent: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
     return build("eager", context.partition_key)
 
 
-@databuild_asset
-def whole(context: BuildContext) -> pd.DataFrame:
-    return build("whole", "all")
-
-
 @dg.asset(partitions_def=partitions, deps=["mixed"])
 def plain(context: dg.AssetExecutionContext) -> None:
     (HERE / "calls" / f"plain@{context.partition_key}#{uuid.uuid4()}").touch()
@@ -135,16 +128,13 @@ def arrived(context, event):
     return dg.SkipReason("It is only watched.")
 
 
-names = ["button", "span", "job_first", "command", "dg", "materialized", "built", "wanted", "scheduled", "sensed"]
-names += ["parent", "again", "crowded", "mixed", "hung", "deleted", "tested", "twice", "refilled"]
-assets = [*map(asset, names), job_second, eager, whole, plain]
+names = ["button", "job_first", "command", "dg", "materialized", "built", "scheduled", "parent", "again", "crowded"]
+names += ["mixed", "deleted", "tested", "twice", "refilled"]
+assets = [*map(asset, names), job_second, eager, plain]
 assets += [
-    asset("filled", backfill_policy=dg.BackfillPolicy.multi_run()),
-    asset("filled_at_once", backfill_policy=dg.BackfillPolicy.single_run()),
+    asset("filled", backfill_policy=dg.BackfillPolicy.single_run()),
     asset("queued", pool="queue"),
-    asset("crossed", two),
     asset("retried", dg.StaticPartitionsDefinition(["shaky"])),
-    asset("on_missing", added, automation_condition=dg.AutomationCondition.on_missing()),
     asset("vanishing", passing),
     asset(
         "watched",
@@ -166,18 +156,16 @@ def yearly():
     return dg.RunRequest(partition_key="missing")
 
 
-@dg.sensor(target="sensed", **running)
+@dg.sensor(target="tested", **running)
 def watching():
-    if not (HERE / "arrived").exists():
-        return dg.SkipReason("Nothing has arrived.")
-    return [dg.RunRequest(run_key=key, partition_key=key) for key in partitions.get_partition_keys()]
+    return dg.SkipReason("Nothing has arrived.")
 
 
 wanting = [
     want_schedule(name="wanting_schedule", cron_schedule="0 0 1 1 *", refs=lambda context: ["tested@missing"]),
     want_sensor(name="wanting_sensor", refs=lambda context: ["tested@missing", "tested@held"]),
 ]
-automation = dg.AutomationConditionSensorDefinition("automation", target=["eager", "on_missing"], **running)
+automation = dg.AutomationConditionSensorDefinition("automation", target=["eager"], **running)
 
 defs = dg.Definitions.merge(
     build_definitions(
@@ -192,14 +180,6 @@ defs = dg.Definitions.merge(
     dg.Definitions(executor=dg.in_process_executor),
 )
 '''
-
-#: The same assets, but a run that asks for them here does not wait long.
-IMPATIENT = """
-from databuild_dagster import build_definitions
-from definitions import assets
-
-defs = build_definitions(assets, location="doors", delegation_timeout_seconds=2)
-"""
 
 #: Many processes for the price of one: what takes seconds, the imports, is done once before they part.
 CROWD = '''
@@ -284,7 +264,7 @@ STOP_ATTEMPTS = 5
 
 
 #: Assets whose held partition a test itself begins to build.
-LATER = ("again", "crowded", "crossed", "deleted", "hung", "queued", "twice")
+LATER = ("crowded", "deleted", "queued", "twice")
 #: What some assets are built from.
 UPSTREAM = ("job_first", "parent")
 
@@ -318,7 +298,6 @@ class Deployment(Dagster):
     def __init__(self, folder: Path, settings: str = SETTINGS) -> None:
         super().__init__(folder, DEFINITIONS, settings)
         (folder / "crowd.py").write_text(CROWD)
-        (folder / "impatient.py").write_text(IMPATIENT)
         (folder / "calls").mkdir()
         # Dagster's databases are made by one process: several at once get in each other's way.
         self.instance = DagsterInstance.from_config(str(self.home))

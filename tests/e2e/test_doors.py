@@ -3,8 +3,9 @@ use does to builds besides asking for them.
 
 One deployment for all: before it starts, each asset has a partition that is live, one that has failed and one that
 another Dagster run is building. Each test comes through one door and asks for some of these and for one that is missing;
-a range, a job, `databuild build` and `materialize()` ask for all of them. Dagster runs cost seconds of processor each, so
-the other doors ask only for what tells a person from a program (the failed one), and for what another builds.
+a job over a range, `databuild build` and `materialize()` ask for all of them. Dagster runs cost seconds of processor each,
+so the other doors ask only for what tells a person from a program (the failed one), and for what another builds. Waiting,
+giving up and taking over are proved by tests/bindings/building/test_step_delegation.py.
 """
 
 import json
@@ -19,7 +20,6 @@ from dagster._grpc.types import ExecuteRunArgs
 
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
-from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.states import InstanceState
 from tests.support import command
 
@@ -40,12 +40,10 @@ from .doors import (
     spoken,
 )
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("requests come through Dagster's own processes"), pytest.mark.timeout(600)]
 
 #: Assets of which all of `KEYS` is true when the deployment starts.
-GIVEN = ("button", "job_second", "command", "materialized", "built", "scheduled", "filled_at_once", "eager")
-#: The same, of which only extended tests ask.
-GIVEN_TO_EXTENDED = ("dg", "span", "wanted", "sensed", "filled")
+GIVEN = ("button", "job_second", "command", "dg", "materialized", "built", "scheduled", "filled", "eager")
 #: Of the Dagster runs with the tag of the crowd, those that Dagster lets run at once; the others wait in its queue.
 MAX_OF_THE_CROWD = 2
 N_OF_THE_CROWD = 3
@@ -64,13 +62,13 @@ BUILT, REUSED, JOINED, REFUSED = "built, live", "reused, live", "joined, live", 
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
-    """With Dagster's own run queue; with `DATABUILD_COORDINATOR=1` in the environment, behind ours."""
+def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """With Dagster's own run queue; with `DATABUILD_COORDINATOR=1` in the environment, behind ours.
+
+    Then a run gets the same answers (rule 8.1): `DATABUILD_COORDINATOR=1 make test ARGS=tests/e2e/test_doors.py`.
+    """
     ours = os.environ.get("DATABUILD_COORDINATOR") == "1"
-    collected = [item for item in request.session.items if item.path == request.path]
-    extended = any(item.get_closest_marker("extended") for item in collected)
-    given = (*GIVEN, *(GIVEN_TO_EXTENDED if extended else ()))
-    with deployed(tmp_path_factory.mktemp("doors"), given, OUR_COORDINATOR if ours else SETTINGS) as deployment:
+    with deployed(tmp_path_factory.mktemp("doors"), GIVEN, OUR_COORDINATOR if ours else SETTINGS) as deployment:
         yield deployment
 
 
@@ -81,14 +79,10 @@ class Backfills(NamedTuple):
     failed: str
 
 
-def start_backfills(doors: Deployment, asset: str) -> Backfills:
-    return Backfills(doors.backfill(asset, LIVE, HELD, MISSING), doors.backfill(asset, FAILED))
-
-
 @pytest.fixture(scope="module")
-def single_run(doors: Deployment) -> Backfills:
+def backfills(doors: Deployment) -> Backfills:
     """Started by the first test that takes a while, for Dagster's daemon goes on with them every 30 s."""
-    return start_backfills(doors, "filled_at_once")
+    return Backfills(doors.backfill("filled", LIVE, HELD, MISSING), doors.backfill("filled", FAILED))
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +93,10 @@ def job_backfill(doors: Deployment) -> str:
     return re.findall(r"Launched backfill job `(\w+)`", out)[0]
 
 
-@pytest.fixture(scope="module")
-def multi_run(doors: Deployment) -> Backfills:
-    return start_backfills(doors, "filled")
-
-
 # A person's doors
 
 
-@pytest.mark.usefixtures("single_run", "job_backfill")
+@pytest.mark.usefixtures("backfills", "job_backfill")
 def test_the_materialize_button_for_a_partition(doors: Deployment) -> None:
     doors.tell("mended-button")
 
@@ -118,37 +107,15 @@ def test_the_materialize_button_for_a_partition(doors: Deployment) -> None:
     _a_person_got(doors, "button", runs)
 
 
-@pytest.mark.extended
-def test_the_materialize_button_for_what_has_no_partitions(doors: Deployment) -> None:
-    first = doors.wait_for_run(doors.press_materialize("whole"))
-    second = doors.wait_for_run(doors.press_materialize("whole"))
-
-    assert (first.status, second.status) == ("SUCCESS", "SUCCESS")
-    (built,), (reused,) = doors.answers(first.run_id).values(), doors.answers(second.run_id).values()
-    assert (built.kind, reused.kind, built.uuid) == (Answer.BUILD, Answer.REUSE, reused.uuid)
-    assert doors.calls("whole@all") == 1
-
-
-@pytest.mark.extended
-def test_a_range_in_a_single_run(doors: Deployment) -> None:
-    """It builds what it can, and then waits (rule 8.2)."""
-    doors.tell("mended-span")
-
-    run_id = doors.press_materialize("span", keys=(KEYS[0], KEYS[-1]))
-
-    assert doors.wait_for_joiner(f"span@{HELD}") == run_id
-    doors.wait_until(lambda: doors.calls(f"span@{MISSING}") == 1, "what is missing is built before the wait is over")
-    doors.tell("go-span")
-    assert doors.wait_for_run(run_id).status == "SUCCESS"
-    _a_person_got(doors, "span", dict.fromkeys(KEYS, run_id))
-
-
 def test_a_job_with_several_assets_in_one_run(doors: Deployment) -> None:
+    """It builds what it can, and then waits (rule 8.2)."""
     doors.tell("mended-job_second")
 
     run_id = doors.press_materialize(job="several", keys=(KEYS[0], KEYS[-1]))
 
-    _once_it_waits_the_other_build_goes_on(doors, "job_second")
+    doors.wait_for_joiner(f"job_second@{HELD}")
+    doors.wait_until(lambda: doors.calls(f"job_second@{MISSING}") == 1, "what is missing is built before the wait ends")
+    doors.tell("go-job_second")
     assert doors.wait_for_run(run_id).status == "SUCCESS"
     _a_person_got(doors, "job_second", dict.fromkeys(KEYS, run_id))
     of_the_first = spoken(doors.answers(run_id).values(), of="job_first")
@@ -196,17 +163,6 @@ def test_databuild_build(doors: Deployment) -> None:
     _a_program_got(doors, "built", dict.fromkeys(KEYS, answer["request_id"]))
 
 
-@pytest.mark.extended
-def test_our_own_wants(doors: Deployment) -> None:
-    wants = doors.databuild("want", "create", *refs("wanted"))
-
-    _once_it_waits_the_other_build_goes_on(doors, "wanted")
-    ended = {"Successful", "Failed"}
-    request = wants[0]["request_id"]
-    doors.wait_until(lambda: {want.state.value for want in doors.queries.wants_named(request)} <= ended, "wants ended")
-    _a_program_got(doors, "wanted", dict.fromkeys(KEYS, request))
-
-
 def test_re_execution_from_failure(doors: Deployment) -> None:
     """The step that failed is opened and built again."""
     n_calls = doors.calls(f"parent@{FAILED}")
@@ -221,17 +177,6 @@ def test_re_execution_from_failure(doors: Deployment) -> None:
     assert spoken(doors.answers(again.run_id).values(), of="again") == {FAILED: BUILT}
     assert (doors.calls(f"again@{FAILED}"), doors.calls(f"parent@{FAILED}")) == (2, n_calls)
     assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_re_execution_of_all_steps_builds_nothing_that_is_live(doors: Deployment) -> None:
-    first = doors.wait_for_run(doors.press_materialize("again", key=MISSING))
-
-    again = doors.wait_for_run(doors.reexecute(first.run_id, "ALL_STEPS"))
-
-    assert (first.status, again.status) == ("SUCCESS", "SUCCESS")
-    assert spoken(doors.answers(again.run_id).values()) == {MISSING: REUSED}
-    assert doors.calls(f"again@{MISSING}") == 1
 
 
 @pytest.mark.extended
@@ -252,17 +197,6 @@ def test_run_retries(doors: Deployment) -> None:
 # Doors without a person
 
 
-@pytest.mark.extended
-def test_a_sensor(doors: Deployment) -> None:
-    doors.tell("arrived")
-
-    runs = doors.run_of_each_key("sensed", *KEYS, dagster__sensor_name="watching")
-
-    _once_it_waits_the_other_build_goes_on(doors, "sensed")
-    _each_run_succeeds_but_the_refused_one(doors, runs)
-    _a_program_got(doors, "sensed", runs)
-
-
 def test_a_schedule(doors: Deployment) -> None:
     runs = doors.run_of_each_key("scheduled", FAILED, HELD, dagster__schedule_name="nightly")
     (doors.folder / "night").unlink()
@@ -270,18 +204,6 @@ def test_a_schedule(doors: Deployment) -> None:
     _once_it_waits_the_other_build_goes_on(doors, "scheduled")
     _each_run_succeeds_but_the_refused_one(doors, runs)
     _a_program_got(doors, "scheduled", runs)
-
-
-@pytest.mark.extended
-def test_declarative_automation_on_missing(doors: Deployment) -> None:
-    doors.wait_until_automation_has_looked()
-
-    assert doors.add_partition("added", "new") == "AddDynamicPartitionSuccess"
-
-    (run_id,) = doors.run_of_each_key("on_missing", "new", dagster__from_automation_condition="true").values()
-    assert doors.wait_for_run(run_id).status == "SUCCESS"
-    assert spoken(doors.answers(run_id).values()) == {"new": BUILT}
-    assert doors.calls("on_missing@new") == 1
 
 
 def test_declarative_automation_eager(doors: Deployment) -> None:
@@ -305,29 +227,20 @@ def _automated(doors: Deployment, ref: str) -> list[str]:
     return [entry.requester for entry in doors.ledger.of_ref(ref) if entry.requester in automated]
 
 
-def test_a_backfill_of_a_single_run(doors: Deployment, single_run: Backfills) -> None:
-    _a_backfill(doors, "filled_at_once", single_run, n_runs=2)
-
-
-@pytest.mark.extended
-def test_a_backfill_of_many_runs(doors: Deployment, multi_run: Backfills) -> None:
-    _a_backfill(doors, "filled", multi_run, n_runs=4)
-
-
-def _a_backfill(doors: Deployment, asset: str, backfills: Backfills, n_runs: int) -> None:
+def test_a_backfill_of_a_single_run(doors: Deployment, backfills: Backfills) -> None:
     """It ends successful though others build, or have built, some of its partitions; what is refused fails it."""
     good, failed = backfills
 
-    _once_it_waits_the_other_build_goes_on(doors, asset)
+    _once_it_waits_the_other_build_goes_on(doors, "filled")
 
     assert doors.wait_for_backfill(good) == "COMPLETED_SUCCESS"
     assert doors.wait_for_backfill(failed) == "COMPLETED_FAILED"
     denied = [run for run in doors.runs(dagster__backfill=failed) if run.tags.get(OUTCOME_TAG) == "denied"]
     asked = doors.runs(dagster__backfill=good) + denied
     answers = {ref: run.run_id for run in asked for ref in doors.answers(run.run_id)}
-    _a_program_got(doors, asset, {ref.partition("@")[2]: run_id for ref, run_id in answers.items()})
-    assert answers.keys() == set(refs(asset))
-    assert len(asked) == n_runs
+    _a_program_got(doors, "filled", {ref.partition("@")[2]: run_id for ref, run_id in answers.items()})
+    assert answers.keys() == set(refs("filled"))
+    assert len(asked) == 2
 
 
 def test_dagster_job_backfill(doors: Deployment, job_backfill: str) -> None:
@@ -429,28 +342,6 @@ def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
     assert doors.violations() == []
 
 
-@pytest.mark.extended
-def test_a_run_waits_for_a_build_that_hangs_only_so_long(doors: Deployment) -> None:
-    """Rule 8.3: its message names the stalled job run."""
-    ref = f"hung@{HELD}"
-    hanging = doors.start_crowd(ref)
-    doors.wait_until(lambda: doors.calls(ref) == 1, "the build hangs")
-
-    waiting = doors.start_module(
-        "dagster", *("asset", "materialize", "--select", "hung", "--partition", HELD, "-f", "impatient.py")
-    )
-
-    _, said = waiting.communicate(timeout=MAX_SECONDS)
-    (job_run,) = [run for run in doors.queries.job_runs(open_only=True) if ref in run.refs]
-    assert waiting.returncode == 1
-    assert f"Waited 2 s for {ref} from elsewhere: job run {job_run.id}" in said
-    assert spoken(doors.answers(doors.newest_requester(ref)).values()) == {HELD: "joined, given up"}
-    doors.tell("go-hung")
-    assert all(item["success"] for item in answers_of(hanging))
-    assert doors.state(ref) is InstanceState.LIVE
-    assert doors.violations() == []
-
-
 def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Deployment) -> None:
     ref = f"deleted@{HELD}"
     building = doors.press_materialize("deleted", key=HELD)
@@ -463,28 +354,6 @@ def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Dep
 
     assert doors.wait_for_run(waiting).status == "SUCCESS"
     assert doors.state(ref) is InstanceState.LIVE
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_two_ranges_that_wait_for_canceled_builds_get_what_the_other_waits_for(doors: Deployment) -> None:
-    """Who waits may claim what has become schedulable (rule 8.3), and builds it before it waits again (rule 8.2)."""
-    keys = ("held", "held_too")
-    both = [f"crossed@{key}" for key in keys]
-    canceled = [doors.press_materialize("crossed", key=key) for key in keys]
-    doors.wait_until(lambda: all(doors.calls(ref) == 1 for ref in both), "both are being built")
-    ranges = [doors.press_materialize("crossed", keys=keys) for _ in range(2)]
-    doors.wait_until(lambda: all(len(doors.answers(run_id)) == 2 for run_id in ranges), "the ranges wait for both")
-
-    for run_id in canceled:
-        assert doors.mutate(f'terminateRun(runId: "{run_id}")') == "TerminateRunSuccess"
-    doors.wait_until(lambda: all(doors.calls(ref) == 2 for ref in both), "both are built by the ranges")
-    doors.tell("go-crossed")
-
-    assert {doors.wait_for_run(run_id).status for run_id in ranges} == {"SUCCESS"}
-    assert {doors.wait_for_run(run_id).status for run_id in canceled} == {"CANCELED"}
-    assert {doors.state(ref) for ref in both} == {InstanceState.LIVE}
-    assert [len(doors.queries.history(ref)) for ref in both] == [2, 2]
     assert doors.violations() == []
 
 
@@ -536,21 +405,6 @@ def test_a_run_that_is_executed_twice_ends_in_one_live_instance(doors: Deploymen
 
     doors.wait_until(lambda: doors.state(ref) is InstanceState.LIVE, "it is live, by whomever")
     assert [instance.state for instance in doors.queries.history(ref)].count(InstanceState.LIVE) == 1
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_a_run_in_progress_that_is_re_executed_is_waited_for(doors: Deployment) -> None:
-    ref = f"again@{HELD}"
-    run_id = doors.press_materialize("again", key=HELD)
-    doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
-
-    again = doors.reexecute(run_id, "ALL_STEPS")
-
-    assert doors.wait_for_joiner(ref) == again
-    doors.tell("go-again")
-    assert [doors.wait_for_run(item).status for item in (run_id, again)] == ["SUCCESS", "SUCCESS"]
-    assert doors.calls(ref) == 1
     assert doors.violations() == []
 
 
