@@ -1,6 +1,7 @@
 """Each rule of the report on a project, on the smallest source that shows it."""
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,31 +46,28 @@ def advice(findings: tuple[Finding, ...]) -> list[tuple[Action, str, str]]:
     ]
 
 
+BECOMES, STAYS, NEEDS_DECISION = Verdict.BECOMES, Verdict.STAYS, Verdict.DECIDE
+
+
 class Row(NamedTuple):
     """A function, what becomes of its asset, and the beginning of what is written for it."""
 
     text: str
-    verdict: Verdict
-    advice: list[tuple[Action, str, str]]
+    verdict: Verdict = BECOMES
+    advice: Sequence[tuple[Action, str, str]] = ()
 
-
-BECOMES, STAYS, NEEDS_DECISION = Verdict.BECOMES, Verdict.STAYS, Verdict.DECIDE
 
 PARAMETERS = {
-    "a frame": Row("def f(a: DataFrame) -> DataFrame: return a", BECOMES, []),
-    "a frame as text": Row("def f(a: 'pd.DataFrame') -> 'pd.DataFrame': return a", BECOMES, []),
-    "an Arrow table by its module": Row(
-        "def f(a: pl.DataFrame) -> pl.DataFrame: return a.with_columns(x=1)", BECOMES, []
-    ),
-    "Dagster's context": Row("def f(context: dg.AssetExecutionContext) -> DataFrame: return a", BECOMES, []),
-    "a context without annotation": Row("def f(context) -> DataFrame: return a", BECOMES, []),
+    "a frame": Row("def f(a: DataFrame) -> DataFrame: return a"),
+    "a frame as text": Row("def f(a: 'pd.DataFrame') -> 'pd.DataFrame': return a"),
+    "an Arrow table by its module": Row("def f(a: pl.DataFrame) -> pl.DataFrame: return a.with_columns(x=1)"),
+    "Dagster's context": Row("def f(context: dg.AssetExecutionContext) -> DataFrame: return a"),
+    "a context without annotation": Row("def f(context) -> DataFrame: return a"),
     "a context of another name": Row(
         "def f(_context) -> DataFrame: return a", BECOMES, [(CHANGE, "_context", "_context: BuildContext")]
     ),
-    "a session": Row("def f(spark: SparkSession): return spark.table('x')", BECOMES, []),
-    "a resource of dagster-pyspark": Row(
-        "def f(pyspark: PySparkResource): return pyspark.spark_session.range(3)", BECOMES, []
-    ),
+    "a session": Row("def f(spark: SparkSession): return spark.table('x')"),
+    "a resource of dagster-pyspark": Row("def f(pyspark: PySparkResource): return pyspark.spark_session.range(3)"),
     "no annotation, used as pandas": Row(
         "def f(a) -> pd.DataFrame: return a.sort_values('x')", BECOMES, [(CHANGE, "a", "a: pd.DataFrame")]
     ),
@@ -87,15 +85,13 @@ PARAMETERS = {
         BECOMES,
         [(CHANGE, "a: pl.LazyFrame", "a: pl.DataFrame, and a.lazy() in the function")],
     ),
-    "a text": Row("def f(a: str) -> DataFrame: return a", STAYS, []),
-    "a class of the project": Row("class Model: ...\n@dg.asset\ndef f(a: Model) -> DataFrame: return a", STAYS, []),
+    "a text": Row("def f(a: str) -> DataFrame: return a", STAYS),
+    "a class of the project": Row("class Model: ...\n@dg.asset\ndef f(a: Model) -> DataFrame: return a", STAYS),
     "a client of Pipes": Row(
-        "def f(context, pipes: dg.PipesSubprocessClient): return pipes.run(context=context).get_results()", STAYS, []
+        "def f(context, pipes: dg.PipesSubprocessClient): return pipes.run(context=context).get_results()", STAYS
     ),
     "a resource of the project": Row(
-        "class Base(dg.ConfigurableResource): ...\nclass Shop(Base): ...\n@dg.asset\ndef f(shop: Shop) -> DataFrame: return shop.rows()",
-        BECOMES,
-        [],
+        "class Base(dg.ConfigurableResource): ...\nclass Shop(Base): ...\n@dg.asset\ndef f(shop: Shop) -> DataFrame: return shop.rows()"
     ),
     "a resource that is none of Dagster's": Row(
         "class Shop: ...\n@dg.asset\ndef f(shop: dg.ResourceParam[Shop]) -> DataFrame: return shop.rows()",
@@ -117,33 +113,33 @@ PARAMETERS = {
     ),
 }
 RESULTS = {
-    "None": Row("def f(a: DataFrame) -> None: a.write.parquet('x')", STAYS, []),
-    "nothing": Row("def f(a: DataFrame): a.write.parquet('x')", STAYS, []),
+    "None": Row("def f(a: DataFrame) -> None: a.write.parquet('x')", STAYS),
+    "nothing": Row("def f(a: DataFrame): a.write.parquet('x')", STAYS),
     "a list beside a frame": Row(
         "def f(a: DataFrame):\n    if a.isEmpty():\n        return []\n    return a",
         NEEDS_DECISION,
         [(DECIDE, "return []", "return EMPTY for a partition without rows")],
     ),
-    "a number": Row("def f(a: DataFrame): return a.count()", STAYS, []),
-    "a class of a library of models": Row("from sklearn.svm import SVC\n@dg.asset\ndef g() -> SVC: ...", STAYS, []),
-    "a result without a value": Row("def f(): return dg.MaterializeResult(metadata={})", STAYS, []),
-    "a result around a number": Row("def f() -> Output[int]: return Output(1)", STAYS, []),
-    "a result around a frame": Row("def f() -> Output[pd.DataFrame]: return Output(pd.DataFrame())", BECOMES, []),
+    "a number": Row("def f(a: DataFrame): return a.count()", STAYS),
+    "a class of a library of models": Row("from sklearn.svm import SVC\n@dg.asset\ndef g() -> SVC: ...", STAYS),
+    "a result without a value": Row("def f(): return dg.MaterializeResult(metadata={})", STAYS),
+    "a result around a number": Row("def f() -> Output[int]: return Output(1)", STAYS),
+    "a result around a frame": Row("def f() -> Output[pd.DataFrame]: return Output(pd.DataFrame())"),
     "None beside a frame": Row(
         "def f(a: DataFrame):\n    if a.isEmpty():\n        return None\n    return a",
         BECOMES,
         [(CHANGE, "return None", "return EMPTY")],
     ),
-    "a frame of a helper": Row("def f(): return helper()\ndef helper() -> pd.DataFrame: ...", BECOMES, []),
-    "a chain of pandas": Row("def f(a: pd.DataFrame): return a.groupby('x')['y'].sum().reset_index()", BECOMES, []),
+    "a frame of a helper": Row("def f(): return helper()\ndef helper() -> pd.DataFrame: ..."),
+    "a chain of pandas": Row("def f(a: pd.DataFrame): return a.groupby('x')['y'].sum().reset_index()"),
     "a column": Row(
         "def f(a: pd.DataFrame): return a['x']",
         BECOMES,
         [(CHANGE, "return a['x']", "return the frame, a['x'].to_frame()")],
     ),
-    "unknown": Row("def f(a: DataFrame): return elsewhere(a)", NEEDS_DECISION, []),
+    "unknown": Row("def f(a: DataFrame): return elsewhere(a)", NEEDS_DECISION),
     "one of two kinds": Row(
-        "def f(a: pd.DataFrame):\n    b = a\n    if len(a):\n        b = 3\n    return b", NEEDS_DECISION, []
+        "def f(a: pd.DataFrame):\n    b = a\n    if len(a):\n        b = 3\n    return b", NEEDS_DECISION
     ),
     "any": Row(
         "from typing import Any\n@dg.asset\ndef f() -> Any: return pd.DataFrame()",
@@ -156,9 +152,9 @@ RESULTS = {
         [(CHANGE, "yield Output(a.limit(1))", "return Output(a.limit(1))")],
     ),
     "several yields": Row(
-        "def f(a: DataFrame):\n    yield Output(a)\n    yield dg.AssetCheckResult(passed=True)", NEEDS_DECISION, []
+        "def f(a: DataFrame):\n    yield Output(a)\n    yield dg.AssetCheckResult(passed=True)", NEEDS_DECISION
     ),
-    "yields without values": Row("def f():\n    yield dg.MaterializeResult()", STAYS, []),
+    "yields without values": Row("def f():\n    yield dg.MaterializeResult()", STAYS),
     "async": Row("async def f(a: DataFrame) -> DataFrame: return a", BECOMES, [(CHANGE, "async def f", "def")]),
     "async that awaits": Row(
         "async def f() -> DataFrame: return await rows()", NEEDS_DECISION, [(CHANGE, "async def f", "def")]
@@ -234,7 +230,7 @@ def is_taken(row: Row) -> bool:
     return True
 
 
-#: The decorator takes a result that has to change, too, and refuses it in a build.
+#: Results for which the report changes nothing.
 KEPT_RESULTS = {name: row for name, row in {**RESULTS, **SPARK}.items() if row.verdict is BECOMES and not row.advice}
 
 
