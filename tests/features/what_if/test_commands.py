@@ -43,9 +43,7 @@ def test_no_code_is_loaded_for_a_what_if(project: Project) -> None:
     ("arguments", "kind"),
     [
         (["taint", DAYS[0]], "NothingToTaint"),
-        (["code", "orders"], "NothingWasBuilt"),
         (["code", "order"], "UnknownAsset"),
-        (["missing", "orders@1999-01-01"], "UnknownPartition"),
         (["missing", DAYS[0], DAYS[0]], "DuplicateRef"),
     ],
 )

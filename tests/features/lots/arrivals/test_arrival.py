@@ -73,22 +73,14 @@ def test_a_lot_id_a_folder_and_a_pattern_mean_the_same(landing):
     assert again.recorded is None
 
 
-def test_the_same_file_twice_is_no_news_in_one_arrival_or_two(landing):
-    file = landing.write("a.parquet", 1)
-    landing.arrive(file, file)
+def test_a_listed_file_that_was_written_again_gives_way_to_late_data(landing):
+    """Its rows are others now, and what the manifest says of them would be wrong."""
+    landing.arrive(landing.write("a.parquet", 1))
+    landing.write("a.parquet", *range(1000))
 
-    again = landing.arrive(file)
+    landing.arrive(landing.write("b.parquet", 2))
 
-    assert (again.recorded, again.known, len(landing.arrived())) == (None, [file], 1)
-
-
-def test_a_second_file_for_a_lot_is_late_data_and_a_new_instance(landing):
-    first = landing.arrive(landing.write("a.parquet", 1))
-
-    late = landing.arrive(landing.write("b.parquet", 2))
-
-    assert (first.is_late, late.is_late, late.recorded.n_kept) == (False, True, 1)
-    assert (landing.numbers(REF), landing.n_instances(REF)) == ([1, 2], 2)
+    assert (landing.numbers(REF), landing.n_instances(REF)) == ([2], 2)
 
 
 def test_replace_takes_these_files_alone(landing):

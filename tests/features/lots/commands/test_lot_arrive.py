@@ -72,7 +72,7 @@ def test_the_json_answer_names_the_files_and_those_that_were_known(landing):
     file = landing.write("a.parquet", 1)
     path = str(landing.folder / "a.parquet")
 
-    first = landing.arrive(file, "--json").json
+    first = landing.arrive(file, file, "--json").json
     again = landing.arrive(file, "--json").json
 
     assert (first["recorded"], first["files"], first["rows"], first["known"]) == (True, [path], 1, [])
