@@ -14,11 +14,15 @@ from tests.support.world import World
 __all__ = ["empty_home", "known_project", "project", "shared_project"]
 
 
+#: More inputs than a command names one by one.
+INPUTS = [f"input_{n}" for n in range(7)]
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """The store of the home `tmp_path`. A story in it costs a hundredth of a build, and commands show it as they show builds."""
     (tmp_path / "dagster.yaml").write_text("")
-    world = World([dataset(name) for name in ("bad", "good", "month", "report")], url=sqlite_url(tmp_path))
+    world = World([dataset(name) for name in ("bad", "good", "month", "report", *INPUTS)], url=sqlite_url(tmp_path))
     yield world
     world.close()
 

@@ -52,6 +52,8 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
     assert project.ask("log", "rebuild") == {"events": events + 2}
     assert project.ask("show", JANUARY) == shown
+    rebuilt = project.build(DAYS[0], "--rebuild")
+    assert (rebuilt["launches"], rebuilt["reused"]) == (1, 0)
 
 
 def test_a_small_build_registers_once_and_asks_the_store_few_questions(

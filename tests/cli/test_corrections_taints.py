@@ -1,6 +1,11 @@
 """`taint --downstream`, `revert`, `retry`, `receipt`, and looking back with --as-of (rules 7.3, 7.4, 6.6, 3.2, 4.6)."""
 
+from pathlib import Path
+
+from databuild_dagster.model.commands import CreateWants, TaintPartitions
+from tests.support.command import databuild
 from tests.support.project import DEFINITIONS, Project
+from tests.support.world import World
 
 DAYS = [f"orders@2024-01-{day}" for day in (29, 30, 31)]
 DAY, MONTH = DAYS[0], "revenue@2024-01-01"
@@ -57,33 +62,32 @@ def test_a_taint_goes_downstream_as_its_dry_run_said_and_can_be_reverted(project
     project.ask("revert", MONTH, "--to", first[MONTH], "--force", "--reason", "the till was fine")
     assert uuid(project, MONTH) == first[MONTH]
     assert project.ask("read", MONTH) == [{"revenue": 12.0}]
+    assert project.ask("history", MONTH)[-1]["why"] == f"readers went back to {first[MONTH]}"
     assert "the till was broken" in project.call("history", DAY, "--wide").out
     assert project.is_sound()
 
 
-def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(project: Project) -> None:
+def test_the_history_says_who_asked_for_each_instance_and_why_it_ended(world: World, tmp_path: Path) -> None:
     """Rules 3.2, 5.1"""
-    kate, finn = {"LOGNAME": "kate"}, {"LOGNAME": "finn"}
-    assert project.call("build", MONTH, "--comment", "the board's report", **kate).code == 0
-    assert project.call("taint", DAY, "--reason", "the till was broken", **finn).code == 0
-    assert project.call("build", DAY, **finn).code == 0
+    world.handle(CreateWants(wants=(("month",),), comment="the board's report"), actor="user:kate")
+    world.miss("month", "good")
+    world.live("good")
+    world.handle(TaintPartitions(refs=("good",), reason="the till was broken"), actor="user:finn")
+    own_want = world.handle(CreateWants(wants=(("good",),), comment="databuild build"), actor="user:finn").want_ids
+    world.live("good")
 
-    first, second = project.ask("history", DAY)
+    first, second = databuild(tmp_path, tmp_path, "history", "good", "--json").json
+    text = databuild(tmp_path, tmp_path, "history", "good", "--wide").out
 
     asked = {(want["actor"], *want["refs"], want["comment"]) for want in first["asked_by"]}
-    assert ("user:kate", MONTH, "the board's report") in asked
+    assert ("user:kate", "month", "the board's report") in asked
     assert first["why"].startswith("tainted by user:finn: the till was broken (")
     assert (first["canonical"], second["canonical"], second["why"]) == (False, True, None)
     (own,) = [item for item in second["asked_by"] if item["actor"] == "user:finn"]
-    assert (own["source"], own["refs"], own["comment"]) == ("user", [DAY], "databuild build")
-    assert own["want"] in [want["id"] for want in project.ask("want", "show", own["request_id"])]
-    answer = project.call("history", DAY, "--wide", COLUMNS="400").out
-    assert "user:kate for revenue@2024-01-01 (the board's report)" in answer
-    assert "user:finn (databuild build)" in answer
-
-    project.ask("revert", DAY, "--to", first["uuid"])
-    first, second = project.ask("history", DAY)
-    assert (first["canonical"], second["why"]) == (True, f"readers went back to {first['uuid']}")
+    assert (own["source"], own["refs"], own["comment"]) == ("user", ["good"], "databuild build")
+    assert (own["want"],) == tuple(own_want)
+    assert "user:kate for month (the board's report)" in text
+    assert "user:finn (databuild build)" in text
 
 
 def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
@@ -109,32 +113,29 @@ def test_the_state_of_what_lost_its_manifest_is_shown(project: Project) -> None:
     assert "no manifest at" in answer.out
 
 
-def test_a_retry_builds_what_had_failed_and_what_had_failed_of_it(project: Project) -> None:
+def test_a_retry_opens_what_had_failed_and_wants_again_what_had_failed_of_it(world: World, tmp_path: Path) -> None:
     """Rule 6.6"""
-    project.fail("2024-01-29")
-    assert project.call("build", MONTH, DAY).code == 1
-    assert [state(project, ref) for ref in (DAY, MONTH)] == ["Failed", "UpstreamFailed"]
-    project.fail("2024-01-29", yes=False)
+    world.want("month")
+    world.want("bad")
+    world.miss("month", "bad")
+    world.fail("bad", error="no data")
 
-    done = project.call("retry", MONTH, "--json")
-    answer = done.json
+    done = databuild(tmp_path, tmp_path, "retry", "month", "--json")
+    again = databuild(tmp_path, tmp_path, "retry", "month", "--json")
+
+    assert (done.json["opened"], len(done.json["wants"])) == (["bad"], 1)
     assert "no orchestrator of location" in done.err, "a retry alone builds nothing"
-    assert (answer["opened"], len(answer["wants"])) == ([DAY], 2)
-    project.tick_until_idle()
-
-    assert [state(project, ref) for ref in (DAY, MONTH)] == ["Live", "Live"]
-    assert "(never live)" in project.call("show", DAY).out, "the failed attempt is no earlier data"
-    assert {want["state"] for want in project.ask("want", "show", answer["request_id"])} == {"Successful"}
-    refused = project.call("retry", MONTH, "--json")
-    assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToRetry")
+    assert (again.code, again.json["error"]["type"]) == (2, "NothingToRetry")
+    world.live("bad")
+    assert "(never live)" in databuild(tmp_path, tmp_path, "show", "bad").out, "the failed attempt is no earlier data"
 
 
-def test_a_taint_says_which_wants_stay_ended(project: Project) -> None:
+def test_a_taint_says_which_wants_stay_ended(world: World, tmp_path: Path) -> None:
     """Rule 6.6"""
-    project.fail("2024-01-29")
-    assert project.call("build", DAY).code == 1
+    world.want("bad")
+    world.fail("bad")
 
-    answer = project.call("taint", DAY, "--reason", "mended")
+    answer = databuild(tmp_path, tmp_path, "taint", "bad", "--reason", "mended")
 
     assert "1 want that failed because of it stays ended" in answer.out
 

@@ -85,7 +85,9 @@ def test_canceling_a_build_names_the_refs_and_wants_that_wait_for_it(world: Worl
 
     (canceled,) = done.json
     assert (canceled["waiting_refs"], canceled["waiting_wants"]) == (["month"], [want])
-    assert "`databuild retry good`" in done.err
+    assert done.err.startswith(
+        "good fails, and month, which waits for it, with 1 want. `databuild retry good` opens all"
+    )
     assert world.states("month", "good") == ["UpstreamFailed", "Failed"]
 
 

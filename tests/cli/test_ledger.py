@@ -1,6 +1,7 @@
 """`build --rebuild`, `ledger list`, and the same from Python: who asked, who built, what it was worth (rules 8)."""
 
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,36 +10,37 @@ import databuild_dagster as db
 from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
+from tests.support.command import databuild
 from tests.support.project import MAX_SECONDS, Project, wait_until
+from tests.support.world import World
 
 DAY, NEXT_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
 
 
-def test_a_second_request_reuses_and_only_a_rebuild_builds_again(project: Project) -> None:
+def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: World, tmp_path: Path) -> None:
     """Rule 8.7"""
-    first = project.build(DAY)
-    uuid = project.ask("show", DAY)["canonical"]["uuid"]
 
-    again = project.build(DAY)
-    assert (again["launches"], again["reused"]) == (0, 1)
-    assert project.ask("show", DAY)["canonical"]["uuid"] == uuid
+    def entries(*options: str) -> Any:
+        return databuild(tmp_path, tmp_path, "ledger", "list", *options, "--json").json
 
-    forced = project.build(DAY, "--rebuild")
-    assert (forced["launches"], forced["reused"]) == (1, 0)
-    rebuilt = project.ask("show", DAY)["canonical"]["uuid"]
-    assert rebuilt != uuid
+    first = world.want("good")
+    uuid = world.succeed("good")
+    again = world.want("good")
+    world.want("bad")
 
-    kinds = {
-        entry["requester"]: (entry["kind"], entry["outcome"]) for entry in project.ask("ledger", "list", "--ref", DAY)
-    }
-    assert kinds == {
-        first["request_id"]: ("built", "live"),
-        again["request_id"]: ("reused", "live"),
-        forced["request_id"]: ("built", "live"),
-    }
-    (entry,) = project.ask("ledger", "list", "--request", again["request_id"])
-    assert (entry["ref"], entry["uuid"]) == (DAY, uuid)
+    requests = [world.want_view(want).request_id for want in (again, first)]
+    assert [(entry["requester"], entry["kind"], entry["outcome"]) for entry in entries("--ref", "good")] == [
+        (requests[0], "reused", "live"),
+        (requests[1], "built", "live"),
+    ]
+    assert len(entries()) == 3
+    assert [entry["ref"] for entry in entries("--limit", "1")] == ["bad"]
+    (entry,) = entries("--request", requests[0])
+    assert (entry["ref"], entry["uuid"]) == ("good", uuid)
     assert entry["message"] == "Delegated to historical build - partition already available"
+    assert (
+        "No request has asked for month yet." in databuild(tmp_path, tmp_path, "ledger", "list", "--ref", "month").out
+    )
 
 
 @pytest.mark.long("two processes build at the same time")

@@ -65,6 +65,25 @@ def test_wants_of_job_runs_are_listed_on_request_alone(world: World, tmp_path: P
     assert listed(tmp_path, "--source", "job run") == ["bad"]
 
 
+def test_only_open_wants_of_now_are_followed_by_a_warning_that_no_orchestrator_ticks(
+    world: World, tmp_path: Path
+) -> None:
+    """Rule 11.4"""
+
+    def warns(*arguments: str) -> bool:
+        return "Warning: no orchestrator of location" in databuild(tmp_path, tmp_path, "want", *arguments).err
+
+    created = databuild(tmp_path, tmp_path, "want", "create", "good")
+    seq = str(world.seq)
+
+    assert "Warning: no orchestrator of location" in created.err
+    assert created.out.startswith("Recorded 1 want as request ")
+    assert warns("list")
+    assert not warns("list", "--as-of", seq)
+    world.live("good")
+    assert not warns("list", "--all")
+
+
 @pytest.mark.parametrize(
     ("arguments", "hint"),
     [(("--dataset", "moth"), "month"), (("--state", "Idel"), "idle"), (("--as-of", "99999"), "the log ends")],
@@ -88,7 +107,9 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: Wor
     assert [cause["ref"] for cause in answer["causes"]] == [want, "month", "bad"]
     (derivative,) = answer["derivative_wants"]
     assert (derivative["refs"], derivative["state"]) == (["bad"], "Failed")
+    assert [line.split()[0] for line in lines[:2]] == ["want", want[-8:]]
     assert f"{want}, of source user: for the board" in lines
+    assert "    bad: " in "\n".join(lines)
     assert lines[-1] == f"  derivative want {derivative['id']} for bad: Failed"
 
 

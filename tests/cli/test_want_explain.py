@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from databuild_dagster.cli.want import cause_lines
+from databuild_dagster.engine.why.explain import Cause
 from tests.support.command import databuild
 from tests.support.world import World
 
@@ -44,6 +46,15 @@ def test_several_refs_and_the_wants_of_a_request_are_explained_one_by_one(world:
     assert [line for line in of_refs if line and not line.startswith(" ")] == ["good  missing", "report  missing"]
     assert (of_request["state"], of_request["wants"]) == ("Idle", {"Idle": 2})
     assert text_of_request[0] == f"{created[0]['request_id']}  Idle (2 Idle wants)"
+
+
+def test_an_explanation_has_at_most_30_lines() -> None:
+    causes = tuple(Cause(f"ref_{n}", f"it is {'very ' * n}late", 0) for n in range(32))
+
+    lines = list(cause_lines(causes))
+
+    assert len(lines) == 31
+    assert lines[-1] == "  and 2 more lines; --json has every cause"
 
 
 def test_one_can_look_back_at_why_it_was_not_built(world: World, tmp_path: Path) -> None:
