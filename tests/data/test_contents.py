@@ -153,15 +153,11 @@ def test_an_interrupted_comparison_continues_and_reports_what_it_had_found(place
 def test_an_instance_is_compared_again_from_the_start_and_after_a_day(make_world, tmp_path, way) -> None:
     place = Place(make_world(dataset("a")), str(tmp_path / "warehouse"), str(tmp_path / "journal"))
     (path,) = place.build("a", "part-0")
-    journal = Journal(place.journal, lambda: place.now)
-    journal.append(place.warehouse.manifest_path("a", place.world.uuid("a")), Counts(1, 1, 1))
-    journal.close()
     place.overwrite(path, CONTENTS.swapcase())
-    assert list(Comparison(place.world.queries, Journal(place.journal, lambda: place.now)).faults()) == []
-
     journal = Journal(place.journal, lambda: place.now)
     journal.append(place.warehouse.manifest_path("a", place.world.uuid("a")), Counts(1, 1, 1))
     journal.close()
+
     if way == "a day later":
         place.now += MAX_AGE_SECONDS + 1
     if way == "a damaged journal":

@@ -50,31 +50,25 @@ def test_every_duty_follows_the_tick_and_says_why() -> None:
 
 
 def test_duties_of_features_are_behind_those_that_they_name() -> None:
-    of_features = {
+    #: With the feature that brings each, None for the core.
+    in_order = {
+        "launch what is due": None,
+        "report dead Dagster runs": None,
+        "remove what dead processes left": None,
+        "tend held Dagster runs": None,
         "send alerts": "notices",
         "report SLA checks": "notices",
+        "show taints": None,
+        "interrupt orphaned Spark sessions": None,
         "keep copies of lots": "lots",
         "publish tables": "tables",
         "report table checks": "tables",
     }
-    in_order = [
-        "launch what is due",
-        "report dead Dagster runs",
-        "remove what dead processes left",
-        "tend held Dagster runs",
-        "send alerts",
-        "report SLA checks",
-        "show taints",
-        "interrupt orphaned Spark sessions",
-        "keep copies of lots",
-        "publish tables",
-        "report table checks",
-    ]
-    known = {feature.name for feature in built_in()}
+    known = {None, *(feature.name for feature in built_in())}
 
     found = [duty.name for duty in duties()]
 
-    assert found == [name for name in in_order if name not in of_features or of_features[name] in known]
+    assert found == [name for name, feature in in_order.items() if feature in known]
 
 
 def test_a_duty_behind_one_that_is_not_there_comes_last() -> None:

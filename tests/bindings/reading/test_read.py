@@ -451,8 +451,10 @@ def test_the_home_is_found_from_below_the_project_and_nothing_is_made(
 
 @pytest.mark.long("only a new process shows what is imported")
 def test_pandas_needs_neither_dagster_nor_a_spark_session(built: str) -> None:
+    """And an import of the lookups not even pandas."""
     code = f"""
-import sys
+import sys, databuild_dagster.data.home, databuild_dagster.bindings.reading.lookups
+assert not {{"dagster", "pyspark", "pandas"}} & set(sys.modules)
 from databuild_dagster import read, table
 assert len(read("orders@2024-01-29", format="pandas", home={built!r})) == 2
 assert len(table("orders", format="pandas", home={built!r})) == 4
