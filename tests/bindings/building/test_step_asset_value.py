@@ -67,11 +67,13 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield ephemeral
 
 
-def test_the_value_of_a_partition_is_its_frame(instance: dg.DagsterInstance) -> None:
-    result = dg.materialize([orders], instance=instance, partition_key="north")
+def test_the_value_of_a_partition_is_its_frame_whether_it_was_live_before_or_not(instance: dg.DagsterInstance) -> None:
+    """Rule 8.8"""
+    for _ in range(2):
+        result = dg.materialize([orders], instance=instance, partition_key="north")
 
-    assert result.asset_value("orders").to_dict("list") == {"shop": ["north"], "n": [1]}
-    assert result.output_for_node("orders", "orders").n.tolist() == [1]
+        assert result.asset_value("orders").to_dict("list") == {"shop": ["north"], "n": [1]}
+        assert result.output_for_node("orders", "orders").n.tolist() == [1]
 
 
 def test_the_value_of_several_partitions_is_one_frame_of_the_annotated_kind(instance: dg.DagsterInstance) -> None:
@@ -98,14 +100,6 @@ def test_a_batch_of_polars_is_split_by_key_and_checked_by_key(instance: dg.Dagst
         dg.materialize([orders, in_batches], instance=instance, tags=BOTH, selection=["in_batches"])
 
     assert read("in_batches@north", format="polars", instance=instance).rows() == [("north", 1)]
-
-
-def test_the_value_of_what_was_live_before_is_the_same(instance: dg.DagsterInstance) -> None:
-    dg.materialize([orders], instance=instance, partition_key="north")
-
-    result = dg.materialize([orders], instance=instance, partition_key="north")
-
-    assert result.asset_value("orders").n.tolist() == [1]
 
 
 def test_each_output_has_its_value_and_an_empty_one_no_rows(instance: dg.DagsterInstance) -> None:

@@ -94,22 +94,18 @@ def test_a_result_that_is_no_frame_gets_the_form_to_write(
     assert sentence in error_of(run).error.message
 
 
-def test_a_function_annotated_to_return_nothing_is_refused_at_import() -> None:
-    def stored() -> None: ...
-
-    with pytest.raises(InvalidAsset, match="A function that stores its data itself stays a plain @asset"):
-        databuild_asset(stored)
-
-
-def test_a_function_may_be_annotated_with_dagsters_results() -> None:
+def test_a_function_may_be_annotated_with_dagsters_results_of_frames_alone() -> None:
     def wrapped() -> dg.Output[pd.DataFrame]: ...  # type: ignore[empty-body]
     def bare() -> dg.MaterializeResult: ...  # type: ignore[empty-body, type-arg]
     def number() -> dg.Output[int]: ...  # type: ignore[empty-body]
+    def stored() -> None: ...
 
     databuild_asset(wrapped)
     databuild_asset(bare)
     with pytest.raises(InvalidAsset, match="annotated to return"):
         databuild_asset(number)
+    with pytest.raises(InvalidAsset, match="stays a plain @asset"):
+        databuild_asset(stored)
 
 
 @pytest.mark.parametrize("annotation", [None, dg.AssetExecutionContext, dg.OpExecutionContext, BuildContext])
