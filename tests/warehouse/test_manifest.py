@@ -131,15 +131,6 @@ def test_an_instance_without_a_manifest_is_not_found(warehouse):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
-@pytest.mark.parametrize("kept_bytes", [0, 1, 100, 300])
-def test_a_truncated_manifest_is_damaged(warehouse, kept_bytes):
-    write_manifest(warehouse, manifest_of("part-0.parquet"))
-    damage(warehouse, lambda contents: contents[:kept_bytes])
-
-    with pytest.raises(ManifestDamaged, match="cannot be read"):
-        read_manifest(warehouse, "raw/flights", UUID)
-
-
 def test_a_manifest_of_a_newer_version_asks_for_an_upgrade_in_any_shape(warehouse):
     write_manifest(warehouse, manifest_of())
     damage(warehouse, lambda _: b'{"schema_version": 2, "files": "elsewhere"}')
@@ -156,27 +147,17 @@ def test_the_manifest_of_another_instance_is_damage(warehouse):
         read_manifest(warehouse, "raw/flights", UUID)
 
 
+@pytest.mark.parametrize("uri_type", [UriType.PATH, UriType.PREFIX])
 @pytest.mark.parametrize(
     "uri", ["../other/part-0.parquet", "/etc/passwd", "..", "", "sub/part-0.parquet", "a\\b", "a\0b"]
 )
-def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehouse, uri):
+def test_a_file_outside_of_the_instance_is_neither_written_down_nor_read(warehouse, uri, uri_type):
+    """Rule 10.2: nor can the beginning of names leave the instance."""
     with pytest.raises(EscapingFile):
-        write_manifest(warehouse, manifest_of(uri))
+        write_manifest(warehouse, manifest_of(uri, uri_type=uri_type))
 
-    write_manifest(warehouse, manifest_of("part-0.parquet"))
+    write_manifest(warehouse, manifest_of("part-0.parquet", uri_type=uri_type))
     damage(warehouse, lambda contents: contents.replace(b'"part-0.parquet"', json.dumps(uri).encode()))
-    with pytest.raises(EscapingFile):
-        read_manifest(warehouse, "raw/flights", UUID)
-
-
-@pytest.mark.parametrize("uri", ["../other/part-", "/etc/pass", "..", "", "sub/part-"])
-def test_the_beginning_of_names_cannot_leave_the_instance_either(warehouse, uri):
-    """Rule 10.2: uri type prefix."""
-    with pytest.raises(EscapingFile):
-        write_manifest(warehouse, manifest_of(uri, uri_type=UriType.PREFIX))
-
-    write_manifest(warehouse, manifest_of("part-", uri_type=UriType.PREFIX))
-    damage(warehouse, lambda contents: contents.replace(b'"part-"', json.dumps(uri).encode()))
     with pytest.raises(EscapingFile):
         read_manifest(warehouse, "raw/flights", UUID)
 
@@ -238,19 +219,20 @@ def test_a_listed_name_that_leads_elsewhere_is_missing_and_is_not_read(warehouse
 
 
 @pytest.mark.parametrize(
-    "text",
+    "change",
     [
-        b'{"schema_version": 1}',
-        b'{"schema_version": "1"}',
-        b"[]",
-        b"null",
-        b"\xff\xfe",
-        b'{"schema_version": 1, "state": "half"}',
+        *(lambda contents, kept=kept: contents[:kept] for kept in (0, 1, 100, 300)),
+        lambda _: b'{"schema_version": 1}',
+        lambda _: b'{"schema_version": "1"}',
+        lambda _: b"[]",
+        lambda _: b"null",
+        lambda _: b"\xff\xfe",
+        lambda _: b'{"schema_version": 1, "state": "half"}',
     ],
 )
-def test_what_is_no_manifest_is_damaged(warehouse, text):
-    write_manifest(warehouse, manifest_of())
-    damage(warehouse, lambda _: text)
+def test_what_is_no_manifest_or_the_beginning_of_one_is_damaged(warehouse, change):
+    write_manifest(warehouse, manifest_of("part-0.parquet"))
+    damage(warehouse, change)
 
     with pytest.raises(ManifestDamaged, match="cannot be read"):
         read_manifest(warehouse, "raw/flights", UUID)

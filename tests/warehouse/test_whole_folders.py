@@ -63,6 +63,7 @@ def test_folders_with_the_listed_files_alone_are_whole(warehouse, attempt):
     ids=["data", "mark", "hidden"],
 )
 def test_a_folder_with_a_file_that_no_manifest_lists_is_not_whole(warehouse, attempt, name):
+    """As after the files in which no row can match were left out."""
     add(attempt, "partition_key=5/part-0.parquet")
     add(attempt, name)
 
@@ -79,16 +80,6 @@ def test_a_folder_that_lacks_a_listed_file_or_has_it_with_another_size_is_not_wh
     other = listing(attempt, "partition_key=6/part-0.parquet")
 
     (found,) = whole_folders(warehouse, [*of_each_folder(attempt), lost, other])
-
-    assert set(found.instances) == set(KEYS)
-
-
-def test_a_folder_of_which_a_manifest_lists_some_files_is_not_whole(warehouse, attempt):
-    """As after the files in which no row can match were left out."""
-    add(attempt, "partition_key=5/part-0.parquet")
-    add(attempt, "partition_key=5/part-1.parquet")
-
-    (found,) = whole_folders(warehouse, of_each_folder(attempt, (*FOLDERS, "5")))
 
     assert set(found.instances) == set(KEYS)
 

@@ -50,14 +50,17 @@ def test_a_url_that_cannot_be_is_refused_by_one_sentence(client: TestClient, pat
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["ref=" + "x" * 2_000, "ref=" + "x" * 60_000, "&".join(f"a{n}=1" for n in range(900))],
-    ids=["a long value", "a huge value", "many parameters"],
+    ("query", "kind"),
+    [
+        pytest.param("ref=" + "x" * 2_000, "InvalidText", id="a long value"),
+        pytest.param("ref=" + "x" * 60_000, "QueryTooLong", id="a huge value"),
+        pytest.param("&".join(f"a{n}=1" for n in range(900)), "QueryTooLong", id="many parameters"),
+    ],
 )
-def test_a_huge_query_is_refused_and_not_repeated(client: TestClient, query: str) -> None:
+def test_a_huge_query_is_refused_and_not_repeated(client: TestClient, query: str, kind: str) -> None:
     refused = client.get(f"{API}/partition?{query}")
 
-    assert refused.status_code == 400
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, kind)
     assert len(refused.content) < 1_000
 
 
@@ -135,6 +138,15 @@ def test_no_url_is_redirected_to_the_host_that_a_request_names(client: TestClien
     assert "evil.example" not in f"{answer.headers} {answer.text}"
 
 
+def in_trouble(error: Exception) -> TestClient:
+    """The pages of a server that cannot open its engine."""
+
+    def no_engine() -> Engine:
+        raise error
+
+    return TestClient(make_application(State(no_engine, None)), raise_server_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
@@ -153,22 +165,14 @@ def test_no_url_is_redirected_to_the_host_that_a_request_names(client: TestClien
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_an_error_that_names_a_place_says_what_is_in_trouble(error: DatabuildError, sentence: str) -> None:
-    def broken() -> Engine:
-        raise error
-
-    client = TestClient(make_application(State(broken, None)), raise_server_exceptions=False)
-
-    answer = client.get(f"{API}/head")
+    answer = in_trouble(error).get(f"{API}/head")
 
     assert sentence in answer.json()["error"]["message"]
     assert PLACE not in answer.text
 
 
 def test_a_store_that_cannot_be_read_is_one_sentence() -> None:
-    def no_engine() -> object:
-        raise StoreUnusable(url="sqlite:///gone.db", why="it is locked")
-
-    client = TestClient(make_application(State(no_engine, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
+    client = in_trouble(StoreUnusable(url="sqlite:///gone.db", why="it is locked"))
 
     as_json, as_page = client.get(f"{API}/head"), client.get("/")
 
@@ -181,12 +185,7 @@ def test_a_store_that_cannot_be_read_is_one_sentence() -> None:
 
 
 def test_a_mistake_of_ours_shows_no_traceback() -> None:
-    def broken() -> object:
-        raise RuntimeError("the secret is in /etc")
-
-    client = TestClient(make_application(State(broken, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
-
-    answer = client.get("/")
+    answer = in_trouble(RuntimeError("the secret is in /etc")).get("/")
 
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -196,12 +195,7 @@ def test_a_mistake_of_ours_shows_no_traceback() -> None:
 
 
 def test_an_instance_that_cannot_hold_the_store_is_one_sentence() -> None:
-    def unsupported() -> object:
-        raise UnsupportedInstance("set DATABUILD_DB_URL")
-
-    client = TestClient(make_application(State(unsupported, None)), raise_server_exceptions=False)  # type: ignore[arg-type]
-
-    answer = client.get(f"{API}/head")
+    answer = in_trouble(UnsupportedInstance("set DATABUILD_DB_URL")).get(f"{API}/head")
 
     assert answer.status_code == 503
     assert "UnsupportedInstance" in answer.json()["error"]["message"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -37,6 +38,16 @@ def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(bounded())
 
 
+@asynccontextmanager
+async def followed(streams: LogStreams, seq: int | None) -> AsyncIterator[Any]:
+    """A stream from a seq, until the block ends."""
+    streams.take_place()
+    stream = streams.follow(seq)
+    yield stream
+    await stream.aclose()
+    streams.leave()
+
+
 async def seqs(stream: Any, n: int) -> list[int]:
     """The seqs of the next events."""
     found: list[int] = []
@@ -48,15 +59,11 @@ async def seqs(stream: Any, n: int) -> list[int]:
 
 def test_a_stream_from_a_seq_has_every_later_event_once(world: PagesWorld) -> None:
     async def story() -> None:
-        streams = LogStreams(world.state_behind_pages())
-        streams.take_place()
-        stream = streams.follow(2)
-        before = await seqs(stream, world.seq - 2)
+        async with followed(LogStreams(world.state_behind_pages()), 2) as stream:
+            before = await seqs(stream, world.seq - 2)
 
-        await asyncio.to_thread(world.live, "orders@2023-01-01")
-        after = await seqs(stream, world.seq - before[-1])
-        await stream.aclose()
-        streams.leave()
+            await asyncio.to_thread(world.live, "orders@2023-01-01")
+            after = await seqs(stream, world.seq - before[-1])
 
         assert before + after == list(range(3, world.seq + 1))
 
@@ -70,13 +77,8 @@ def test_a_stream_that_is_far_behind_reads_pages_and_misses_nothing(
     world.live("orders@2023-01-01", "orders@2023-01-02")
 
     async def story() -> None:
-        streams = LogStreams(world.state_behind_pages())
-        streams.take_place()
-        stream = streams.follow(0)
-
-        found = await seqs(stream, world.seq)
-        await stream.aclose()
-        streams.leave()
+        async with followed(LogStreams(world.state_behind_pages()), 0) as stream:
+            found = await seqs(stream, world.seq)
 
         assert found == list(range(1, world.seq + 1))
 
