@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from databuild_dagster import BuildContext, ValidateArg, databuild_asset, read
 from databuild_dagster.constraints import BadConstraint, NotNull, Range
-from databuild_dagster.data.read_plan import NothingLive, NotOurs
 from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
 from databuild_dagster.features.operations.operation_context import OperationContext
@@ -22,9 +21,8 @@ from databuild_dagster.features.operations.provided import Validate
 from databuild_dagster.features.operations.provided import build_index as index_module
 from databuild_dagster.features.operations.provided import compact as compact_module
 from databuild_dagster.features.operations.spark.compacting import compact_instance
-from databuild_dagster.features.operations.spark.indexing import CannotIndex, file_figures
+from databuild_dagster.features.operations.spark.indexing import file_figures
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.file_index import FileIndex, index_path, read_index
@@ -35,7 +33,7 @@ from tests.bindings.module_site import module_site
 from tests.support.checking import check
 from tests.support.dagster_files import fresh_instance
 
-from .running import Running, manager_of_site
+from .running import Running
 
 pytestmark = [pytest.mark.long("only Spark evaluates rules and rewrites files"), pytest.mark.timeout(300)]
 
@@ -69,20 +67,15 @@ def grown(context: BuildContext) -> pd.DataFrame:
     return rows if context.partition_key == "mon" else rows.assign(extra=["x", None])
 
 
-@dg.asset
-def plain() -> int:
-    return 1
-
-
-ASSETS = (orders, report, grown, plain)
+ASSETS = (orders, report, grown)
 
 
 @pytest.fixture(scope="module")
 def given_site(spark_home: str) -> Iterator[Site]:
-    """Where the orders, what has grown and the plain asset are live; no test changes that."""
+    """Where the orders and what has grown are live; no test changes that."""
     WITHOUT.update(mon=0, tue=2, wed=1)
     with module_site(spark_home, *ASSETS) as site:
-        site.build(*ALL, "grown@mon", "plain")
+        site.build(*ALL, "grown@mon")
         site.build("grown@tue", "grown@wed")
         yield site
 
@@ -152,10 +145,6 @@ def left_over(site: Site) -> list[Any]:
     ]
 
 
-def n_operations(site: Site) -> int:
-    return len(manager_of_site(site).operations(ended=True))
-
-
 # validate
 
 
@@ -208,13 +197,13 @@ def test_the_report_is_the_same_however_the_partitions_are_batched(given_site: S
 
 def test_a_rule_on_a_column_that_no_chosen_partition_has_is_refused(given_site: Site) -> None:
     """Rule 9.8"""
-    before = n_operations(given_site)
+    seq = given_site.engine.queries.head().seq
     arg = {"constraints": [{"rule": "not_null", "column": "extra"}]}
 
     with pytest.raises(BadConstraint, match="extra"):
         Running(given_site, "validate", arg, "grown", ["mon"])
 
-    assert n_operations(given_site) == before
+    assert given_site.engine.queries.head().seq == seq
 
 
 def test_a_partition_that_was_rebuilt_meanwhile_is_said_to_be_and_is_not_tainted(site: Site) -> None:
@@ -295,38 +284,6 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
     assert "is not true" in view.failed["tue"]["error"]
     assert "org.apache" not in view.failed["tue"]["error"], "no stack of Java"
     assert (view.report["ok"], view.report["failed"]) == (False, ["tue"])
-
-
-def rules(*constraints: Any) -> dict[str, Any]:
-    return {"constraints": constraints}
-
-
-@pytest.mark.parametrize(
-    ("type_name", "dataset", "arg", "error", "why"),
-    [
-        ("validate", "orders", rules({"rule": "not_null", "column": "missing"}), BadConstraint, "missing"),
-        ("validate", "orders", rules({"rule": "range", "column": "n"}), BadConstraint, "n"),
-        ("validate", "orders", rules(), InvalidRequest, "there is nothing to check"),
-        ("validate", "plain", rules({"rule": "not_null", "column": "n"}), NothingLive, "plain"),
-        ("build_index", "orders", {"columns": ["missing"]}, CannotIndex, "missing"),
-        ("build_index", "plain", {}, NothingLive, "plain"),
-        ("compact", "orders", {"target_bytes": 0}, InvalidRequest, "at least one byte"),
-        ("compact", "orders", {"target_bytes": 10**50}, InvalidRequest, "target_bytes is a number of 51 digits"),
-        ("compact", "plain", {}, NotOurs, "plain"),
-    ],
-)
-def test_an_impossible_operation_is_refused_and_not_started(
-    given_site: Site, type_name: str, dataset: str, arg: Any, error: type[DatabuildError], why: str
-) -> None:
-    """Rule 9.3; `plain` has its data in a place of its own"""
-    before = n_operations(given_site)
-
-    with pytest.raises(error) as caught:
-        Running(given_site, type_name, arg, dataset)
-
-    assert why in caught.value.message
-    assert len(caught.value.message.splitlines()) == 1
-    assert n_operations(given_site) == before
 
 
 # build_index

@@ -36,11 +36,6 @@ def orders(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"day": [context.partition_key] * 2})
 
 
-@databuild_asset(partitions_def=days)
-def never_built() -> pd.DataFrame:
-    raise ValueError
-
-
 class Rows(DistributedOperation[dict[str, int]]):
     """Counts what its partitions have, each with at least so many."""
 
@@ -62,9 +57,10 @@ class Rows(DistributedOperation[dict[str, int]]):
         context.mark_job_complete(rows >= arg.get(context.partition, 0), {"rows": rows})
 
     def complete_operation(self, arg, dataset, completion):
-        was_full = HERE / "was-full"
-        if "full" in arg or ("full once" in arg and not was_full.exists()):
-            was_full.touch()
+        if "full once" in arg and not (HERE / "was-full").exists():
+            (HERE / "was-full").touch()
+            raise OSError("no room")
+        if "full" in arg:
             raise OSError("no room")
         if "then" in arg:
             completion.start("counted", dataset)
@@ -86,7 +82,7 @@ class Counted(DistributedOperation):
 
 OPERATIONS = [Rows()]
 OPERATIONS += [Counted()]
-defs = build_definitions([orders, never_built], operations=OPERATIONS, location="operated")
+defs = build_definitions([orders], operations=OPERATIONS, location="operated")
 '''
 
 
