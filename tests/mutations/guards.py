@@ -28,10 +28,13 @@ class Guard:
 
 
 # Test files move more often than rules do, so each has one name here.
+ACTING = "tests/web/test_acting.py"
 ALERTS = "tests/features/notices/test_alerts.py"
+APPLICATION = "tests/web/test_application.py"
 ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
+AUTHORITY = "tests/web/test_authority.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
@@ -52,6 +55,7 @@ MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
+PAGES_ESCAPED = "tests/web/test_pages.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
@@ -68,6 +72,7 @@ SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
 SPARK_SERVER = "tests/spark/test_server.py"
 STORE = "tests/store/test_store.py"
+STREAMS = "tests/web/test_streams.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
@@ -1340,5 +1345,85 @@ GUARDS = (
         """(:uuids)) AND x.instance_id < :end AND {was_live_at("x.instance_id")}\"\"\"\n""",
         """(:uuids)) AND x.instance_id < :end\"\"\"\n""",
         ("tests/shapes/test_graph.py::test_what_was_built_later_is_not_in_the_graph_of_then",),
+    ),
+    Guard(
+        "a form that a page of another site made acts",
+        "pages",
+        "web/authority.py",
+        '        if not session or not hmac.compare_digest(self._token_of(session).encode(), csrf.encode("utf-8", "replace")):\n',
+        "        if not session:\n",
+        (ACTING,),
+    ),
+    Guard(
+        "a browser's request from another site acts",
+        "pages",
+        "web/authority.py",
+        "        check_origin(request)\n        session",
+        "        session",
+        (ACTING,),
+    ),
+    Guard(
+        "any token of a caller acts",
+        "pages",
+        "web/authority.py",
+        '        if not hmac.compare_digest(self._settings.token.encode(), token.encode("utf-8", "replace")):\n',
+        "        if not token:\n",
+        (ACTING,),
+    ),
+    Guard(
+        "a read-only server acts",
+        "pages",
+        "web/authority.py",
+        "            raise ReadOnlyServer\n",
+        "            pass\n",
+        (ACTING,),
+    ),
+    Guard(
+        "the client's own header of a user is believed beside the proxy's",
+        "pages",
+        "web/authority.py",
+        "len(users) != 1 or ",
+        "not users or ",
+        (AUTHORITY,),
+    ),
+    Guard(
+        "a script of a page reads the cookie of the session",
+        "pages",
+        "web/authority.py",
+        "httponly=True",
+        "httponly=False",
+        (AUTHORITY,),
+    ),
+    Guard(
+        "a value of a page becomes markup",
+        "pages",
+        "web/rendering.py",
+        "autoescape=True",
+        "autoescape=False",
+        (PAGES_ESCAPED,),
+    ),
+    Guard(
+        "a query of any length is read",
+        "pages",
+        "web/parameters.py",
+        "    if n_bytes > MAX_QUERY_BYTES:\n",
+        "    if False:\n",
+        (APPLICATION,),
+    ),
+    Guard(
+        "a misspelt parameter of a url is ignored",
+        "pages",
+        "web/parameters.py",
+        '            raise UnknownParameter(what="a parameter", value=_shown(name), names=", ".join(known) or "(none)")\n',
+        "            continue\n",
+        (APPLICATION,),
+    ),
+    Guard(
+        "any number of event streams is open",
+        "pages",
+        "web/streams.py",
+        "        if self._n_open >= self._most:\n",
+        "        if False:\n",
+        (STREAMS,),
     ),
 )

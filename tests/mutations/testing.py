@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ARGUMENTS = (
-    *("-p", "no:randomly", "-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-p", "no:randomly", "-p", "no:cacheprovider"),
     "--quiet",
     "--timeout=120",
     # A rule that a mutation takes out does not depend on the database.

@@ -52,7 +52,7 @@ def test_a_url_that_cannot_be_is_refused_by_one_sentence(client: TestClient, pat
 @pytest.mark.parametrize(
     ("query", "kind"),
     [
-        pytest.param("ref=" + "x" * 2_000, "InvalidText", id="a long value"),
+        pytest.param("ref=" + "x" * 2_000, "InvalidRequest", id="a long value"),
         pytest.param("ref=" + "x" * 60_000, "QueryTooLong", id="a huge value"),
         pytest.param("&".join(f"a{n}=1" for n in range(900)), "QueryTooLong", id="many parameters"),
     ],
