@@ -182,6 +182,12 @@ class UnsupportedColumn(Refused):
     hint = "Convert that column first, for example with .astype() of pandas or .cast() of Polars."
 
 
+class ColumnsAlike(Refused):
+    """The frame of {ref} cannot be written: Spark takes its columns {one!r} and {other!r} for one."""
+
+    hint = "Rename one of them: Spark does not tell upper from lower case in the names of columns."
+
+
 class NoSchema(Refused):
     """There is no instance to read, so the columns of {what} are not known."""
 

@@ -5,9 +5,11 @@ by their names: importing this imports none of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from databuild_dagster.spark.errors import PolarsMissing
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
     import pyarrow as pa
+
+
+#: The key of pandas' description in the metadata of a schema.
+_PANDAS: Final = b"pandas"
+#: The largest integer up to which a float has all of them.
+FLOAT_INTEGERS: Final = 2**53
 
 
 class FrameKind(Enum):
@@ -64,7 +72,7 @@ def from_arrow(table: pa.Table, kind: FrameKind) -> Any:
     """The rows as a frame of a kind in memory. Raises `PolarsMissing`."""
     match kind:
         case FrameKind.PANDAS:
-            return table.to_pandas()
+            return _to_pandas(table)
         case FrameKind.ARROW:
             # Spark's description of the columns is of the file, not of a table that its reader goes on with.
             return table.replace_schema_metadata(None)
@@ -90,6 +98,71 @@ def to_arrow(frame: Any) -> pa.Table:
         case _:
             table = pa.Table.from_pandas(_with_index(frame), preserve_index=False)
     return table
+
+
+def nullable_types(table: pa.Table) -> dict[str, str]:
+    """The columns of an Arrow table that pandas made of its own nullable types, each with the type's name, such as `Int64`."""
+    described = json.loads((table.schema.metadata or {}).get(_PANDAS, b"{}")).get("columns", [])
+    return {
+        column["field_name"]: column["numpy_type"]
+        for column in described
+        if column["numpy_type"] in _nullable_by_name()
+    }
+
+
+def pandas_metadata(types: Mapping[str, str]) -> dict[bytes, bytes]:
+    """The description of columns with pandas' own types that pandas and Arrow read; empty without such columns."""
+    columns = [
+        {"name": name, "field_name": name, "pandas_type": kind.lower(), "numpy_type": kind, "metadata": None}
+        for name, kind in types.items()
+    ]
+    described = {"index_columns": [], "column_indexes": [], "columns": columns}
+    return {_PANDAS: json.dumps(described).encode()} if columns else {}
+
+
+def _to_pandas(table: pa.Table) -> pd.DataFrame:
+    """A column has the nullable type of pandas that its writer gave it, or that keeps its numbers: beside a null, pandas' usual
+    integers become floats, which have 53 bits."""
+    import pyarrow as pa
+
+    by_name = _nullable_by_name()
+    # Readers unite files: a wider type than the writer's is what it is.
+    types = {
+        name: kind
+        for name, kind in nullable_types(table).items()
+        if name in table.column_names and table.schema.field(name).type == by_name[kind]
+    }
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if pa.types.is_integer(field.type) and field.name not in types and _is_more_than_a_float(column):
+            types[field.name] = next(kind for kind, arrow_type in by_name.items() if arrow_type == field.type)
+    frame: pd.DataFrame = table.replace_schema_metadata(pandas_metadata(types)).to_pandas()
+    return frame
+
+
+def _is_more_than_a_float(column: pa.ChunkedArray) -> bool:
+    import pyarrow.compute as pc
+
+    if not column.null_count or column.null_count == len(column) or column.type.bit_width < 64:
+        return False
+    ends = pc.min_max(column).as_py()
+    return max(abs(ends["min"]), abs(ends["max"])) > FLOAT_INTEGERS
+
+
+@cache
+def _nullable_by_name() -> dict[str, pa.DataType]:
+    """pandas' nullable types by their names, with the type that a file has for each."""
+    import pyarrow as pa
+
+    return {
+        "Int8": pa.int8(),
+        "Int16": pa.int16(),
+        "Int32": pa.int32(),
+        "Int64": pa.int64(),
+        "Float32": pa.float32(),
+        "Float64": pa.float64(),
+        "boolean": pa.bool_(),
+        "string": pa.string(),
+    }
 
 
 def _of_polars(frame: pl.DataFrame) -> pa.Table:

@@ -6,7 +6,7 @@ and old instances together."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.model.refs import Ref
@@ -71,6 +71,19 @@ def spark_schema(schema: TableSchema) -> StructType:
     return StructType.fromJson(_nullable(json.loads(schema.spark)))
 
 
+def alike_columns(fields: Iterable[pa.Field]) -> tuple[str, str] | None:
+    """The first two columns, or members of one struct, whose names differ at most by case: Spark reads neither of them."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        if (other := seen.get(field.name.casefold())) is not None:
+            return other, field.name
+        seen[field.name.casefold()] = field.name
+        members = [field.type.field(place) for place in range(field.type.num_fields)]
+        if (inner := alike_columns(members)) is not None:
+            return inner
+    return None
+
+
 def columns_of(schema: pa.Schema) -> TableSchema:
     """The columns of any file as Spark reads them. Raises `UnreadableColumn`."""
     from pyspark.errors import PySparkException
@@ -79,6 +92,8 @@ def columns_of(schema: pa.Schema) -> TableSchema:
 
     if (known := table_schema(schema)).spark is not None:
         return known
+    if (alike := alike_columns(schema)) is not None:
+        raise UnreadableColumn(column=alike[1], type="there", why=f"so is {alike[0]!r}, which Spark takes for the same")
     fields = []
     for field in as_spark_writes(schema):
         if why := _why_unreadable(field.type):

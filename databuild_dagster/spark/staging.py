@@ -23,16 +23,25 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import (
     AttemptIncomplete,
     BadPartitionKeyColumn,
+    ColumnsAlike,
     KeyTooLong,
     NotAFrame,
     StrayPartitionKeys,
     UnsupportedColumn,
 )
 from databuild_dagster.spark.frames import load_keyed
-from databuild_dagster.spark.memory_frames import FrameKind, frame_kind, from_arrow, to_arrow, with_text
+from databuild_dagster.spark.memory_frames import (
+    FrameKind,
+    frame_kind,
+    from_arrow,
+    nullable_types,
+    pandas_metadata,
+    to_arrow,
+    with_text,
+)
 from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, is_spark_frame
 from databuild_dagster.spark.reach import COMMITTED, Reach, without_wildcards
-from databuild_dagster.spark.schemas import as_written, columns_of, quoted, spark_schema
+from databuild_dagster.spark.schemas import alike_columns, as_written, columns_of, quoted, spark_schema
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
@@ -393,6 +402,9 @@ def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = W
     from pyspark.sql.pandas.types import from_arrow_schema
 
     table = _arrow_table(frame, ref)
+    if (alike := alike_columns(table.schema)) is not None:
+        raise ColumnsAlike(ref=ref, one=alike[0], other=alike[1])
+    nullable = nullable_types(table)
     try:
         table = _plain(table)
         schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
@@ -403,7 +415,7 @@ def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = W
         raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
     disk.make_dirs(staging)
     # A unique name, as Spark's: a file's name identifies its contents.
-    metadata = {SPARK_SCHEMA_KEY: schema.json().encode()}
+    metadata = {SPARK_SCHEMA_KEY: schema.json().encode(), **pandas_metadata(nullable)}
     path = os.path.join(staging, f"part-00000-{secrets.token_hex(8)}{file_format.suffix}")
     file_format.write(table.replace_schema_metadata(metadata), path)
 

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.spark.errors import NotAFrame, UnsupportedColumn
+from databuild_dagster.spark.errors import ColumnsAlike, NotAFrame, UnsupportedColumn
 from databuild_dagster.spark.frames import no_rows, read_arrow, united
 from databuild_dagster.spark.keyed import rows_of, values_of, with_key
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, has_no_rows, to_arrow
@@ -53,6 +53,60 @@ def test_polars_types_that_spark_lacks_are_stored_as_the_next_wider(warehouse: A
 def test_a_column_that_no_file_can_have_is_named_in_one_sentence(write: Any) -> None:
     with pytest.raises(UnsupportedColumn, match="cannot be written"):
         write(pl.DataFrame({"o": [object()]}, schema={"o": pl.Object}))
+
+
+@pytest.mark.parametrize(
+    ("frame", "one", "other"),
+    [
+        pytest.param(pd.DataFrame({"id": [1], "ID": [2]}), "id", "ID", id="pandas"),
+        pytest.param(pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), "x", "x", id="Arrow"),
+        pytest.param(pl.DataFrame({"in": [{"day": 1, "Day": 2}]}), "day", "Day", id="members of a struct"),
+    ],
+)
+def test_columns_whose_names_are_one_for_spark_are_refused(write: Any, frame: Any, one: str, other: str) -> None:
+    with pytest.raises(ColumnsAlike) as refused:
+        write(frame)
+
+    assert (refused.value.facts["one"], refused.value.facts["other"]) == (one, other)
+
+
+NULLABLE = pd.DataFrame(
+    {
+        "Int8": pd.array([1, None], "Int8"),
+        "Int64": pd.array([2**53 + 1, None], "Int64"),
+        "Float32": pd.array([1.5, None], "Float32"),
+        "boolean": pd.array([True, None], "boolean"),
+        "string": pd.array(["", None], "string"),
+        "numpy": [2**53 + 1, -1],
+    }
+)
+
+
+def test_the_nullable_types_of_pandas_survive_a_round_trip(warehouse: Any, write: Any) -> None:
+    manifest = write(NULLABLE)
+
+    found = from_arrow(read_arrow(warehouse, [manifest]), FrameKind.PANDAS)
+
+    pd.testing.assert_frame_equal(found, NULLABLE)
+
+
+def test_an_integer_beside_a_null_is_never_rounded(warehouse: Any, write: Any) -> None:
+    """pandas' usual type for both is a float, which has 53 bits."""
+    manifest = write(pa.table({"large": [2**53 + 1, None], "small": [1, None]}))
+
+    found = from_arrow(read_arrow(warehouse, [manifest]), FrameKind.PANDAS)
+
+    assert found["large"].iloc[0] == 2**53 + 1
+    assert found["small"].dtype == "float64"
+
+
+def test_a_column_that_became_wider_has_the_type_of_all_its_files(warehouse: Any, write: Any) -> None:
+    narrow = write(pd.DataFrame({"n": pd.array([1, None], "Int8")}))
+    wide = write(pd.DataFrame({"n": pd.array([2**53 + 1], "Int64")}))
+
+    found = from_arrow(read_arrow(warehouse, [narrow, wide]), FrameKind.PANDAS)
+
+    assert found["n"].dropna().tolist() == [1, 2**53 + 1]
 
 
 def test_a_lazy_frame_is_no_frame(write: Any) -> None:
