@@ -224,22 +224,25 @@ def find_files(pattern: str) -> list[tuple[str, int]]:
 def describe_each(
     files: Sequence[tuple[str, int]], file_format: formats.FileFormat = formats.WRITTEN
 ) -> list[OutsideFile | errors.UnreadableFile]:
-    """Rows, columns and fingerprint of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
+    """Rows, columns and checksum of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
 
     def describe(file: tuple[str, int]) -> OutsideFile | errors.UnreadableFile:
         path, size_bytes = file
+        place = storage.storage_at(path)
         try:
-            with storage.storage_at(path).open_binary(path) as opened:
+            with place.open_binary(path) as opened:
                 found_bytes = opened.seek(0, os.SEEK_END)
                 if found_bytes != size_bytes:
                     return errors.UnreadableFile(path=path, why="it is being written to")
                 opened.seek(0)
                 facts = file_format.describe(opened, path)
+                # The footer of a rewritten file may be the same: it has only counts, and the smallest and largest values.
+                checksum = place.checksum_of_other(path, opened)
         except FileNotFoundError:
             return errors.UnreadableFile(path=path, why="it is not there any more")
         except errors.UnreadableFile as error:
             return error
-        return OutsideFile(FileEntry(path, size_bytes, facts.rows, facts.fingerprint), facts.schema)
+        return OutsideFile(FileEntry(path, size_bytes, facts.rows, checksum), facts.schema)
 
     return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
 

@@ -221,6 +221,11 @@ class ObjectStore:
         with self._reading(path), self._file_system.open(path, "rb", block_size=CHECKSUM_BLOCK_BYTES) as file:
             return disk.checksum_of(file)
 
+    def checksum_of_other(self, path: str, file: BinaryIO) -> str:
+        with self._reading(path):
+            found = _checksum(self._file_system.info(path))
+        return self.checksum(path) if found is None else found
+
     def remove_files(self, paths: Sequence[str], within: str) -> None:
         def remove(path: str) -> None:
             with self._writing(path, "removed"), suppress(FileNotFoundError):

@@ -1,7 +1,7 @@
 """Files of a lot become its next instance, for `databuild lot arrive` and the watcher alike.
 
 A lot grows: new files are added to those that it has. A file is new if no instance of the lot lists it with the same
-place, size and fingerprint of the footer, and if it is no copy, byte for byte, of a file of the lot. A listed file that
+place, size and checksum, and if it is no copy, byte for byte, of a file of the lot. A listed file that
 was removed or rewritten is replaced by the present one. Files of a tainted instance do not return by themselves.
 """
 
@@ -202,18 +202,26 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:
-    """The new files that are no copy of another, byte for byte; only files of the same size and footer are read."""
-    alike: dict[tuple[int, str], list[FileEntry]] = {}
+    """The new files that are no copy of another, byte for byte."""
+    alike: dict[tuple[int, int], list[FileEntry]] = {}
     for file in kept:
-        alike.setdefault((file.bytes, file.checksum), []).append(file)
+        alike.setdefault((file.bytes, file.rows), []).append(file)
     distinct = []
     for file in new:
-        others = alike.setdefault((file.bytes, file.checksum), [])
-        if others and any(_digest(other.uri) == _digest(file.uri) for other in others):
+        others = alike.setdefault((file.bytes, file.rows), [])
+        if any(_has_same_bytes(file, other) for other in others):
             continue
         others.append(file)
         distinct.append(file)
     return distinct
+
+
+def _has_same_bytes(one: FileEntry, other: FileEntry) -> bool:
+    """An object store may give copies different checksums: an upload in parts has that of its parts."""
+    schemes = {file.checksum.partition(":")[0] for file in (one, other)}
+    if one.checksum == other.checksum or schemes == {"sha256"}:
+        return one.checksum == other.checksum
+    return _digest(one.uri) == _digest(other.uri)
 
 
 def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
