@@ -45,6 +45,23 @@ def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(world: 
     assert counts_of(answer, "month") == {"waiting": 1}
 
 
+def test_status_names_pauses_and_waiting_refs_without_an_open_want(world: World, tmp_path: Path) -> None:
+    world.pause("good", reason="the till sends half")
+    want = world.want("month")
+    world.miss("month", "bad")
+    world.cancel_want(want)
+
+    answer = databuild(tmp_path, tmp_path, "status", "--json").json
+    lines = databuild(tmp_path, tmp_path, "status").out.splitlines()
+
+    assert [(pause["asset"], pause["refs"], pause["reason"]) for pause in answer["paused"]] == [
+        ("good", None, "the till sends half")
+    ]
+    assert answer["unwanted"] == {"count": 1, "refs": ["month"]}
+    assert any(line.startswith("good: paused by") for line in lines)
+    assert any(line.endswith("databuild build month") for line in lines)
+
+
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:
     """Rule 11.4: one tick of a command is none."""
     created = project.call("want", "create", "revenue@2024-01-01")
