@@ -280,16 +280,6 @@ def test_a_buffered_launch_of_another_process_is_left_to_it_for_a_minute(graph):
     assert second.tick().launched == [first.launcher.last.launch_id]
 
 
-def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
-    """Rule 6.9"""
-    first = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True))
-    second = Orchestrator(graph, name="second", gone=lambda holder: holder == "first")
-    graph.want("names")
-    first.tick()
-
-    assert second.tick().launched == [first.launcher.last.launch_id]
-
-
 def test_a_launch_that_was_canceled_in_part_is_ordered_again_for_the_rest(graph):
     """Rules 6.10, 11.1"""
     here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))

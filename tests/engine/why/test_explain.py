@@ -244,20 +244,6 @@ def test_its_job_has_as_many_launches_out_as_it_may(make_world):
     assert answer[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
 
 
-def test_its_location_has_as_many_launches_out_as_it_may(make_world):
-    keys = [str(key) for key in range(21)]
-    world = make_world(dataset("days", keys=keys, most=1))
-    orchestrator = ticked(world)
-    for key in keys:
-        world.want(f"days@{key}")
-    orchestrator.tick()
-    (left,) = world.due()
-
-    assert why(world, left)[1:] == [
-        "20 launches of location here are out, its limit is 20; its orchestrator waits for one to end"
-    ]
-
-
 def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
     """Rules 15: `open_launches` of the deployment, not the default."""
     world = make_world(dataset("a"), dataset("b"))

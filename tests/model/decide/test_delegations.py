@@ -13,11 +13,8 @@ from tests.support.model_world import ModelWorld
 
 
 @pytest.fixture
-def world():
-    world = ModelWorld([*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z"))])
-    yield world
-    assert world.check() == []
-    world.close()
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z")))
 
 
 def entry(world: ModelWorld, requester: str, ref: str) -> LedgerEntry:

@@ -26,16 +26,9 @@ LIVE, TAINTED, FAILED = InstanceState.LIVE, InstanceState.TAINTED, InstanceState
 UP_FOR_RETRY, BUILDING = InstanceState.UP_FOR_RETRY, InstanceState.BUILDING
 
 
-def a_world():
-    return ModelWorld([dataset(name) for name in "abcdef"])
-
-
 @pytest.fixture
-def world():
-    world = a_world()
-    yield world
-    assert world.check() == []
-    world.close()
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abcdef"))
 
 
 def taint(world, *refs, uuids=(), downstream=True):
@@ -420,7 +413,7 @@ def test_what_has_not_failed_is_not_retried(world, ref):
 @given(data=st.data())
 def test_a_downstream_taint_covers_what_was_built_from_it(data):
     """Rules 7.3, 3.4: against a walk of our own."""
-    world = a_world()
+    world = ModelWorld([dataset(name) for name in "abcdef"])
     built: dict[str, tuple[str, dict[str, str]]] = {}
     for _ in range(data.draw(st.integers(3, 12))):
         ref = data.draw(st.sampled_from("abcdef"))
