@@ -144,32 +144,6 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
     prefix.close()
 
 
-def test_history_is_a_chain_of_moves(eventful):
-    """Rule 3.2: each row says from where; it is where the row before went to."""
-    with eventful.store.reading() as connection:
-        rows = connection.execute(
-            "SELECT kind, entity_id, from_state, to_state FROM databuild_history ORDER BY kind, entity_id, seq, place"
-        ).fetchall()
-
-    at: dict[tuple[str, int], str] = {}
-    for kind, entity, before, after in rows:
-        assert at.get((kind, entity)) == before
-        at[kind, entity] = after
-
-
-def test_a_fold_event_by_event_equals_one_in_a_single_transaction(eventful):
-    """Rule 3.4: nothing may depend on what was loaded before."""
-    together = open_store("sqlite://")
-    events = events_of(eventful.store)
-
-    with together.writing() as work:
-        for event in events:
-            fold(work, event)
-
-    assert rows_of(together) == rows_of(eventful.store)
-    together.close()
-
-
 def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful):
     """Rule 3.5"""
     events = events_of(eventful.store)

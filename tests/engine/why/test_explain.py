@@ -462,20 +462,18 @@ def test_a_want_that_ended_says_how(world, how):
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "words"),
+    ("name", "error"),
     [
-        ("day@1", UnknownAsset, "Did you mean days?"),
-        ("days@9", UnknownPartition, "'9' is not one of 1, 2, 3"),
-        ("days", UnknownPartition, "days"),
-        ("a//b", InvalidRef, "empty"),
-        ("01890000-0000-7000-8000-000000000000", NotFound, "`databuild want list --all` lists what exists"),
+        ("day@1", UnknownAsset),
+        ("days@9", UnknownPartition),
+        ("days", UnknownPartition),
+        ("a//b", InvalidRef),
+        ("01890000-0000-7000-8000-000000000000", NotFound),
     ],
 )
-def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, words):
-    with pytest.raises(error) as refused:
+def test_a_wrong_name_is_refused_as_by_a_want(world, name, error):
+    with pytest.raises(error):
         explain(world.engine, name)
-
-    assert words in str(refused.value)
 
 
 # Looking back
