@@ -33,4 +33,4 @@ def test_a_ref_in_place_of_an_asset_is_answered_with_its_asset():
 
 
 def test_a_name_that_is_like_no_other_is_answered_with_the_command_that_lists_them():
-    assert NotFound(kind="want", name="x").advice == "`databuild want list --all` lists what exists."
+    assert NotFound(kind="want or request", name="x").advice == "`databuild want list --all` lists what exists."
