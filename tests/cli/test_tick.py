@@ -152,6 +152,7 @@ def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
     assert "--timeout needs --until-idle" in done.err
 
 
+@pytest.mark.long("a server holds each copy back for a second")
 def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. A thread of the process writes them, and ends with it."""
     project.define(IN_A_BUCKET.replace("BUCKET", bucket))
@@ -166,6 +167,7 @@ def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Se
     assert threads_for_copies() == []
 
 
+@pytest.mark.long("a server holds each copy back for a second")
 def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. As many as a tick may, without a thread."""
     project.define(IN_A_BUCKET.replace("BUCKET", bucket))
