@@ -364,14 +364,14 @@ def test_a_server_that_runs_and_does_not_answer_is_unreachable_and_not_doubled(t
         open_session(settings)
 
 
-def test_a_frozen_server_is_unreachable(tmp_path, a_stranger, monkeypatch):
+def test_a_frozen_server_is_unreachable_and_the_command_that_replaces_it_is_named(tmp_path, a_stranger, monkeypatch):
     """The kernel accepts its connections."""
     monkeypatch.setattr(endpoints, "ANSWER_SECONDS", 0.2)
     settings = SparkSettings(home=tmp_path)
 
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         record_of(tmp_path, settings.fingerprint(), a_stranger, port=frozen.getsockname()[1])
-        with pytest.raises(SparkUnreachable):
+        with pytest.raises(SparkUnreachable, match="databuild spark stop"):
             use_server(settings)
 
 
