@@ -1,5 +1,5 @@
 """Each kind of process is killed while something is being built, then all of them at once: nothing is lost, nothing is
-built by two (rules 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (rules 9.4-9.7).
+built by two (rules 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (rules 9.4-9.6).
 `bench/soak` does the same at random, for as long as one likes.
 
 What is killed, and when, follows from what lies on the disk: an asset's function leaves a file with its process's id, and
