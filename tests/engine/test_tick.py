@@ -720,24 +720,3 @@ def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respecte
     here.tick()
 
     assert mixed.state("plain") is _I.BUILDING
-
-
-def test_a_tick_that_crashes_between_recording_and_launching_is_made_good_by_the_next(graph):
-    """Rule 11.1: ticks may crash anywhere."""
-
-    class Crashing(HandLauncher):
-        def launch(self, order):
-            if not self.orders:
-                self.orders.append(order)
-                raise ConnectionError("Dagster is away")
-            super().launch(order)
-
-    here = Orchestrator(graph, launcher=Crashing())
-    graph.want("names")
-    first = here.tick()
-
-    report = here.tick()
-
-    assert (first.launched, first.set_aside) == ([], {"names": "ConnectionError: Dagster is away"})
-    assert report.launched == [here.launcher.orders[0].launch_id]
-    assert len(graph.queries.history("names")) == 1
