@@ -127,8 +127,8 @@ def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world
     history = get(client, "/history", ref="orders@2023-01-02")
     ref = {"ref": "orders@2023-01-02"}
 
-    before = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] - 1}).json()
-    built = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] + 2}).json()
+    before = get(client, "/partition", **ref, as_of=history[0]["seq"] - 1)
+    built = get(client, "/partition", **ref, as_of=history[0]["seq"] + 2)
     now = get(client, "/partition", **ref)
 
     assert [found["mark"] for found in (before, built, now)] == ["missing", "live", "tainted"]
@@ -142,7 +142,7 @@ def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, 
     of_ref = {"ref": "orders@2023-01-15"}
 
     every = get(client, "/history", **of_ref)
-    newest = client.get(f"{API}/history", params={**of_ref, "limit": 2}).json()
+    newest = get(client, "/history", **of_ref, limit=2)
 
     assert len(every) == 3
     assert newest == every[1:]
@@ -169,7 +169,7 @@ def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(**parameters: Any) -> tuple[int | None, int, list[list[str]]]:
-        answer = client.get(f"{API}/wants", params=parameters | {"source": "user"}).json()
+        answer = get(client, "/wants", **parameters, source="user")
         return answer["of_newest"], answer["n"], [want["refs"] for want in answer["wants"]]
 
     in_full = found()
