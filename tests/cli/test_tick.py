@@ -75,6 +75,7 @@ def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_fail
     assert project.ask("show", JANUARY)["state"] == "UpstreamFailed"
 
 
+@pytest.mark.long("a retry comes after five seconds")
 def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
     project.define(OPENS_LATE)
     project.call("tick")
