@@ -114,6 +114,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Tests of one file that share a fixture run on one worker; every other test runs on any."""
+    for mark in item.iter_markers("long"):
+        if not (len(mark.args) == 1 and isinstance(mark.args[0], str)):
+            raise pytest.UsageError(
+                f"{item.nodeid}: long(why) says what only a process, a server or Spark can show here"
+            )
     if "browser" in getattr(item, "fixturenames", ()):
         item.add_marker("browser")
     if isinstance(item, pytest.Function) and is_hypothesis_test(item.obj):

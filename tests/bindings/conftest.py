@@ -116,33 +116,30 @@ class Site:
     def materialized(self, asset: str) -> list[str]:
         return sorted(self.instance.get_materialized_partitions(dg.AssetKey(asset.split("/"))))
 
-    def red(self, asset: str) -> list[str]:
-        """The partitions that Dagster shows as failed."""
+    def _status(self, asset: str) -> tuple[Any, Any]:
+        """What Dagster has cached of an asset's partitions, and their definition."""
         key = asset_key(asset)
         partitions = self.repository.asset_graph.get(key).partitions_def
         assert partitions is not None
-        status = get_and_update_asset_status_cache_value(self.instance, key, partitions)
-        return (
-            [] if status is None else list(status.deserialize_failed_partition_subsets(partitions).get_partition_keys())
-        )
+        return get_and_update_asset_status_cache_value(self.instance, key, partitions), partitions
+
+    def red(self, asset: str) -> list[str]:
+        """The partitions that Dagster shows as failed."""
+        status, partitions = self._status(asset)
+        failed = None if status is None else status.deserialize_failed_partition_subsets(partitions)
+        return [] if failed is None else list(failed.get_partition_keys())
 
     def colours(self, asset: str) -> dict[str, str]:
         """What Dagster shows of each partition that it shows at all; in progress hides what was before, as red does."""
-        key = asset_key(asset)
-        partitions = self.repository.asset_graph.get(key).partitions_def
-        assert partitions is not None
-        status = get_and_update_asset_status_cache_value(self.instance, key, partitions)
+        status, partitions = self._status(asset)
         if status is None:
             return {}
-        return {
-            **dict.fromkeys(
-                status.deserialize_materialized_partition_subsets(partitions).get_partition_keys(), "green"
-            ),
-            **dict.fromkeys(status.deserialize_failed_partition_subsets(partitions).get_partition_keys(), "red"),
-            **dict.fromkeys(
-                status.deserialize_in_progress_partition_subsets(partitions).get_partition_keys(), "in progress"
-            ),
+        subsets = {
+            "green": status.deserialize_materialized_partition_subsets(partitions),
+            "red": status.deserialize_failed_partition_subsets(partitions),
+            "in progress": status.deserialize_in_progress_partition_subsets(partitions),
         }
+        return {key: colour for colour, subset in subsets.items() for key in subset.get_partition_keys()}
 
     def failure(self) -> str:
         """How the last run says that it failed."""

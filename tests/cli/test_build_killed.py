@@ -191,6 +191,7 @@ def test_a_build_that_is_killed_anywhere_ends_with_one_manifest_and_one_want(pro
     assert project.ask("read", DOUBLED) == [{"amount": 3.0}]
 
 
+@pytest.mark.long("a build waits for the retries of its launch")
 def test_a_second_sink_that_cannot_be_written_leaves_nothing_of_the_first(project: Project) -> None:
     """Rule 6.2: both outputs of one job run, or none."""
     project.build(ORDERS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.project import Project
 
 from .sources import MAPPING_OF_A_REMOVED_KEY, of_pandas
@@ -35,6 +37,7 @@ def n_live(project: Project, asset: str) -> int:
     return sum(row["state"] == "Live" for row in project.ask("partitions", asset))
 
 
+@pytest.mark.long("two assets of 31 days are built")
 def test_a_bad_day_stops_no_other_day_and_a_retry_builds_the_rest(project: Project) -> None:
     project.define(DEFINITIONS)
     project.fail(BAD)

@@ -23,6 +23,7 @@ def test_a_pause_shows_wherever_a_state_is_shown_until_it_is_resumed(project: Pr
         assert "paused" in said, command
         assert "the till sends half" in said, command
     assert sentence in project.call("explain", DAY).out
+    assert f"{DAY}, {DAYS[1]}: {sentence}" in project.call("status").out
     (of_status,) = project.ask("status")["paused"]
     assert (of_status["asset"], of_status["refs"], of_status["until"]) == ("orders", DAYS[:2], None)
     assert project.ask("show", DAY)["paused"]["reason"] == "the till sends half"

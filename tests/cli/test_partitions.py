@@ -32,6 +32,33 @@ def test_the_json_of_show_has_the_reason_the_taints_and_what_is_waited_for(world
     assert {"retry_at", "stale", "previous_uuid", "live_since"} <= set(tainted)
 
 
+def test_show_as_of_has_nothing_of_what_came_later(world: World, tmp_path: Path) -> None:
+    """Rule 3.2"""
+    began = str(world.seq)
+    world.start("good")
+    building = str(world.seq)
+    world.succeed("good")
+
+    def shown(*options: str) -> str:
+        return databuild(tmp_path, tmp_path, "show", "good", *options).out
+
+    then = databuild(tmp_path, tmp_path, "show", "good", "--as-of", building, "--json").json["canonical"]
+    assert (then["state"], then["files"], then["rows"], then["inputs"]) == ("Building", [], None, [])
+    assert not any(word in shown("--as-of", building) for word in ("live since", "rows", "files", "manifest"))
+    assert shown("--as-of", began) == f"good was missing as of seq {began}.\n"
+    assert all(word in shown() for word in ("live since", "rows", "files", "manifest"))
+
+
+def test_show_of_a_missing_ref_names_the_home_and_the_pause(world: World, tmp_path: Path) -> None:
+    missing = databuild(tmp_path, tmp_path, "show", "good").out
+    world.pause("good")
+    paused = databuild(tmp_path, tmp_path, "show", "good").out
+
+    begins = f"good is missing: nothing has built it yet in the home {tmp_path}."
+    assert missing == f"{begins} `databuild build good` does.\n"
+    assert paused.startswith(f"{begins} It is paused by")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [

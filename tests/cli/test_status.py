@@ -6,7 +6,8 @@ from databuild_dagster.bindings.registry.instance import engine_for, open_instan
 from databuild_dagster.cli.status import MAX_ASSETS, MAX_WANTS
 from databuild_dagster.engine.orchestrator_notes import note_tick
 from databuild_dagster.engine.tick_pass import TickLimits
-from databuild_dagster.model.commands import RegisterDatasets
+from databuild_dagster.model.commands import ChangeSetAside, RegisterDatasets
+from databuild_dagster.model.events import AsideFact
 from tests.support.catalog import HERE, dataset
 from tests.support.command import databuild
 from tests.support.project import Project
@@ -34,15 +35,52 @@ def test_status_counts_the_partitions_of_each_asset_by_state(project: Project) -
 
 
 def test_status_shows_the_open_wants_of_people_without_those_of_job_runs(world: World, tmp_path: Path) -> None:
-    world.want("month")
+    want = world.want("month", sla=3600.0)
     world.miss("month", "bad")
     world.start("bad")
 
     answer = databuild(tmp_path, tmp_path, "status", "--json").json
+    lines = databuild(tmp_path, tmp_path, "status").out.splitlines()
 
-    assert (answer["open_wants"], [want["refs"] for want in answer["wants"]]) == (1, [["month"]])
+    deadline = answer["wants"][0]["deadline"]
+    assert answer["open_wants"] == 1
+    assert answer["wants"] == [
+        {"id": want, "refs": ["month"], "state": "UpstreamBuilding", "source": "user", "deadline": deadline}
+    ]
+    assert [want[-8:], "month", "UpstreamBuilding", "user", deadline] in [line.split() for line in lines]
     assert counts_of(answer, "bad") == {"building": 1}
     assert counts_of(answer, "month") == {"waiting": 1}
+
+
+def test_status_names_pauses_and_waiting_refs_without_an_open_want(world: World, tmp_path: Path) -> None:
+    world.pause("good", reason="the till sends half")
+    want = world.want("month")
+    world.miss("month", "bad")
+    world.cancel_want(want)
+
+    answer = databuild(tmp_path, tmp_path, "status", "--json").json
+    lines = databuild(tmp_path, tmp_path, "status").out.splitlines()
+
+    assert [(pause["asset"], pause["refs"], pause["reason"]) for pause in answer["paused"]] == [
+        ("good", None, "the till sends half")
+    ]
+    assert answer["unwanted"] == {"count": 1, "refs": ["month"]}
+    assert any(line.startswith("good: paused by") for line in lines)
+    assert any(line.endswith("databuild build month") for line in lines)
+
+
+def test_status_names_what_is_set_aside_with_its_reason(world: World, tmp_path: Path) -> None:
+    """Rule 11.5"""
+    fact = AsideFact(kind="ref", names=("bad",), reason="no zone")
+    world.handle(ChangeSetAside(location=HERE, changes=(fact,)))
+
+    (aside,) = databuild(tmp_path, tmp_path, "status", "--json").json["set_aside"]
+    text = databuild(tmp_path, tmp_path, "status").out
+
+    assert (aside["kind"], aside["name"], aside["location"], aside["reason"]) == ("ref", "bad", HERE, "no zone")
+    assert aside["since"] is not None
+    assert (aside["tries"], aside["again_at"]) == (None, None), "no tick of this process tried again"
+    assert "set aside for now: 1; first bad: no zone\n" in text
 
 
 def test_status_says_whether_an_orchestrator_ticks(project: Project) -> None:

@@ -75,6 +75,7 @@ def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_fail
     assert project.ask("show", JANUARY)["state"] == "UpstreamFailed"
 
 
+@pytest.mark.long("a retry comes after five seconds")
 def test_until_idle_exits_with_0_for_a_failure_that_a_retry_repaired(project: Project) -> None:
     project.define(OPENS_LATE)
     project.call("tick")
@@ -152,6 +153,7 @@ def test_a_timeout_of_one_tick_is_refused(known_project: Project) -> None:
     assert "--timeout needs --until-idle" in done.err
 
 
+@pytest.mark.long("a server holds each copy back for a second")
 def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. A thread of the process writes them, and ends with it."""
     project.define(IN_A_BUCKET.replace("BUCKET", bucket))
@@ -166,6 +168,7 @@ def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Se
     assert threads_for_copies() == []
 
 
+@pytest.mark.long("a server holds each copy back for a second")
 def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
     """Rule 10.2. As many as a tick may, without a thread."""
     project.define(IN_A_BUCKET.replace("BUCKET", bucket))

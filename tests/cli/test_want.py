@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from databuild_dagster.engine.why.want_report import MAX_EXPLAINED
 from databuild_dagster.model.commands import CreateWants, RegisterDatasets
 from tests.support.catalog import HERE, dataset
@@ -84,15 +82,11 @@ def test_only_open_wants_of_now_are_followed_by_a_warning_that_no_orchestrator_t
     assert not warns("list", "--all")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "hint"),
-    [(("--dataset", "moth"), "month"), (("--state", "Idel"), "idle"), (("--as-of", "99999"), "the log ends")],
-)
-def test_a_misspelled_filter_is_refused(world: World, tmp_path: Path, arguments: tuple[str, ...], hint: str) -> None:
-    done = databuild(tmp_path, tmp_path, "want", "list", *arguments)
+def test_a_misspelled_state_is_refused_with_the_near_one(world: World, tmp_path: Path) -> None:
+    done = databuild(tmp_path, tmp_path, "want", "list", "--state", "Idel")
 
     assert done.code == 2
-    assert hint in done.err
+    assert "idle" in done.err
 
 
 def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: World, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from .conftest import Dagster
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("a daemon evaluates conditions in the code server"), pytest.mark.timeout(600)]
 
 DEFINITIONS = """
 import dagster as dg

@@ -20,7 +20,7 @@ from tests.support.postgres import postgres_server
 
 from .conftest import Dagster, on_postgres
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("web server, daemon and commands share one PostgreSQL"), pytest.mark.timeout(600)]
 
 SETTINGS = """
 telemetry: {enabled: false}
@@ -90,20 +90,10 @@ defs = dg.Definitions.merge(
 DAYS = ["2024-01-29", "2024-01-30", "2024-01-31"]
 MONTH = "revenue@2024-01-01"
 
-BACKFILL = """
-mutation($params: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $params) {
-    __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
-
-BACKFILL_STATUS = """
-query($id: String!) { partitionBackfillOrError(backfillId: $id) { ... on PartitionBackfill { status } } }"""
-
 RUN = """
 query($id: ID!) { runOrError(runId: $id) { ... on Run {
     status tags { key value } stats { ... on RunStatsSnapshot { launchTime startTime endTime } }
     eventConnection { events { __typename ... on MessageEvent { message } } } } } }"""
-
-RUNS = """
-query($tags: [ExecutionTag!]) { runsOrError(filter: {tags: $tags}) { ... on Runs { results { runId status } } } }"""
 
 PARTITIONS = """
 query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
@@ -182,27 +172,6 @@ def test_what_is_live_is_answered_by_the_web_server_itself(dagster: Dagster) -> 
     assert days["assetPartitionStatuses"]["ranges"] == [
         {"status": "MATERIALIZED", "startKey": DAYS[0], "endKey": DAYS[-1]}
     ]
-
-
-@pytest.mark.extended
-def test_a_backfill_of_what_is_live_completes_without_a_process(dagster: Dagster) -> None:
-    """Its runs are answered by the daemon; without materializations it would end failed."""
-    materialize(dagster, "orders", *DAYS)
-    dagster.wait_until(lambda: set(DAYS) <= uuids(dagster, "orders").keys(), "the days are live")
-    params = {"assetSelection": [{"path": ["orders"]}], "partitionNames": DAYS}
-
-    answer = dagster.graphql(BACKFILL, params=params)["launchPartitionBackfill"]
-    assert answer["__typename"] == "LaunchBackfillSuccess", answer
-    backfill = answer["backfillId"]
-
-    def status() -> str:
-        return str(dagster.graphql(BACKFILL_STATUS, id=backfill)["partitionBackfillOrError"]["status"])
-
-    dagster.wait_until(lambda: status() not in ("REQUESTED", "COMPLETING"), "the backfill has ended")
-    runs = dagster.graphql(RUNS, tags=[{"key": "dagster/backfill", "value": backfill}])["runsOrError"]["results"]
-    assert status() == "COMPLETED_SUCCESS", [run(dagster, item["runId"]) for item in runs]
-    assert runs
-    assert all(had_no_process(run(dagster, item["runId"])) for item in runs)
 
 
 def test_what_is_being_built_is_waited_for_in_the_queue_and_built_once(dagster: Dagster) -> None:
@@ -289,17 +258,3 @@ def test_every_command_that_looks_answers(dagster: Dagster) -> None:
     ):
         done = command.databuild(dagster.folder, dagster.home, *arguments)
         assert (done.code, "Traceback" in done.err) == (0, False), (arguments, done.out, done.err)
-
-
-def test_a_database_server_that_is_not_there_is_said_in_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rule 3.5: and the password is not."""
-    monkeypatch.setenv("DATABUILD_DB_URL", "postgresql+psycopg://me:secret@127.0.0.1:1/x")
-
-    done = command.databuild(tmp_path, tmp_path, "want", "list")
-
-    assert done.code == 2
-    assert "cannot be used" in done.err
-    assert "secret" not in done.out + done.err
-    assert "Traceback" not in done.err

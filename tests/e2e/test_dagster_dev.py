@@ -19,9 +19,8 @@ from tests.support.chromium import running_chromium
 
 from .conftest import Dagster
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("Dagster's own pages in a browser"), pytest.mark.timeout(600)]
 
-MONTH = "revenue@2024-01-01"
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
 
@@ -58,18 +57,8 @@ def stock(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"day": [context.partition_key]})
 
 
-@databuild_asset(partitions_def=dg.DailyPartitionsDefinition("2024-01-30", end_date="2024-02-01"))
-def sales(context: BuildContext) -> pd.DataFrame:
-    return pd.DataFrame({"day": [context.partition_key], "amount": [2.0]})
-
-
-@databuild_asset(partitions_def=dg.MonthlyPartitionsDefinition("2024-01-01", end_date="2024-02-01"))
-def revenue(sales: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({"revenue": [sales["amount"].sum()]})
-
-
 elsewhere = dg.AssetSpec("elsewhere", partitions_def=dg.StaticPartitionsDefinition(["x"]))
-defs = build_definitions([orders, stock, sales, revenue, elsewhere])
+defs = build_definitions([orders, stock, elsewhere])
 """
 
 MATERIALIZE = """
@@ -84,10 +73,7 @@ GREEN, RED, BLUE, GRAY = "green", "red", "blue", "gray"
 PARTITIONS = """
 query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
     assetPartitionStatuses { ... on TimePartitionStatuses { ranges { status startKey endKey } } }
-    assetMaterializations { partition runId metadataEntries { label } tags { key value } }
 } } }"""
-
-RUNS = """{ runsOrError { ... on Runs { results { runId status tags { key value } assetSelection { path } } } } }"""
 
 #: A process of its own for each step would only take its time.
 IN_PROCESS: Mapping[str, Any] = {"execution": {"config": {"in_process": {}}}}
@@ -99,7 +85,7 @@ class Shop:
     def __init__(self, dagster: Dagster) -> None:
         self.dagster = dagster
 
-    def materialize(self, asset: str, first: str, last: str, *, config: Mapping[str, Any] = IN_PROCESS) -> str:
+    def materialize(self, asset: str, first: str, last: str) -> str:
         """As the Materialize button does; returns the Dagster run."""
         ends = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
         tags = {"dagster/partition": first} if first == last else ends
@@ -110,7 +96,7 @@ class Shop:
                 "pipelineName": "__ASSET_JOB",
                 "assetSelection": [{"path": [asset]}],
             },
-            "runConfigData": config,
+            "runConfigData": IN_PROCESS,
             "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
         }
         answer = self.dagster.graphql(MATERIALIZE, params=params)["launchPipelineExecution"]
@@ -123,20 +109,10 @@ class Shop:
     def wait_for_run(self, run_id: str, *statuses: str) -> None:
         self.dagster.wait_until(lambda: self.status(run_id) in statuses, f"run {run_id} is {statuses}")
 
-    def asset(self, name: str) -> Any:
-        """What GraphQL says of the partitions of an asset and of what was materialized."""
-        return self.dagster.graphql(PARTITIONS, key={"path": [name]})["assetNodeOrError"]
-
     def partitions(self, asset: str) -> dict[str, str]:
         """The status of the partitions of an asset, by key of the first one of each range."""
-        return {item["startKey"]: item["status"] for item in self.asset(asset)["assetPartitionStatuses"]["ranges"]}
-
-    def statuses(self, *assets: str) -> set[str]:
-        """Of all Dagster runs over these assets."""
-        runs = self.dagster.graphql(RUNS)["runsOrError"]["results"]
-        return {
-            run["status"] for run in runs if {item["path"][0] for item in run["assetSelection"] or ()} & set(assets)
-        }
+        found = self.dagster.graphql(PARTITIONS, key={"path": [asset]})["assetNodeOrError"]
+        return {item["startKey"]: item["status"] for item in found["assetPartitionStatuses"]["ranges"]}
 
 
 @dataclass(frozen=True)
@@ -298,39 +274,3 @@ def test_a_taint_is_shown_in_red_with_its_reason_until_it_is_taken_back(
     browser.open("/assets/stock?view=partitions&partition=2024-01-01")
     browser.sees("Failed (0)", "Materialized (1)")
     browser.sees_dots({"2024-01-01": GREEN, "2024-01-02": GRAY})
-
-
-# Without the browser
-
-
-@pytest.mark.extended
-def test_a_want_becomes_a_live_month_and_a_day_built_by_hand_is_used(shop: Shop) -> None:
-    """The daemon launches the rest; each step has a process of its own, as Dagster has it by default (as in the tutorial)."""
-    days = ["2024-01-30", "2024-01-31"]
-    shop.wait_for_run(shop.materialize("sales", days[0], days[0], config={}), "SUCCESS")
-    by_hand = shop.dagster.databuild("show", f"sales@{days[0]}")["canonical"]
-
-    shop.dagster.databuild("want", "create", MONTH)
-    shop.dagster.wait_until_live(MONTH)
-
-    assert shop.dagster.databuild("read", MONTH) == [{"revenue": 4.0}]
-    assert shop.dagster.databuild("show", f"sales@{days[0]}")["canonical"] == by_hand
-    assert by_hand["uuid"] in shop.dagster.databuild("show", MONTH)["canonical"]["inputs"]
-    shop.dagster.wait_until(lambda: shop.statuses("sales", "revenue") == {"SUCCESS"}, "every run has ended")
-
-    sales = shop.asset("sales")
-    assert sales["assetPartitionStatuses"]["ranges"] == [
-        {"status": "MATERIALIZED", "startKey": days[0], "endKey": days[-1]}
-    ]
-    materialized = sales["assetMaterializations"]
-    assert sorted(item["partition"] for item in materialized) == days, "each day was built once"
-    uuids = {instance["ref"]: instance["uuid"] for instance in shop.dagster.databuild("partitions", "sales")}
-    for item in materialized:
-        versions = [tag["value"] for tag in item["tags"] if tag["key"] == "dagster/data_version"]
-        assert versions == [uuids[f"sales@{item['partition']}"]]
-
-    assert [
-        assetmaterialization["partition"] for assetmaterialization in shop.asset("revenue")["assetMaterializations"]
-    ] == ["2024-01-01"]
-    assert [want.state.value for want in shop.dagster.queries.wants_of_ref(MONTH)] == ["Successful"]
-    assert shop.dagster.violations() == []

@@ -15,7 +15,7 @@ import nycflights
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support import command
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long("the example computes on Spark"), pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parent.parent.parent
 MONTH = "carrier_monthly@2013-01-01"
@@ -46,6 +46,7 @@ def example(tmp_path_factory: pytest.TempPathFactory, spark_home: str) -> Iterat
     close_sessions()
 
 
+@pytest.mark.mission
 def test_january_is_its_27004_flights_of_which_52_have_no_weather(example: Example) -> None:
     built = example.january
 
@@ -90,34 +91,6 @@ def test_january_by_a_spark_with_a_bucket_is_january_by_one_with_a_disk(
 
 def rows_of(read: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in read)
-
-
-@pytest.mark.extended
-def test_a_stray_file_and_a_success_marker_in_an_instance_change_no_answer(example: Example) -> None:
-    example.ask("build", DAYS[0])
-    shown = example.ask("show", DAYS[0])
-    rows = example.ask("read", DAYS[0])
-    file = shown["canonical"]["files"][0]
-
-    stray = Path(file).with_name("part-99999-stray.parquet")
-    shutil.copy(file, stray)
-    marker = Path(file).with_name("_SUCCESS")
-    marker.touch()
-
-    assert example.ask("show", DAYS[0]) == shown
-    assert example.ask("read", DAYS[0]) == rows
-    example.ask("build", MONTH)
-    example.ask("taint", MONTH, "--reason", "to have it read the days again")
-    example.ask("tick")
-    assert sum(row["flights"] for row in example.ask("read", MONTH)) == 27_004
-    assert example.ask("log", "check") == {"ok": True, "violations": []}
-    # A deep check walks the storage too, and names what no manifest lists.
-    answer = example.ask("log", "check", "--deep", code=1)["violations"]
-    assert str(stray) in str(answer)
-    assert all("nothing reads this" in str(entry) and Path(file).parent.name in str(entry) for entry in answer)
-    stray.unlink()
-    marker.unlink()
-    assert example.ask("log", "check", "--deep") == {"ok": True, "violations": []}
 
 
 @pytest.mark.extended

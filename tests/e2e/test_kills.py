@@ -1,5 +1,5 @@
 """Each kind of process is killed while something is being built, then all of them at once: nothing is lost, nothing is
-built by two (rules 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (rules 9.4-9.7).
+built by two (rules 6.8, 6.9, 11.1). An operation whose executor is killed ends all the same, once (rules 9.4-9.6).
 `bench/soak` does the same at random, for as long as one likes.
 
 What is killed, and when, follows from what lies on the disk: an asset's function leaves a file with its process's id, and
@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ from tests.support.spark_servers import server_status
 
 from .conftest import Dagster
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("processes are killed"), pytest.mark.timeout(600)]
 
 DEFINITIONS = """
 import os
@@ -104,24 +103,8 @@ class Count(DistributedOperation):
         return {"rows": sum(mark.detail["rows"] for mark in completion.marks.values())}
 
 
-class Endless(DistributedOperation):
-    '''Each job counts in Spark until it is interrupted.'''
-
-    type_name = "endless"
-
-    def start_or_resume_job(self, arg, partition, context):
-        context.spark.range(10).count()
-        (HERE / "counting").touch()
-        context.spark.range(600_000_000_000).selectExpr("sum(id * rand())").collect()
-
-    def cancel_job_and_cleanup(self, arg, partition, context):
-        (HERE / "stopped").touch()
-
-
 defs = dg.Definitions.merge(
-    build_definitions(
-        [outlives_all, loses_its_worker, loses_spark, numbers], operations=[Count(), Endless()], location="kills"
-    ),
+    build_definitions([outlives_all, loses_its_worker, loses_spark, numbers], operations=[Count()], location="kills"),
     # A process for each step besides that of each run would double the time of the tests.
     dg.Definitions(executor=dg.in_process_executor),
 )
@@ -182,11 +165,6 @@ class Victim(Dagster):
             path for path in warehouse.glob("*/data/instance=*") if path.name.removeprefix("instance=") not in live
         ]
         return [*(warehouse / ".staging").glob("*"), *folders]
-
-
-def start(victim: Victim, type_name: str) -> str:
-    answer: dict[str, Any] = victim.databuild("operation", "run", type_name, "numbers", "--no-wait")
-    return str(answer["operation"])
 
 
 def manager(dagster: Dagster) -> DistributedOperationManager:
@@ -299,7 +277,7 @@ def wait_until_wants_are_successful(victim: Victim, *refs: str) -> None:
 
 def test_an_operation_whose_executor_is_killed_ends_the_same_and_once(victim: Victim) -> None:
     """Rules 9.5, 9.6"""
-    id = start(victim, "count")
+    id: str = victim.databuild("operation", "run", "count", "numbers", "--no-wait")["operation"]
     stuck = victim.folder / "stuck"
     victim.wait_until(stuck.exists, "a job is stuck")
 
@@ -335,21 +313,6 @@ def test_a_killed_spark_server_is_replaced_and_what_it_built_is_built_again(vict
     assert victim.databuild("read", ref) == [{"n": 3}]
     wait_until_wants_are_successful(victim, ref)
     victim.wait_until(lambda: not victim.remains(), "nothing is left of what was killed")
-
-
-@pytest.mark.extended
-def test_a_canceled_operation_is_interrupted_in_spark_and_leaves_no_key(victim: Victim) -> None:
-    """Rule 9.7"""
-    id = start(victim, "endless")
-    victim.wait_until((victim.folder / "counting").exists, "a job counts in Spark")
-
-    victim.databuild("operation", "cancel", id, "--reason", "enough")
-
-    victim.wait_until((victim.folder / "stopped").exists, "its job is interrupted and cleaned up")
-    victim.wait_until(lambda: not set(statuses(victim)) - {"SUCCESS", "FAILURE"}, "its executors have ended")
-    assert view(victim, id).state is OperationState.CANCELED
-    victim.wait_until(lambda: keys(victim) == [], "no key is left")
-    assert victim.violations() == []
 
 
 @pytest.mark.extended

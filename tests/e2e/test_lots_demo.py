@@ -13,9 +13,8 @@ from tests.support import command
 from tests.support.child_environment import child_environment
 from tests.support.processes import kill_processes_of
 
-#: The rules are proved by tests/bindings/declare/test_subscriptions_arcs.py, test_boundaries.py and test_arrival_late_files.py, and
-#: by tests/features/lots/commands/test_lots.py.
-pytestmark = [pytest.mark.long, pytest.mark.timeout(1200), pytest.mark.extended]
+#: The rules are proved by tests/features/lots, among them those of empty lots and of files that are sent twice.
+pytestmark = [pytest.mark.long("it plays `make lots-demo`"), pytest.mark.timeout(1200), pytest.mark.extended]
 
 ROOT = Path(__file__).parent.parent.parent
 #: Two cores under load included; alone it is a twentieth of it.
@@ -79,27 +78,6 @@ def test_the_gap_report_names_what_the_sender_left_out_and_nothing_else(demo: De
     assert [item["lot"] for item in days["absent"]] == ["20130208P1D000"]
     assert days["absent"][0]["first_cause"].startswith("landed_flights@2013-02-08-17:00: no data has arrived")
     assert "20130208PT1H017  1  never arrived" in demo.output(5)
-
-
-def test_an_hour_without_weather_is_empty_and_one_without_flights_is_passed_on_empty(demo: Demo) -> None:
-    """Rules 10.3, 10.6"""
-    weather = demo.ask("lot", "list", "landed_weather")
-    delays = demo.ask("lot", "list", "hourly_delays")
-
-    empty = [item["lot"] for item in weather if item["state"] == "empty"]
-    assert empty == demo.said("weather", "it never comes")
-    at_night = [delay["lot"] for delay in delays if delay["state"] == "empty"]
-    assert at_night == [f"{day}PT1H0{hour:02}" for day in ("20130208", "20130209") for hour in range(5, 10)]
-
-
-def test_a_file_that_was_sent_twice_is_counted_once(demo: Demo) -> None:
-    """Rule 10.6"""
-    (twice,) = demo.said("flights", "it is sent twice")
-    assert twice == "20130208PT1H013"
-
-    shown = demo.ask("show", "landed_flights@2013-02-08-13:00")
-
-    assert [Path(file).name for file in shown["canonical"]["files"]] == ["flights_20130208T1300.parquet"]
 
 
 def test_late_rows_are_a_new_instance_and_go_through_the_arcs_to_their_day(demo: Demo) -> None:

@@ -21,7 +21,7 @@ from tests.support.chromium import running_chromium
 
 from .conftest import Dagster
 
-pytestmark = [pytest.mark.long, pytest.mark.browser, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long("our pages in a browser"), pytest.mark.browser, pytest.mark.timeout(600)]
 
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 #: What a page may take to show what it is asked for, on two busy cores.

@@ -13,7 +13,7 @@ from tests.support.chromium import running_chromium
 from tools.story import Shop, after_the_bug, until_the_bug
 from tools.story_project import READS_COMMAS, WEDNESDAY, WEEK
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 MAX_PAGE_SECONDS = 60
 MAX_CLICKS = 5
@@ -47,6 +47,7 @@ class Clicks:
         self.page.get_by_role("button", name=name, exact=True).click()
 
 
+@pytest.mark.long("the shop is a deployment")
 @pytest.mark.browser
 def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -> None:
     shop.deploy(READS_COMMAS)
@@ -84,6 +85,7 @@ def test_a_story_removes_no_files_of_something_else(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "four years"
 
 
+@pytest.mark.long("the shop is a deployment")
 @pytest.mark.browser
 def test_a_second_story_in_the_folder_of_one_that_runs_removes_nothing(shop: Shop) -> None:
     names = sorted(path.name for path in shop.folder.iterdir())
@@ -95,6 +97,7 @@ def test_a_second_story_in_the_folder_of_one_that_runs_removes_nothing(shop: Sho
     assert shop.ask("head")["seq"] > 0
 
 
+@pytest.mark.long("the shop is a deployment")
 @pytest.mark.extended
 def test_the_story_goes_to_its_end(tmp_path: Path) -> None:
     with Shop(tmp_path / "shop").open() as shop:

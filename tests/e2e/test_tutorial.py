@@ -39,7 +39,7 @@ def test_a_line_that_was_not_printed_is_no_match() -> None:
     assert not tutorial.is_shown("1 of 1 ref live in 0.4 s.\nBuilding 3 refs.", printed)
 
 
-@pytest.mark.long
+@pytest.mark.long("it types each command of the tutorial")
 @pytest.mark.timeout(900)
 def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
     reader = Reader(tmp_path / "climate")

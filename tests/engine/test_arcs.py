@@ -9,7 +9,6 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store import log
-from databuild_dagster.store.rebuild import rebuild
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
@@ -300,19 +299,6 @@ def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypat
     assert fired[0] == ["clean@2", "clean@3"]
     assert [lot for lots in fired for lot in lots] == ["clean@2", "clean@3", "report@1"]
     assert chain.log().count("ArcFired") > 3, "an empty stretch is said too"
-
-
-def test_a_rebuild_knows_where_the_arcs_stand(chain):
-    """Rule 3.4"""
-    chain.arrive("files@1", "file:///1")
-    chain.fire()
-    before = chain.queries.arcs()
-
-    rebuild(chain.store)
-
-    assert chain.queries.arcs() == before
-    chain.arrive("files@2", "file:///2")
-    assert chain.fire() == ["clean@2"]
 
 
 # Arcs that come back

@@ -10,7 +10,7 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.command_ids import with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, InvalidRequest, Refused
-from databuild_dagster.model.states import InstanceState, WantState
+from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 
 
@@ -153,19 +153,6 @@ def test_time_never_goes_back_in_the_log(world):
     assert world.queries.head().at == latest
     assert world.want_view(want).created_at == latest
     assert world.want_view(want).expires_at == latest + 60.0
-
-
-def test_a_want_made_while_the_clock_was_behind_is_built_once_it_is_right(world):
-    """Rules 3.1, 5.4"""
-    world.want("a")
-    world.clock.set(-3600)
-    world.want("b", ttl=60.0)
-    world.clock.set(3600)
-
-    assert sorted(world.due()) == ["a", "b"]
-    world.live("b")
-    assert world.open_wants("b") == []
-    assert world.queries.wants_of_ref("b")[0].state is WantState.SUCCESSFUL
 
 
 def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(world):

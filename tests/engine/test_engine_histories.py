@@ -21,12 +21,12 @@ from databuild_dagster.model.events import AsideFact, BufferedRun, OutputFact, R
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.store import schema
 from databuild_dagster.store.log import events_after
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from databuild_dagster.store.store import open_store
+from tests.store.tables import rows_of
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
@@ -396,12 +396,7 @@ class Histories(RuleBasedStateMachine):
     def teardown(self):
         assert self.world.apart() == []
         assert self.world.check() == []
-        for table in schema.PROJECTIONS:
-            rows = []
-            for store in (self.world.store, self.reader):
-                with store.reading() as connection:
-                    rows.append(sorted(connection.execute(f"SELECT * FROM {table.name}").fetchall(), key=repr))
-            assert rows[0] == rows[1], table.name
+        assert rows_of(self.world.store) == rows_of(self.reader)
         self.world.store.close()
         self.reader.close()
 

@@ -209,16 +209,6 @@ def test_what_was_missed_and_live_by_the_time_of_the_report_is_remembered(make_w
     assert not launched(world, "a")
 
 
-def test_memory_survives_a_rebuild_of_the_tables(world):
-    """Rule 3.4: it is a fold of the log like all else."""
-    from databuild_dagster.store.rebuild import rebuild
-
-    rebuild(world.store)
-    world.taint("b")
-
-    assert not launched(world, "a")
-
-
 def test_two_refs_that_learned_of_each_other_do_not_wait_for_ever(make_world):
     """Rules 6.3, I11: at different times each needed the other, which is no cycle of dep misses."""
     world = make_world(dataset("a"), dataset("b"))
@@ -233,7 +223,7 @@ def test_two_refs_that_learned_of_each_other_do_not_wait_for_ever(make_world):
 
 def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
     """Rule 6.3: a due ref that waits itself holds back the next one."""
-    names = [f"n{number}" for number in range(50)]
+    names = [f"n{number}" for number in range(20)]
     world = make_world(*(dataset(name) for name in names))
     for name, needed in pairwise(names):
         world.want(name)

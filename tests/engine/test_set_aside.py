@@ -28,34 +28,30 @@ def deploy(world, *datasets):
     world.handle(c.RegisterDatasets(location=HERE, datasets=datasets))
 
 
-def test_a_partition_that_left_its_definition_is_set_aside_until_it_is_back(make_world):
+@pytest.mark.parametrize(
+    ("before", "after", "ref"),
+    [
+        (dataset("regions", keys=["north", "south"]), dataset("regions", keys=["nord", "south"]), "regions@north"),
+        (dataset("planes"), dataset("planes", keys=["a"]), "planes"),
+    ],
+    ids=["another key", "keys for the first time"],
+)
+def test_a_partition_that_left_its_definition_is_set_aside_until_it_is_back(make_world, before, after, ref):
     """Rule 11.5: no instance is made, and its want stays open."""
-    before = (dataset("regions", keys=["north", "south"]), dataset("other"))
-    world = make_world(*before)
-    want = world.want("regions@north")
-    world.want("regions@south", "other")
-    deploy(world, dataset("regions", keys=["nord", "south"]), dataset("other"))
+    other = dataset("other")
+    world = make_world(before, other)
+    want = world.want(ref)
+    world.want("other")
+    deploy(world, after, other)
     here = Orchestrator(world)
 
     report = here.tick()
 
-    assert report.set_aside == {"regions@north": "'north' is not one of nord, south"}
-    assert world.states("regions@north", "regions@south", "other") == [None, BUILDING, BUILDING]
+    assert list(report.set_aside) == [ref]
+    assert world.states(ref, "other") == [None, BUILDING]
     assert world.want_state(want) is WantState.IDLE
-    deploy(world, *before)
-    assert (here.tick().set_aside, world.state("regions@north")) == ({}, BUILDING)
-
-
-def test_an_unpartitioned_asset_that_got_partitions_is_set_aside(make_world):
-    """Rule 11.5"""
-    world = make_world(dataset("planes"), dataset("other"))
-    world.want("planes", "other")
-    deploy(world, dataset("planes", keys=["a"]), dataset("other"))
-
-    report = Orchestrator(world).tick()
-
-    assert list(report.set_aside) == ["planes"]
-    assert world.states("planes", "other") == [None, BUILDING]
+    deploy(world, before, other)
+    assert (here.tick().set_aside, world.state(ref)) == ({}, BUILDING)
 
 
 def test_a_launch_whose_asset_is_gone_before_dagster_had_its_run_is_lost(make_world):

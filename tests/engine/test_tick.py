@@ -280,16 +280,6 @@ def test_a_buffered_launch_of_another_process_is_left_to_it_for_a_minute(graph):
     assert second.tick().launched == [first.launcher.last.launch_id]
 
 
-def test_a_dead_orchestrators_buffered_launch_is_taken_over_at_once(graph):
-    """Rule 6.9"""
-    first = Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True))
-    second = Orchestrator(graph, name="second", gone=lambda holder: holder == "first")
-    graph.want("names")
-    first.tick()
-
-    assert second.tick().launched == [first.launcher.last.launch_id]
-
-
 def test_a_launch_that_was_canceled_in_part_is_ordered_again_for_the_rest(graph):
     """Rules 6.10, 11.1"""
     here = Orchestrator(graph, launcher=HandLauncher(swallows_orders=True))
@@ -730,24 +720,3 @@ def test_a_lease_taken_between_the_look_and_the_record_of_an_arrival_is_respecte
     here.tick()
 
     assert mixed.state("plain") is _I.BUILDING
-
-
-def test_a_tick_that_crashes_between_recording_and_launching_is_made_good_by_the_next(graph):
-    """Rule 11.1: ticks may crash anywhere."""
-
-    class Crashing(HandLauncher):
-        def launch(self, order):
-            if not self.orders:
-                self.orders.append(order)
-                raise ConnectionError("Dagster is away")
-            super().launch(order)
-
-    here = Orchestrator(graph, launcher=Crashing())
-    graph.want("names")
-    first = here.tick()
-
-    report = here.tick()
-
-    assert (first.launched, first.set_aside) == ([], {"names": "ConnectionError: Dagster is away"})
-    assert report.launched == [here.launcher.orders[0].launch_id]
-    assert len(graph.queries.history("names")) == 1

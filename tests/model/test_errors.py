@@ -1,6 +1,6 @@
 """Messages are made in one place, from the facts of an error."""
 
-from databuild_dagster.model.errors import DatabuildError, InvalidRequest, UnknownAsset
+from databuild_dagster.model.errors import DatabuildError, InvalidRequest, NotFound, UnknownAsset
 
 
 def test_a_message_quotes_the_beginning_of_a_long_value_and_keeps_the_fact():
@@ -30,3 +30,7 @@ def test_a_command_to_copy_has_its_values_in_full():
 
 def test_a_ref_in_place_of_an_asset_is_answered_with_its_asset():
     assert UnknownAsset(asset="sales@2024-01-01", names=["sales", "shops"]).advice == "Did you mean sales?"
+
+
+def test_a_name_that_is_like_no_other_is_answered_with_the_command_that_lists_them():
+    assert NotFound(kind="want or request", name="x").advice == "`databuild want list --all` lists what exists."

@@ -14,6 +14,7 @@ import argparse
 import ast
 import copy
 import gc
+import importlib
 import json
 import os
 import random
@@ -271,6 +272,9 @@ class Trials:
         self.report = report
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        # A command imports its module when it is called, and that would be in the fork.
+        for file in {change.file for change in self.changes}:
+            importlib.import_module(f"{PACKAGE}.{file.removesuffix('.py').replace('/', '.').removesuffix('.__init__')}")
         gc.unfreeze()
         items = {item.nodeid: item for item in session.items}
         functions: dict[tuple[str, str, int], list[FunctionType]] = defaultdict(list)

@@ -17,6 +17,7 @@ NEEDS_PROCESS = {
     "spark": "only Spark evaluates a frame",
     "new_home": "a server is a process of its own",
     "running_sail": "a session is one of a server",
+    "session": "a session is one of a server",
     "spark_home": "a session is one of a server",
 }
 

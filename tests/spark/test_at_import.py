@@ -131,6 +131,7 @@ for use in uses:
         assert line.startswith("A column or window was made while a module was imported, before there was a session")
 
 
+@pytest.mark.long("PySpark keeps its mode for a whole process")
 def test_a_return_type_as_a_text_names_the_function_and_what_to_write(project: Path) -> None:
     (project / "shop" / "columns.py").write_text(COLUMNS.replace("IntegerType())", "'array<int>')"))
 
@@ -167,6 +168,7 @@ def test_the_words_of_pyspark_before_4_for_the_same_are_known(text: str, instead
     assert refused.value.facts == {"function": "builtins.length", "type": text, "instead": instead}
 
 
+@pytest.mark.long("PySpark keeps its mode for a whole process")
 def test_the_ways_to_a_session_see_no_client_before_there_is_one(project: Path) -> None:
     lines = printed(
         project,

@@ -23,6 +23,7 @@ from databuild_dagster.store.store import open_store
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict
 from databuild_dagster.warehouse.files import describe_files
 from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
+from tests.spark.sorted_rows import rows
 from tests.support.instances import write_instance
 
 EVERYTHING = """
@@ -30,10 +31,6 @@ EVERYTHING = """
     date'2013-01-01' as day, timestamp'2013-01-01 10:00:00' as at, timestamp_ntz'2013-01-01 10:00:00' as wall,
     array(1, 2) as a, map('k', 1) as m, named_struct('x', 1, 'y', 'z') as st, cast('bytes' as binary) as bin
 """
-
-
-def rows(frame):
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def test_what_was_written_is_read_with_every_type(spark, warehouse, write):

@@ -14,6 +14,7 @@ from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.staging import publish, stage_instance
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.layout import Warehouse
+from tests.spark.sorted_rows import rows
 
 
 def written(warehouse, *values):
@@ -23,10 +24,6 @@ def written(warehouse, *values):
     manifest = publish(staged, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), inputs={})
     path = warehouse.manifest_path("flights", manifest.instance_uuid)
     return Canonical(manifest.ref, uuid=manifest.instance_uuid, state=InstanceState.LIVE, manifest_uri=path)
-
-
-def rows(frame):
-    return sorted(tuple(row) for row in frame.collect())
 
 
 @pytest.fixture

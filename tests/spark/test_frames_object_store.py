@@ -13,16 +13,13 @@ from databuild_dagster.warehouse import disk, local_copies
 from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
+from tests.spark.sorted_rows import rows
 
 
 @pytest.fixture
 def warehouse(bucket):
     # A prefix that Spark would take for a pattern.
     return Warehouse(f"s3://{bucket}/ware [house] x")
-
-
-def rows(frame):
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def test_what_spark_wrote_is_read_by_spark_and_by_pandas(spark, warehouse, write):

@@ -56,6 +56,7 @@ def test_a_server_of_sail_that_was_killed_is_started_again(settings, session) ->
     again.stop()
 
 
+@pytest.mark.long("a server is a process of its own")
 def test_a_server_of_sail_is_stopped_as_any_other(settings) -> None:
     use_server(settings)
 

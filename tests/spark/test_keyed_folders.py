@@ -12,6 +12,7 @@ from databuild_dagster.warehouse.errors import FolderChanged
 from databuild_dagster.warehouse.layout import Warehouse, attempt_of
 from databuild_dagster.warehouse.manifest import file_paths, kept_manifests
 from databuild_dagster.warehouse.whole_folders import check_unchanged
+from tests.spark.sorted_rows import rows
 
 KEYS = ("2013-01-01", "2013-01-02-05:00", "a b+c", "%41|x", "last")
 
@@ -37,10 +38,6 @@ def manifests(sail, warehouse, reach):
         )
         for key in KEYS
     }
-
-
-def rows(frame):
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def file_of(s3, bucket, warehouse, manifest):

@@ -30,6 +30,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
 )
 from databuild_dagster.warehouse.removing import take_away
+from tests.spark.sorted_rows import rows
 
 KEYS = ("2013-01-01", "2013-01-01-05:00", "a b/c=d%é", "nothing")
 
@@ -51,10 +52,6 @@ def write(sail, warehouse, reach):
 
 def published(warehouse, staged, ref):
     return publish(staged, warehouse, ref=ref, uuid=str(uuid.uuid4()), job_run=str(uuid.uuid4()), inputs={})
-
-
-def rows(frame):
-    return sorted(tuple(row) for row in frame.collect())
 
 
 def test_a_frame_is_written_and_read_where_the_data_is(sail, s3, warehouse, write):

@@ -39,15 +39,13 @@ def world():
     world.store.close()
 
 
-_INSTANCE_OF = "(SELECT canonical_id FROM databuild_refs WHERE ref = '{}')"
+#: Tests of a statement for the rows of one ref.
+_A, _C = (f"ref_id = (SELECT id FROM databuild_refs WHERE ref = '{ref}')" for ref in "ac")
+_OF_C, _OF_D = (f"id = (SELECT canonical_id FROM databuild_refs WHERE ref = '{ref}')" for ref in "cd")
 
 #: (invariant, what the entity is called, the damage)
 PLANTED = [
-    (
-        "I1",
-        "c",
-        "UPDATE databuild_instances SET state = 'Building' WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
-    ),
+    ("I1", "c", f"UPDATE databuild_instances SET state = 'Building' WHERE {_C}"),
     ("I1", "uuid:b", "UPDATE databuild_refs SET canonical_id = NULL, last_id = NULL, state = NULL WHERE ref = 'b'"),
     (
         "I2",
@@ -57,7 +55,7 @@ PLANTED = [
     ("I2", "c", "UPDATE databuild_refs SET last_id = NULL WHERE ref = 'c'"),
     ("I2", "c", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'c'"),
     ("I2", "c", "UPDATE databuild_refs SET retry_at = 1.0 WHERE ref = 'c'"),
-    ("I2", "uuid:c", f"UPDATE databuild_instances SET previous_id = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("I2", "uuid:c", f"UPDATE databuild_instances SET previous_id = NULL WHERE {_OF_C}"),
     ("I3", "uuid:a", "DELETE FROM databuild_missing"),
     ("I3", "uuid:a", "UPDATE databuild_instances SET n_unmet = 7 WHERE n_unmet = 1"),
     ("I3", "uuid:a", "UPDATE databuild_refs SET state = 'Failed' WHERE ref = 'b'"),
@@ -66,21 +64,14 @@ PLANTED = [
     (
         "I3",
         "uuid:c",
-        f"INSERT INTO databuild_missing SELECT {_INSTANCE_OF.format('c')}, id, 1 FROM databuild_refs WHERE ref = 'd'",
+        "INSERT INTO databuild_missing SELECT c.canonical_id, d.id, 1 FROM databuild_refs c, databuild_refs d"
+        " WHERE c.ref = 'c' AND d.ref = 'd'",
     ),
     ("I4", "want:a", "UPDATE databuild_wants SET state = 'Idle' WHERE state = 'UpstreamBuilding'"),
     ("I4", "want:a", "UPDATE databuild_wants SET n_live = 1 WHERE state = 'UpstreamBuilding'"),
-    (
-        "I4",
-        "want:c",
-        "UPDATE databuild_holds SET open = 1 WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'c')",
-    ),
+    ("I4", "want:c", f"UPDATE databuild_holds SET open = 1 WHERE {_C}"),
     ("I3", "b", "UPDATE databuild_refs SET n_waiters = 0 WHERE ref = 'b'"),
-    (
-        "I4",
-        "want:a",
-        "DELETE FROM databuild_want_refs WHERE ref_id = (SELECT id FROM databuild_refs WHERE ref = 'a')",
-    ),
+    ("I4", "want:a", f"DELETE FROM databuild_want_refs WHERE {_A}"),
     ("I4", "a", "UPDATE databuild_refs SET n_open_wants = 2 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET priority = 0 WHERE ref = 'a'"),
     ("I4", "a", "UPDATE databuild_refs SET wanted_until = 1e12 WHERE ref = 'a'"),
@@ -92,16 +83,12 @@ PLANTED = [
     ("rule 6.1", "run:c", "UPDATE databuild_job_runs SET ended_at = NULL WHERE state = 'Succeeded'"),
     ("rule 6.1", "run:b", "UPDATE databuild_refs SET state = 'Live' WHERE ref = 'b'"),
     ("rule 4.4", "uuid:b", "UPDATE databuild_job_runs SET state = 'Lost', ended_at = 1.0 WHERE state = 'Queued'"),
-    ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE id = {_INSTANCE_OF.format('c')}"),
-    (
-        "I7",
-        "uuid:c",
-        f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE id = {_INSTANCE_OF.format('c')}",
-    ),
-    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = NULL WHERE id = {_INSTANCE_OF.format('c')}"),
+    ("I6", "wrong", f"UPDATE databuild_instances SET uuid = 'wrong' WHERE {_OF_C}"),
+    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = 'partial' WHERE {_OF_C}"),
+    ("I7", "uuid:c", f"UPDATE databuild_instances SET manifest_state = NULL WHERE {_OF_C}"),
     ("rule 7.1", "uuid:d", "DELETE FROM databuild_taint_instances"),
-    ("rule 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE id = {_INSTANCE_OF.format('c')}"),
-    ("rule 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE id = {_INSTANCE_OF.format('d')}"),
+    ("rule 7.1", "uuid:c", f"UPDATE databuild_instances SET n_taints = 1 WHERE {_OF_C}"),
+    ("rule 7.1", "uuid:d", f"UPDATE databuild_instances SET n_taints = 0 WHERE {_OF_D}"),
     ("rule 8.3", "b", "UPDATE databuild_refs SET n_joined = 0"),
     ("rule 8.3", "b", "DELETE FROM databuild_delegations WHERE outcome = 'waiting'"),
     ("rule 8.3", "asker", "UPDATE databuild_delegations SET outcome = 'waiting'"),

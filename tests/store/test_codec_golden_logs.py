@@ -190,7 +190,6 @@ def test_a_golden_log_is_continued_by_a_random_walk(recorded, left_behind, seed)
     assert len(types) >= 20, types
 
 
-@pytest.mark.long
 def test_the_command_line_brings_an_older_home_to_today(recorded, with_older_tables, monkeypatch):
     """Rule 3.4: as docs/how-to/upgrading.md says."""
     monkeypatch.setenv("DAGSTER_HOME", str(with_older_tables.parent))

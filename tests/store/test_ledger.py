@@ -29,6 +29,13 @@ def only(world: World, requester: str) -> LedgerEntry:
     return entry
 
 
+def lose_claim(world: World) -> None:
+    """A Dagster run claims `a`, and is killed; the backoff has ended."""
+    world.claim("a", dagster_run_id="R")
+    world.lose("a")
+    world.clock.turn(3600)
+
+
 # Claims
 
 
@@ -63,27 +70,19 @@ def test_a_launch_is_known_by_its_dagster_run_and_by_its_own_id(world):
     assert world.engine.ledger.of_requester(built_by) == []
 
 
-def test_what_a_killed_claim_lost_and_another_built_says_so(world):
+@pytest.mark.parametrize("outcome", ["live", "failed"])
+def test_what_a_killed_claim_lost_and_another_ended_has_its_outcome(world, outcome):
     """Rule 8.1"""
-    world.claim("a", dagster_run_id="R")
-    world.lose("a")
-    world.clock.turn(3600)
+    lose_claim(world)
 
-    world.succeed("a")
-
-    assert only(world, "R").reason == "its own job run was lost, and another built it"
-
-
-def test_what_a_claim_lost_and_another_failed_has_failed_for_it(world):
-    """Rule 8.1"""
-    world.claim("a", dagster_run_id="R")
-    world.lose("a")
-    world.clock.turn(3600)
-
-    world.fail("a", error="no such file")
+    if outcome == "live":
+        world.succeed("a")
+    else:
+        world.fail("a", error="no such file")
 
     entry = only(world, "R")
-    assert (entry.outcome.value, entry.reason) == ("failed", "no such file")
+    reason = "no such file" if outcome == "failed" else "its own job run was lost, and another built it"
+    assert (entry.outcome.value, entry.reason) == (outcome, reason)
     assert entry.job_run == world.canonical("a").job_run
 
 
@@ -100,9 +99,7 @@ def test_what_a_claim_built_stays_its_own_when_it_is_built_again(world):
 
 def test_a_ref_that_is_claimed_again_has_one_entry(world):
     """Rule 8.1: one for each request and ref."""
-    world.claim("a", dagster_run_id="R")
-    world.lose("a")
-    world.clock.turn(3600)
+    lose_claim(world)
 
     world.claim("a", dagster_run_id="R")
     world.succeed("a")
@@ -153,9 +150,7 @@ def test_what_a_claim_left_waits_as_long_as_it_is_being_built_or_wanted(world):
 def test_a_failed_delegation_names_the_job_run_that_failed(world):
     """Rule 8.3: not the one that was joined first, and lost."""
     first = world.job_run("a")
-    world.claim("a", dagster_run_id="R")
-    world.lose("a")
-    world.clock.turn(3600)
+    lose_claim(world)
     second = world.job_run("a")
 
     world.fail("a", error="no such file")

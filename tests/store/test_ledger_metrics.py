@@ -120,16 +120,6 @@ def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
     assert metrics["a"].success_rate is None
 
 
-def test_several_outputs_of_one_build_avoid_one_build(world):
-    """Rule 8.5: builds avoided, not refs."""
-    for ref in ("x", "y", "z"):
-        world.succeed(ref)
-
-    world.claim("x", "y", "z", together=True, dagster_run_id="A")
-
-    assert {metric.job: metric.avoided for metric in metrics_of_jobs(world.store)}["trio"] == 1
-
-
 def test_a_request_that_asks_twice_avoids_no_build(world):
     """Rules 8.1, 8.5"""
     for _ in range(2):

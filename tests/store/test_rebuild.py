@@ -8,12 +8,12 @@ from databuild_dagster.model.commands import ChangeSetAside, RevertCanonical
 from databuild_dagster.model.events import AsideFact
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.model.meta_storage import Put, Remove, do
-from databuild_dagster.store import schema
 from databuild_dagster.store.check import check
 from databuild_dagster.store.log import all_events
 from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.store import open_store
 from databuild_dagster.store.unit_of_work import UnitOfWork
+from tests.store.tables import rows_of
 from tests.support.catalog import HERE, dataset
 
 
@@ -61,28 +61,25 @@ def eventful(make_world, shared_url):
     return world
 
 
-def tables(store):
+def events_of(store):
     with store.reading() as connection:
-        return {
-            table.name: sorted(connection.execute(f"SELECT * FROM {table.name}").fetchall(), key=repr)
-            for table in schema.PROJECTIONS
-        }
+        return list(all_events(connection))
 
 
 def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
     """Rule 3.4"""
-    before = tables(eventful.store)
+    before = rows_of(eventful.store)
     assert not [name for name, rows in before.items() if not rows], "something of every table must have happened"
 
     n_events = rebuild(eventful.store)
 
     assert n_events == eventful.seq
-    assert tables(eventful.store) == before
+    assert rows_of(eventful.store) == before
 
 
 def test_a_rebuild_repairs_damaged_tables(eventful):
     """Rule 3.4: the log is the authority."""
-    before = tables(eventful.store)
+    before = rows_of(eventful.store)
     with eventful.store.writing() as work:
         work.connection.execute("UPDATE databuild_refs SET state = 'Live'")
         work.connection.execute("DELETE FROM databuild_wants")
@@ -91,7 +88,7 @@ def test_a_rebuild_repairs_damaged_tables(eventful):
 
     rebuild(eventful.store)
 
-    assert tables(eventful.store) == before
+    assert rows_of(eventful.store) == before
 
 
 def test_work_goes_on_after_a_rebuild(eventful):
@@ -110,12 +107,12 @@ def test_a_rebuild_that_fails_changes_nothing(eventful):
             ' \'{"type":"JobRunStarted","launch_id":"l","dagster_run_id":"d","holder":"h","job_run_ids":[]}\''
             " FROM databuild_events ORDER BY seq DESC LIMIT 1"
         )
-    before = tables(eventful.store)
+    before = rows_of(eventful.store)
 
     with pytest.raises(Exception, match="launch l.*does not exist"):
         rebuild(eventful.store)
 
-    assert tables(eventful.store) == before
+    assert rows_of(eventful.store) == before
     assert [violation.invariant for violation in check(eventful.store)] == ["I5"]
     eventful.store.close()
     eventful.store = open_store("sqlite://")  # The world above was broken for good; nothing is left to check.
@@ -125,8 +122,7 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
     """Rules 3.2, I5: what was the state of X at a seq is one indexed read."""
     keys = {"instances": "uuid", "wants": "want_id", "job_runs": "job_run_id"}
     prefix = open_store("sqlite://")
-    with eventful.store.reading() as connection:
-        events = list(all_events(connection))
+    events = events_of(eventful.store)
 
     for event in events:
         with prefix.writing() as work:
@@ -148,37 +144,9 @@ def test_every_prefix_of_the_log_folds_and_history_tells_its_states(eventful):
     prefix.close()
 
 
-def test_history_is_a_chain_of_moves(eventful):
-    """Rule 3.2: each row says from where; it is where the row before went to."""
-    with eventful.store.reading() as connection:
-        rows = connection.execute(
-            "SELECT kind, entity_id, from_state, to_state FROM databuild_history ORDER BY kind, entity_id, seq, place"
-        ).fetchall()
-
-    at: dict[tuple[str, int], str] = {}
-    for kind, entity, before, after in rows:
-        assert at.get((kind, entity)) == before
-        at[kind, entity] = after
-
-
-def test_a_fold_event_by_event_equals_one_in_a_single_transaction(eventful):
-    """Rule 3.4: nothing may depend on what was loaded before."""
-    together = open_store("sqlite://")
-    with eventful.store.reading() as connection:
-        events = list(all_events(connection))
-
-    with together.writing() as work:
-        for event in events:
-            fold(work, event)
-
-    assert tables(together) == tables(eventful.store)
-    together.close()
-
-
 def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful):
     """Rule 3.5"""
-    with eventful.store.reading() as connection:
-        events = list(all_events(connection))
+    events = events_of(eventful.store)
     started = next(event for event in events if type(event.fact).__name__ == "JobRunSucceeded")
     again = started._replace(seq=len(events) + 1)
 
@@ -194,7 +162,7 @@ def test_an_event_that_cannot_be_stops_the_fold_with_all_that_is_known(eventful)
 
 def test_a_unit_of_work_that_raises_leaves_no_trace(eventful):
     """Rule 3.3"""
-    before = tables(eventful.store)
+    before = rows_of(eventful.store)
 
     with pytest.raises(KeyboardInterrupt), eventful.store.writing() as work:
         ref = work.refs(["a"])["a"]
@@ -202,5 +170,5 @@ def test_a_unit_of_work_that_raises_leaves_no_trace(eventful):
         work.flush()
         raise KeyboardInterrupt
 
-    assert tables(eventful.store) == before
+    assert rows_of(eventful.store) == before
     assert isinstance(work, UnitOfWork)

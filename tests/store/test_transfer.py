@@ -16,6 +16,7 @@ from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
 from databuild_dagster.store.store import Store, open_store
 from databuild_dagster.store.transfer import export_log, import_log
+from tests.store.tables import rows_of
 from tests.support import golden
 from tests.support.catalog import dataset
 from tests.support.postgres import postgres_server
@@ -57,14 +58,6 @@ def new_store(home: Path):
     store.close()
 
 
-def projections(store: Store) -> dict[str, list[object]]:
-    with store.reading() as connection:
-        return {
-            table.name: sorted(connection.execute(f"SELECT * FROM {table.name}").fetchall(), key=repr)
-            for table in schema.PROJECTIONS
-        }
-
-
 def n_events(store: Store) -> int:
     ((found,),) = store.ask(f"SELECT count(*) FROM {schema.events.name}")
     return int(found)
@@ -84,7 +77,7 @@ def test_sqlite_to_postgresql_and_back_is_the_same_log_and_the_same_tables(event
 
     assert n == n_events(eventful.store)
     assert Path(first).read_bytes() == Path(second).read_bytes() == Path(third).read_bytes()
-    assert projections(new_store) == projections(eventful.store)
+    assert rows_of(new_store) == rows_of(eventful.store)
     assert f"{tmp_path}/home/drop/1" in Path(first).read_text()
     assert check(postgres, deep=True) == check(new_store, deep=True) == []
     postgres.close()
@@ -103,7 +96,7 @@ def test_a_log_of_every_type_of_event_is_exported_and_imported_whole(tmp_path, f
     migrate(older, now=0.0, force=True)
     stored = f"SELECT seq, at, type, version, command_id, actor FROM {schema.events.name} ORDER BY seq"
     assert new_store.ask(stored) == older.ask(stored)
-    assert projections(new_store) == projections(older)
+    assert rows_of(new_store) == rows_of(older)
     assert check(new_store) == []
 
 

@@ -11,6 +11,7 @@ from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, Outp
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store import schema
 from databuild_dagster.store.rebuild import rebuild
+from tests.store.tables import rows_of
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.crashes import AT_STATEMENTS, MOST_STATEMENTS, fewest, killed_at
@@ -18,10 +19,7 @@ from tests.support.world import COMPLETE, World
 
 
 def tables(world):
-    with world.store.reading() as connection:
-        names = [table.name for table in schema.metadata.sorted_tables]
-        # Sorted by all of a row: two that are equal in their first columns have no order of their own.
-        return {name: sorted(connection.execute(f"SELECT * FROM {name}").fetchall(), key=repr) for name in names}
+    return rows_of(world.store, schema.metadata.sorted_tables)
 
 
 def a_bit_of_everything(world):

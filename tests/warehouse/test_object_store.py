@@ -114,7 +114,7 @@ def test_overlapping_conditional_writes_are_tried_again_but_not_for_ever(s3, war
 def test_a_store_that_overwrites_although_asked_not_to_is_refused_at_once(s3, warehouse):
     s3.ignores_conditions = True
 
-    with pytest.raises(NotCreateOnly, match="can hold no warehouse"):
+    with pytest.raises(NotCreateOnly):
         warehouse.new_staging_dir(UUID)
 
 

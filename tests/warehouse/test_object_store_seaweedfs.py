@@ -58,5 +58,5 @@ def test_a_store_that_is_killed_is_named(tmp_path, monkeypatch):
         write(warehouse, numbers(1))
         os.kill(server.pid, signal.SIGKILL)
 
-        with pytest.raises(StorageUnreachable, match="did not answer as it should"):
+        with pytest.raises(StorageUnreachable):
             write_manifest(warehouse, manifest_of(instance_uuid=OTHER))

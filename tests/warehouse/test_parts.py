@@ -115,15 +115,11 @@ def test_a_failed_attempt_keeps_the_parts_that_its_manifest_names(warehouse: War
     assert kept_parts(warehouse, "sums", FIRST) == parts
 
 
-@pytest.mark.parametrize("state", [COMPLETE, ManifestState.REMOVED])
-def test_what_is_not_partial_keeps_nothing_for_others(warehouse: Warehouse, state: ManifestState) -> None:
-    failed_attempt(warehouse, [part(0)], state)
-
-    assert kept_parts(warehouse, "sums", FIRST) == []
-
-
-def test_where_every_part_was_good_nothing_is_kept_for_the_lot_failed_as_a_whole(warehouse: Warehouse) -> None:
-    failed_attempt(warehouse, [part(0), part(1), part(2)])
+@pytest.mark.parametrize(("numbers", "state"), [((0,), COMPLETE), ((0,), ManifestState.REMOVED), ((0, 1, 2), PARTIAL)])
+def test_what_is_not_partial_or_failed_as_a_whole_keeps_nothing_for_others(
+    warehouse: Warehouse, numbers: tuple[int, ...], state: ManifestState
+) -> None:
+    failed_attempt(warehouse, [part(number) for number in numbers], state)
 
     assert kept_parts(warehouse, "sums", FIRST) == []
 
@@ -134,20 +130,25 @@ def test_an_attempt_without_a_manifest_of_its_own_keeps_nothing(warehouse: Wareh
     assert kept_parts(warehouse, "sums", FIRST) == []
 
 
+#: What its lot does not list.
+STRAY = (FileEntry("../../other.parquet", 3, 1, "sha256:0"),)
+
+
 @pytest.mark.parametrize(
-    "contents", [b"", b'{"schema_version": 1', msgspec.json.encode(part(0, instance_uuid=SECOND))], ids=len
+    "contents",
+    [
+        b"",
+        b'{"schema_version": 1',
+        msgspec.json.encode(part(0, instance_uuid=SECOND)),
+        msgspec.json.encode(part(0, files=STRAY)),
+    ],
+    ids=len,
 )
-def test_a_damaged_manifest_of_a_part_keeps_nothing(warehouse: Warehouse, contents: bytes) -> None:
+def test_a_manifest_of_a_part_that_is_damaged_or_lists_a_stray_file_is_not_believed(
+    warehouse: Warehouse, contents: bytes
+) -> None:
     failed_attempt(warehouse, [part(0), part(1)])
     Path(warehouse.instance_dir("sums", FIRST), "manifest.part-0000.json").write_bytes(contents)
-
-    assert kept_parts(warehouse, "sums", FIRST) == []
-
-
-def test_a_part_that_lists_what_its_lot_does_not_list_is_not_believed(warehouse: Warehouse) -> None:
-    failed_attempt(warehouse, [part(0), part(1)])
-    stray = part(0, files=(FileEntry("../../other.parquet", 3, 1, "sha256:0"),))
-    Path(warehouse.instance_dir("sums", FIRST), "manifest.part-0000.json").write_bytes(msgspec.json.encode(stray))
 
     assert kept_parts(warehouse, "sums", FIRST) == []
 

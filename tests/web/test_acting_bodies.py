@@ -10,8 +10,8 @@ import pytest
 from starlette.requests import Request
 
 from databuild_dagster.web import acting
-from databuild_dagster.web.acting import read_body
-from databuild_dagster.web.refusals import BadBody
+from databuild_dagster.web.acting import MAX_BODY_BYTES, read_body
+from databuild_dagster.web.refusals import BadBody, BodyTooLarge
 
 
 def posted(receive: Callable[[], Awaitable[Any]]) -> Request:
@@ -36,3 +36,17 @@ def test_a_body_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(BadBody, match="it did not come within 0 seconds"):
         asyncio.run(read_body(posted(never_ends)))
+
+
+def test_a_body_that_is_longer_than_it_says_is_not_read_to_its_end() -> None:
+    n_read = 0
+
+    async def goes_on() -> dict[str, object]:
+        nonlocal n_read
+        n_read += 1
+        return {"type": "http.request", "body": b"x" * (MAX_BODY_BYTES // 2), "more_body": n_read < 9}
+
+    with pytest.raises(BodyTooLarge):
+        asyncio.run(read_body(posted(goes_on)))
+
+    assert n_read == 3

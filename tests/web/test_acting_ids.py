@@ -32,7 +32,6 @@ def test_an_id_that_is_used_with_other_fields_is_refused(
     again = call(acting, "want", fields)
 
     assert (refused.status_code, refused.json()["error"]["type"]) == (409, "CommandIdUsed")
-    assert "web/want/once was used before" in refused.json()["error"]["message"]
     assert (again.status_code, own_world.seq) == (200, before)
     assert [want["id"] for want in again.json()] == [want["id"] for want in first.json()]
 
@@ -87,7 +86,6 @@ def test_a_form_that_was_changed_after_it_was_sent_is_refused_and_gets_a_new_id(
     done = sent(acting, "want", again)
 
     assert (refused.status_code, after_refusal) == (409, before)
-    assert "was used before" in refused.text
     assert dict(again)["comment"] == "b"
     assert dict(again)["command_id"] != dict(form)["command_id"]
     assert (done.status_code, own_world.seq > before) == (303, True)

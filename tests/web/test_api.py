@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from databuild_dagster.web import api
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.routes import ApiRoute
-from tests.support.pages_world import PagesWorld
+from tests.support.pages_world import PagesWorld, get
 
 API = "/api/v1"
 #: The parameters that each url is called with, beside a call without any where none is required.
@@ -88,13 +88,13 @@ def test_an_answer_is_of_the_type_and_by_the_schema_of_its_route_and_names_no_fi
 
 
 def test_the_marks_of_a_calendar_are_those_of_its_partitions(client: TestClient) -> None:
-    found = client.get(f"{API}/calendar", params={"dataset": "orders"}).json()
+    found = get(client, "/calendar", dataset="orders")
 
     (row,) = found["rows"]
     marks = [cell["mark"] for cell in row["cells"][:8]]
     assert marks == ["live", "tainted", "live", "empty", "failed", "building", "wanted", "missing"]
     assert (row["title"], found["n"], found["is_grouped"]) == ("2023-01", 31, False)
-    assert client.get(f"{API}/partition", params={"ref": "revenue@2023-01-01"}).json()["mark"] == "stale"
+    assert get(client, "/partition", ref="revenue@2023-01-01")["mark"] == "stale"
 
 
 def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> None:
@@ -109,27 +109,27 @@ def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> N
 
 
 def test_a_day_of_five_minute_lots_has_a_row_for_each_hour(client: TestClient) -> None:
-    found = client.get(f"{API}/calendar", params={"dataset": "ticks", "within": "2022-03-04"}).json()
+    found = get(client, "/calendar", dataset="ticks", within="2022-03-04")
 
     assert (found["n"], len(found["rows"]), found["columns"][:3]) == (288, 24, ["00", "05", "10"])
     assert found["rows"][0]["cells"][1]["mark"] == "live"
 
 
 def test_keys_that_are_no_dates_come_in_pages(client: TestClient) -> None:
-    first = client.get(f"{API}/calendar", params={"dataset": "named"}).json()
-    second = client.get(f"{API}/calendar", params={"dataset": "named", "offset": 1_500}).json()
+    first = get(client, "/calendar", dataset="named")
+    second = get(client, "/calendar", dataset="named", offset=1_500)
 
     n_cells = [sum(cell is not None for row in page["rows"] for cell in row["cells"]) for page in (first, second)]
     assert n_cells == [1_500, 503]
 
 
 def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world: PagesWorld) -> None:
-    history = client.get(f"{API}/history", params={"ref": "orders@2023-01-02"}).json()
+    history = get(client, "/history", ref="orders@2023-01-02")
     ref = {"ref": "orders@2023-01-02"}
 
-    before = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] - 1}).json()
-    built = client.get(f"{API}/partition", params={**ref, "as_of": history[0]["seq"] + 2}).json()
-    now = client.get(f"{API}/partition", params=ref).json()
+    before = get(client, "/partition", **ref, as_of=history[0]["seq"] - 1)
+    built = get(client, "/partition", **ref, as_of=history[0]["seq"] + 2)
+    now = get(client, "/partition", **ref)
 
     assert [found["mark"] for found in (before, built, now)] == ["missing", "live", "tainted"]
     assert now["canonical"]["taints"][0]["actor"] == "tester"
@@ -141,8 +141,8 @@ def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, 
         world.taint("orders@2023-01-15", reason="wrong")
     of_ref = {"ref": "orders@2023-01-15"}
 
-    every = client.get(f"{API}/history", params=of_ref).json()
-    newest = client.get(f"{API}/history", params={**of_ref, "limit": 2}).json()
+    every = get(client, "/history", **of_ref)
+    newest = get(client, "/history", **of_ref, limit=2)
 
     assert len(every) == 3
     assert newest == every[1:]
@@ -151,15 +151,15 @@ def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, 
 def test_lineage_names_instances_in_both_directions(client: TestClient, world: PagesWorld) -> None:
     month, day = world.uuid("revenue@2023-01-01"), world.uuid("orders@2023-01-02")
 
-    of_month = client.get(f"{API}/lineage", params={"instance": month}).json()
-    of_day = client.get(f"{API}/lineage", params={"instance": day[-8:]}).json()
+    of_month = get(client, "/lineage", instance=month)
+    of_day = get(client, "/lineage", instance=day[-8:])
 
     assert [found["ref"] for found in of_month["inputs"]] == ["orders@2023-01-01", "orders@2023-01-02"]
     assert [(found["ref"], found["uuid"]) for found in of_day["consumers"]] == [("revenue@2023-01-01", month)]
 
 
 def test_the_failures_are_the_first_causes(client: TestClient) -> None:
-    found = client.get(f"{API}/failures").json()
+    found = get(client, "/failures")
 
     assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
     assert found["n"] == 2
@@ -169,7 +169,7 @@ def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def found(**parameters: Any) -> tuple[int | None, int, list[list[str]]]:
-        answer = client.get(f"{API}/wants", params=parameters | {"source": "user"}).json()
+        answer = get(client, "/wants", **parameters, source="user")
         return answer["of_newest"], answer["n"], [want["refs"] for want in answer["wants"]]
 
     in_full = found()
@@ -186,24 +186,24 @@ def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
 
 
 def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: PagesWorld) -> None:
-    events = client.get(f"{API}/log", params={"after": 0, "limit": 500}).json()
+    events = get(client, "/log", after=0, limit=500)
 
     failed = next(event for event in events if event["type"] == "JobRunFailed")
     assert (failed["refs"], failed["n_refs"]) == (["orders@2023-01-05"], 1)
     assert [event["seq"] for event in events] == list(range(1, world.seq + 1))
-    newest = client.get(f"{API}/events", params={"limit": 3}).json()
-    assert client.get(f"{API}/events", params={"limit": 3, "before": 2**53}).json() == newest
+    newest = get(client, "/events", limit=3)
+    assert get(client, "/events", limit=3, before=2**53) == newest
     assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
 
 
 def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestClient, world: PagesWorld) -> None:
     first = world.uuid("orders@2023-01-01")
 
-    found = client.get(f"{API}/graph", params={"instance": first, "levels": 2}).json()
+    found = get(client, "/graph", instance=first, levels=2)
 
     month = world.uuid("revenue@2023-01-01")
     assert {node["ref"]: node["level"] for node in found["nodes"]} == {"orders@2023-01-01": 0, "revenue@2023-01-01": 1}
     assert found["edges"] == [{"input": first, "output": month}]
     assert (found["is_cut"], found["n_reached"]) == (False, 1)
-    around_month = client.get(f"{API}/graph", params={"instance": month}).json()
+    around_month = get(client, "/graph", instance=month)
     assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes.bounded import MAX_REFS
-from tests.support.pages_world import PagesWorld
+from tests.support.pages_world import PagesWorld, get
 
 API = "/api/v1"
 MANY = [f"named@name {n:04}" for n in range(100, 100 + MAX_REFS + 50)]
@@ -14,22 +14,20 @@ MANY = [f"named@name {n:04}" for n in range(100, 100 + MAX_REFS + 50)]
 def test_a_want_of_many_refs_is_listed_with_the_first_of_them(client: TestClient, world: PagesWorld) -> None:
     want = world.want(*MANY)
 
-    wants = client.get(f"{API}/wants", params={"ref": MANY[-1]}).json()["wants"]
+    wants = get(client, "/wants", ref=MANY[-1])["wants"]
     listed = next(one for one in wants if one["id"] == want)
-    (shown,) = client.get(f"{API}/want", params={"name": want}).json()["wants"]
+    (shown,) = get(client, "/want", name=want)["wants"]
 
     assert (listed["refs"], listed["n_refs"], listed["is_cut"]) == (MANY[:MAX_REFS], len(MANY), True)
     assert (len(shown["waits_for"]), shown["n_waits_for"]) == (MAX_REFS, len(MANY))
-    few = client.get(f"{API}/wants", params={"ref": "orders@2023-01-07"}).json()["wants"]
+    few = get(client, "/wants", ref="orders@2023-01-07")["wants"]
     assert [(one["n_refs"], one["is_cut"]) for one in few] == [(1, False)]
 
 
 def test_all_refs_of_a_want_come_in_pages_with_their_marks(client: TestClient, world: PagesWorld) -> None:
     want = world.want("orders@2023-01-01", *MANY)
 
-    pages = [
-        client.get(f"{API}/want_refs", params={"name": want, "offset": offset}).json() for offset in (0, 50, 100, 150)
-    ]
+    pages = [get(client, "/want_refs", name=want, offset=offset) for offset in (0, 50, 100, 150)]
 
     assert [one["ref"] for page in pages for one in page["refs"]] == ["orders@2023-01-01", *MANY]
     assert {page["n"] for page in pages} == {len(MANY) + 1}
@@ -44,7 +42,7 @@ def test_a_job_run_of_many_refs_is_listed_with_the_first_of_them(client: TestCli
     refs = [f"named@name {n:04}" for n in range(400, 400 + MAX_REFS + 5)]
     world.start(*refs, together=True)
 
-    builds = client.get(f"{API}/builds").json()
+    builds = get(client, "/builds")
 
     run = next(build["job_run"] for build in builds if build["job_run"]["job"] == "named")
     assert (run["refs"], run["n_refs"], run["is_cut"]) == (refs[:MAX_REFS], len(refs), True)
@@ -57,7 +55,7 @@ def test_the_history_names_some_refs_of_the_wants_behind_an_instance(client: Tes
     world.want(*refs)
     world.start(refs[0])
 
-    (instance,) = client.get(f"{API}/history", params={"ref": refs[0]}).json()
+    (instance,) = get(client, "/history", ref=refs[0])
 
     (asker,) = instance["asked_by"]
     assert (len(asker["refs"]), asker["n_refs"], instance["n_asked_by"]) == (10, 40, 1)
@@ -65,10 +63,10 @@ def test_the_history_names_some_refs_of_the_wants_behind_an_instance(client: Tes
 
 def test_the_graph_of_an_earlier_event_is_a_page_with_a_slider(client: TestClient, world: PagesWorld) -> None:
     day = world.uuid("orders@2023-01-02")
-    built = client.get(f"{API}/history", params={"ref": "revenue@2023-01-01"}).json()[0]["seq"]
+    built = get(client, "/history", ref="revenue@2023-01-01")[0]["seq"]
 
-    before = client.get(f"{API}/graph", params={"instance": day, "as_of": built}).json()
-    now = client.get(f"{API}/graph", params={"instance": day}).json()
+    before = get(client, "/graph", instance=day, as_of=built)
+    now = get(client, "/graph", instance=day)
     page = client.get(f"/lineage?instance={day}&as_of={built}").text
 
     assert [(node["ref"], node["state"]) for node in before["nodes"]] == [("orders@2023-01-02", "Live")]

@@ -10,7 +10,7 @@ from databuild_dagster.store.errors import StoreBusy
 from databuild_dagster.web.application import make_application
 from databuild_dagster.web.routes import or_error
 from databuild_dagster.web.state import State
-from tests.support.browser import HTML
+from tests.support.browser import HTML, confirmation, form_of, sent
 from tests.support.pages_world import PagesWorld
 
 PLACE = "/srv/private/databuild.db"
@@ -43,3 +43,15 @@ def test_a_store_that_is_busy_within_a_page_shows_no_place(own_world: PagesWorld
     assert answer.status_code == 503
     assert PLACE not in answer.text
     assert "StoreBusy" in answer.text
+
+
+def test_a_store_that_is_busy_as_an_action_is_done_shows_no_place(
+    acting: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = form_of(confirmation(acting, "want", refs="orders@2023-01-01").text)
+    monkeypatch.setattr(Engine, "handle", lambda *_, **__: busy())
+
+    answer = sent(acting, "want", form, actor="Anna")
+
+    assert answer.status_code == 503
+    assert PLACE not in answer.text

@@ -306,28 +306,6 @@ def test_the_sensor_requests_a_dagster_run_for_what_is_to_be_built(deploy: Deplo
     assert request.partition_key == LAST
 
 
-def test_a_sensor_may_rebuild_stale_partitions(deploy: Deploy) -> None:
-    """Rule 8.7: without the tag the Dagster run would only find out that it is live."""
-    when_stale = automation.stale().newly_true() & ~automation.any_deps_not_live()
-    rebuild_stale = dg.AutomationConditionSensorDefinition(
-        "rebuild_stale", target="copy", use_user_code_server=True, run_tags={"databuild/rebuild": "true"}
-    )
-    site = deploy(orders, copies(when_stale), sensors=[rebuild_stale])
-    site.build(f"copy@{LAST}")
-    before = evaluated(site, "rebuild_stale", None)
-    first = site.engine.queries.canonical([f"copy@{LAST}"])[f"copy@{LAST}"].uuid
-
-    taint(site, f"orders@{LAST}")
-    site.build(f"orders@{LAST}")
-    (request,) = evaluated(site, "rebuild_stale", before.cursor).run_requests
-    site.launch(["copy"], [LAST], tags=dict(request.tags))
-
-    assert before.run_requests == []
-    second = site.engine.queries.canonical([f"copy@{LAST}"])[f"copy@{LAST}"]
-    assert second.state is InstanceState.LIVE
-    assert second.uuid != first
-
-
 def evaluated(site: Site, sensor: str, cursor: str | None) -> Any:
     """One tick of a sensor, as the code server evaluates it."""
     context = dg.build_sensor_context(site.instance, cursor, repository_def=site.repository)

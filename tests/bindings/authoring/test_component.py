@@ -327,6 +327,7 @@ WRONG = [
     ("  assets: [../../definitions.py]\n", "flights names the file '../../definitions.py' of another folder; "),
     ("  spark: {mode: sharde}\n", "flights gives spark the mode 'sharde'; there are shared, sail, classic, remote."),
     ("  threads: 0\n", "threads is 0; it must be at least 1."),
+    ("  sample_rows: -1\n", "sample_rows is -1; it must be at least 0."),
     ("  limits: {launches: 0}\n", "limits.launches is 0; it must be at least 1."),
     ("  limits: {due_refs: 9999999999}\n", "limits.due_refs is 9999999999; it must be at most 2,147,483,647."),
     ("  delegation_timeout_seconds: -1\n", "delegation_timeout_seconds is -1.0; it must be at least 0."),

@@ -45,13 +45,6 @@ def test_the_step_has_its_tags_hooks_and_resources(instance: dg.DagsterInstance,
     assert seen == [asset.op.name]
 
 
-def test_a_step_without_a_resource_it_requires_does_not_begin(instance: dg.DagsterInstance) -> None:
-    asset = databuild_asset(required_resource_keys={"files"})(numbers)
-
-    with pytest.raises(dg.DagsterInvalidDefinitionError, match="files"):
-        dg.materialize([asset], instance=instance)
-
-
 def test_an_asset_has_the_freshness_policy_that_it_is_given() -> None:
     policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24))
 

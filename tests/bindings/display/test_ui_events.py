@@ -177,11 +177,6 @@ def test_dagster_keeps_no_rows_unless_a_deployment_asks_for_a_sample(deploy_watc
     assert "databuild/sample" not in _materializations(site, "numbers")[0].metadata
 
 
-def test_a_number_of_sample_rows_below_none_is_refused(deploy: Any) -> None:
-    with pytest.raises(ValueError, match="sample_rows is -1; it must be at least 0"):
-        deploy(Watched().asset, sample_rows=-1)
-
-
 @databuild_asset(partitions_def=daily, name="numbers")
 def days(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"day": [context.partition_key]})

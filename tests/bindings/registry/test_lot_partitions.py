@@ -62,11 +62,6 @@ def test_a_schedule_has_the_unit_whose_lots_begin_when_it_says(schedule: str, un
     assert every(schedule).unit.token == unit
 
 
-def test_dagsters_own_hours_and_days_have_lots() -> None:
-    assert lots_of(dg.HourlyPartitionsDefinition("2024-01-01-00:00")).unit.token == "PT1H"
-    assert lots_of(dg.DailyPartitionsDefinition("2024-01-01")).unit.token == "P1D"
-
-
 @pytest.mark.parametrize(
     ("keys", "key", "lot"),
     [
@@ -101,18 +96,6 @@ def test_lots_exist_from_the_first_whole_window_up_to_the_last_that_has_passed()
 
 def test_no_lot_exists_before_the_definition_begins() -> None:
     assert list(every("0 * * * *").existing(at("2023-12-31T23:00Z"))) == []
-
-
-def test_windows_that_the_definition_excludes_are_known() -> None:
-    partitions = dg.TimeWindowPartitionsDefinition(
-        start="2024-01-01", fmt="%Y-%m-%d", cron_schedule="0 0 * * *", exclusions=[datetime(2024, 1, 2, tzinfo=UTC)]
-    )
-    keys = lots_of(partitions)
-
-    lots = keys.existing(at("2024-01-05T00:00Z"))
-
-    left_out = keys.left_out(lots)
-    assert [str(lot) for lot in lots if lot.index in left_out] == ["20240102P1D000"]
 
 
 @pytest.mark.parametrize(

@@ -65,15 +65,6 @@ def refusal(partitions: dg.PartitionsDefinition[Any] | None, text: str, instance
     return refused.value
 
 
-@pytest.mark.parametrize("key", ["2024-10-27-01:30", "2024-10-27-02:00+0200"])
-def test_a_second_name_of_a_partition_is_no_key_of_it(key: str) -> None:
-    """Rule 2.1: Dagster takes both, for the hour that begins next and for the first of the two that begin at 02:00."""
-    hours = dg.HourlyPartitionsDefinition("2024-10-26-00:00", timezone="Europe/Berlin", end_date="2024-10-29-00:00")
-
-    assert refusal(hours, key)
-    assert selected(hours, "2024-10-27-02:00+0100") == ["2024-10-27-02:00+0100"]
-
-
 @pytest.mark.parametrize("partitions", ONE_DIMENSION.values(), ids=ONE_DIMENSION)
 @given(data=st.data())
 def test_a_range_is_a_slice_of_the_definition(partitions: dg.PartitionsDefinition[Any], data: st.DataObject) -> None:

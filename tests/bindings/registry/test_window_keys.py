@@ -136,13 +136,6 @@ def test_a_day_of_a_clock_change_has_its_23_or_25_hours() -> None:
     assert hours.start_of("2024-10-27-02:00+0100") - hours.start_of("2024-10-27-02:00") == 3600
 
 
-def test_a_range_of_days_in_a_zone_begins_and_ends_at_its_midnight() -> None:
-    days = lots(dg.DailyPartitionsDefinition("2024-01-01", timezone=BERLIN))
-
-    assert between(days, "2024-03-30T23:00Z", "2024-04-01T21:59Z") == ["2024-03-31"]
-    assert between(days, "2024-03-30T22:59Z", "2024-04-01T22:00Z") == ["2024-03-30", "2024-03-31", "2024-04-01"]
-
-
 def test_hours_of_lord_howe_are_those_of_dagster_s_list_in_any_range() -> None:
     partitions = dg.HourlyPartitionsDefinition("2024-10-04-00:00", end_date="2024-10-09-00:00", timezone=LORD_HOWE)
 
@@ -196,7 +189,7 @@ def test_a_range_within_one_lot_is_refused_unless_touched_lots_count() -> None:
 def test_an_end_before_the_start_and_a_range_of_ages_are_refused() -> None:
     weeks = lots(dg.WeeklyPartitionsDefinition("2024-01-07"))
 
-    with pytest.raises(InvalidLotRange):
+    with pytest.raises(InvalidLotRange, match="it ends before it begins"):
         between(weeks, "2024-02-05T00:00Z", "2024-02-04T00:00Z")
     with pytest.raises(InvalidLotRange, match="more than 100 years from the partitions of flights"):
         between(weeks, "2024-02-05T00:00Z", "9999-01-01T00:00Z")

@@ -244,20 +244,6 @@ def test_its_job_has_as_many_launches_out_as_it_may(make_world):
     assert answer[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
 
 
-def test_its_location_has_as_many_launches_out_as_it_may(make_world):
-    keys = [str(key) for key in range(21)]
-    world = make_world(dataset("days", keys=keys, most=1))
-    orchestrator = ticked(world)
-    for key in keys:
-        world.want(f"days@{key}")
-    orchestrator.tick()
-    (left,) = world.due()
-
-    assert why(world, left)[1:] == [
-        "20 launches of location here are out, its limit is 20; its orchestrator waits for one to end"
-    ]
-
-
 def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
     """Rules 15: `open_launches` of the deployment, not the default."""
     world = make_world(dataset("a"), dataset("b"))
@@ -476,20 +462,18 @@ def test_a_want_that_ended_says_how(world, how):
 
 
 @pytest.mark.parametrize(
-    ("name", "error", "words"),
+    ("name", "error"),
     [
-        ("day@1", UnknownAsset, "Did you mean days?"),
-        ("days@9", UnknownPartition, "'9' is not one of 1, 2, 3"),
-        ("days", UnknownPartition, "days"),
-        ("a//b", InvalidRef, "empty"),
-        ("01890000-0000-7000-8000-000000000000", NotFound, "`databuild want list --all` lists what exists"),
+        ("day@1", UnknownAsset),
+        ("days@9", UnknownPartition),
+        ("days", UnknownPartition),
+        ("a//b", InvalidRef),
+        ("01890000-0000-7000-8000-000000000000", NotFound),
     ],
 )
-def test_a_wrong_name_is_refused_with_what_may_be_meant(world, name, error, words):
-    with pytest.raises(error) as refused:
+def test_a_wrong_name_is_refused_as_by_a_want(world, name, error):
+    with pytest.raises(error):
         explain(world.engine, name)
-
-    assert words in str(refused.value)
 
 
 # Looking back

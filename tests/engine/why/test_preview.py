@@ -219,37 +219,6 @@ def run_to_the_end(world, *refs):
     raise AssertionError("it goes on for ever")
 
 
-@pytest.mark.parametrize(
-    ("specs", "there", "refs"),
-    [
-        ([dataset("raw", keys=DAYS), dataset("out", ("raw", "all"))], [], ["out"]),
-        ([dataset("raw", keys=DAYS, most=2), dataset("out", "raw", keys=DAYS)], [], ["out@1", "out@2", "out@5"]),
-        ([dataset("raw", keys=DAYS), dataset("out", "raw", keys=DAYS, most=2)], ["raw@1"], [f"out@{d}" for d in DAYS]),
-        (
-            [dataset("a", keys=DAYS, job="ab"), dataset("b", keys=DAYS, job="ab"), dataset("c", "a", keys=DAYS)],
-            ["a@2"],
-            ["c@1", "c@2", "b@2", "b@3"],
-        ),
-        (
-            [dataset("first", job="both"), dataset("middle", "first"), dataset("last", "middle", job="both")],
-            [],
-            ["last"],
-        ),
-        ([dataset("raw"), dataset("out", "raw"), dataset("end", "out")], ["raw", "out", "end"], ["end"]),
-    ],
-    ids=["all", "chunks upstream", "some are ready", "several outputs", "a job between", "nothing to do"],
-)
-def test_what_is_printed_is_what_is_executed(make_world, specs, there, refs):
-    """Rules 8.6, 11.2"""
-    world = make_world(*specs)
-    world.live(*there)
-
-    answer = annotated(world, *refs)
-
-    assert len(answer.launches) == run_to_the_end(world, *refs)
-    assert all(action is REUSE for action in actions(annotated(world, *refs)).values())
-
-
 @st.composite
 def histories(draw):
     """Datasets that need earlier ones, in jobs of up to two outputs, what of them is live or tainted, and a request."""
@@ -276,7 +245,7 @@ def histories(draw):
 
 @given(histories())
 def test_the_printed_plan_is_the_executed_one_in_any_state(history):
-    """Rule 8.6: exactly what is to be built is built, in exactly so many launches, and then all is live."""
+    """Rules 8.6, 11.2: exactly what is to be built is built, in exactly so many launches, and then all is live."""
     specs, there, tainted, refs = history
     world = World(specs)
     try:

@@ -30,8 +30,6 @@ from tests.support.questions import recorded_questions
 
 from .running import Running, manager_of_site
 
-pytestmark = pytest.mark.timeout(300)
-
 DAYS = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
 MAX_SECONDS = 120.0
 

@@ -35,7 +35,7 @@ from tests.support.dagster_files import fresh_instance
 
 from .running import Running
 
-pytestmark = [pytest.mark.long("only Spark evaluates rules and rewrites files"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.long("only Spark evaluates rules and rewrites files")
 
 KEYS = ["mon", "tue", "wed"]
 DAYS = dg.StaticPartitionsDefinition(KEYS)

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from databuild_dagster.features.what_if import alike
 from databuild_dagster.features.what_if.answers import Question, WhatIf
 from databuild_dagster.features.what_if.likeness import Likeness
-from databuild_dagster.features.what_if.questions import if_code_changes, if_missing, if_tainted
+from databuild_dagster.features.what_if.questions import if_tainted
 from databuild_dagster.features.what_if.reaching import Reaching
 from databuild_dagster.model.errors import NotFound, Refused
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.store.excerpt import Surroundings
+from tests.features.what_if.suppositions import ask
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import dataset
 from tests.support.walk import STEPS, Walk
@@ -66,15 +67,9 @@ def _take(world: World, rng: random.Random, n_steps: int) -> None:
             walk.n_refused += 1
 
 
-def ask(world: World, question: Question, refs: list[Ref], *, downstream: bool) -> WhatIf | str:
+def answer(world: World, question: Question, refs: list[Ref], *, downstream: bool) -> WhatIf | str:
     try:
-        match question:
-            case Question.TAINT:
-                return if_tainted(world.engine, refs, downstream=downstream)
-            case Question.CODE:
-                return if_code_changes(world.engine, asset_of(refs[0]))
-            case Question.MISSING:
-                return if_missing(world.engine, refs)
+        return ask(world, question, refs, downstream=downstream)
     except Refused as refused:
         return refused.message
 
@@ -97,7 +92,7 @@ def without_ids(found: WhatIf | str) -> object:
 def ref_by_ref(world: World, question: Question, refs: list[Ref], *, downstream: bool) -> WhatIf | str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(alike, "MAX_ROUNDS", 0)
-        return ask(world, question, refs, downstream=downstream)
+        return answer(world, question, refs, downstream=downstream)
 
 
 @settings(deadline=None, max_examples=20)
@@ -116,7 +111,7 @@ def test_the_answer_by_one_of_each_kind_is_the_answer_ref_by_ref(
     world = a_world(seed, n_steps, are_alike=are_alike)
     refs = [Ref(f"{asset}@{day}") for day in days]
 
-    found = ask(world, question, refs, downstream=downstream)
+    found = answer(world, question, refs, downstream=downstream)
 
     assert without_ids(found) == without_ids(ref_by_ref(world, question, refs, downstream=downstream))
     world.close()

@@ -47,7 +47,6 @@ def test_the_form_keeps_the_question_and_every_question_has_a_page(client: TestC
     [
         ({"ref": "whole"}, "MissingParameter"),
         ({"what": "fire", "ref": "whole"}, "InvalidRequest"),
-        ({"what": "missing", "ref": "whole"}, "HasArrived"),
         ({"what": "code", "ref": "whole orders"}, "InvalidRequest"),
         ({"what": "taint", "ref": "orders@2023-01-06"}, "BeingBuilt"),
     ],

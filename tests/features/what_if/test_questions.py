@@ -23,6 +23,7 @@ from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.queries.job_runs import JobRunView
+from tests.features.what_if.suppositions import ask
 from tests.support import fixtures  # noqa: F401  (the profiles)
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
@@ -353,16 +354,6 @@ class Project:
             self.world.handle(c.SucceedJobRuns(runs=(RunSuccess(run.id, tuple(outputs)),)))
 
 
-def ask(world: World, question: Question, ref: Ref, *, downstream: bool) -> WhatIf:
-    match question:
-        case Question.TAINT:
-            return if_tainted(world.engine, [ref], downstream=downstream)
-        case Question.CODE:
-            return if_code_changes(world.engine, asset_of(ref))
-        case Question.MISSING:
-            return if_missing(world.engine, [ref])
-
-
 def do(world: World, question: Question, ref: Ref, named: tuple[Ref, ...], *, downstream: bool) -> None:
     """What the question supposes."""
     match question:
@@ -397,7 +388,7 @@ def test_the_answer_is_what_happens_and_the_question_changes_nothing(
     before, tables = world.queries.canonical(refs), tables_of(world)
 
     try:
-        found = ask(world, question, ref, downstream=downstream)
+        found = ask(world, question, [ref], downstream=downstream)
     except Refused:
         assert tables_of(world) == tables
         return

@@ -198,27 +198,23 @@ def test_a_ref_that_is_being_built_here_takes_no_arrival(world, how):
 
 def test_an_arrival_that_cannot_be_is_refused(world):
     """Rules 2.2, 3.5, I7"""
-    used = world.job_run("b")
-    job_run_id = world.ids()
+    used, free, other = world.job_run("b"), world.ids(), world.ids()
+    partial = ManifestFact(state="partial", uri="x")
     before = world.seq
 
-    def arrive(*arrivals):
-        world.handle(c.ArriveLots(arrivals=arrivals))
+    def of(job_run_id, ref, manifest=None):
+        return Arrival(job_run_id=job_run_id, ref=ref, origin="x", manifest=manifest)
 
-    with pytest.raises(UnknownAsset):
-        arrive(Arrival(job_run_id=job_run_id, ref="nowhere", origin="x"))
-    with pytest.raises(DuplicateRef):
-        arrive(
-            Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=world.ids(), ref="a", origin="y")
-        )
-    with pytest.raises(InvalidRequest, match="UUIDv7"):
-        arrive(Arrival(job_run_id="job-run-1", ref="a", origin="x"))
-    with pytest.raises(InstanceExists):
-        arrive(Arrival(job_run_id=used, ref="a", origin="x"))
-    with pytest.raises(InstanceExists):
-        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x"), Arrival(job_run_id=job_run_id, ref="c", origin="y"))
-    with pytest.raises(InvalidRequest, match="manifest"):
-        arrive(Arrival(job_run_id=job_run_id, ref="a", origin="x", manifest=ManifestFact(state="partial", uri="x")))
+    for error, *arrivals in (
+        (UnknownAsset, of(free, "nowhere")),
+        (DuplicateRef, of(free, "a"), of(other, "a")),
+        (InvalidRequest, of("job-run-1", "a")),
+        (InstanceExists, of(used, "a")),
+        (InstanceExists, of(free, "a"), of(free, "c")),
+        (InvalidRequest, of(free, "a", partial)),
+    ):
+        with pytest.raises(error):
+            world.handle(c.ArriveLots(arrivals=tuple(arrivals)))
 
     assert world.seq == before
 

@@ -13,11 +13,8 @@ from tests.support.model_world import ModelWorld
 
 
 @pytest.fixture
-def world():
-    world = ModelWorld([*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z"))])
-    yield world
-    assert world.check() == []
-    world.close()
+def world(make_world):
+    return make_world(*(dataset(name) for name in "abc"), *(dataset(name, job="trio") for name in ("x", "y", "z")))
 
 
 def entry(world: ModelWorld, requester: str, ref: str) -> LedgerEntry:
@@ -207,8 +204,8 @@ def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_fo
     assert ledger(world, "A") == {"a": ("built", "given up")}
 
 
-def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same(world):
-    """Rule 8.1: one entry for each request and ref."""
+def test_asking_again_changes_nothing_while_the_answer_is_the_same(world):
+    """Rule 8.1: one entry, and one want, for each request and ref."""
     world.job_run("a")
     world.claim("a", dagster_run_id="A")
     asked = entry(world, "A", "a")
@@ -219,6 +216,7 @@ def test_asking_again_changes_nothing_in_the_ledger_while_the_answer_is_the_same
 
     assert "PartitionDelegated" not in world.log(before)
     assert entry(world, "A", "a") == asked
+    assert len([want for want in world.open_wants("a") if want.source == "dagster run"]) == 1
 
 
 def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(world):
@@ -247,16 +245,6 @@ def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
     world.fail("a", kind="transient")
 
     assert list(world.claim("a", by_person=True, dagster_run_id="B").claim.build) == ["a"]
-
-
-def test_a_run_that_asks_again_does_not_want_again(world):
-    """Rule 8.1"""
-    world.job_run("a")
-
-    for _ in range(3):
-        world.claim("a", dagster_run_id="A")
-
-    assert len([want for want in world.open_wants("a") if want.source == "dagster run"]) == 1
 
 
 def test_one_step_that_gives_up_does_not_give_up_for_another(world):

@@ -146,39 +146,21 @@ def launch(world, *runs, launch_id=None):
     return c.BufferLaunch(launch_id=launch_id or world.ids(), job="a", location=HERE, owner="me", runs=runs)
 
 
-def test_a_job_run_id_that_is_no_uuid7_is_refused(world):
-    """Rule 2.2"""
-    world.want("a")
-    before = world.seq
-
-    with pytest.raises(InvalidRequest, match="UUIDv7"):
-        world.handle(launch(world, BufferedRun("job-run-1", ("a",))))
-
-    assert world.seq == before
-
-
-def test_a_job_run_id_that_was_used_before_is_refused(world):
+@pytest.mark.parametrize(
+    ("case", "error"), [("no UUIDv7", InvalidRequest), ("used before", InstanceExists), ("used twice", InstanceExists)]
+)
+def test_a_job_run_id_that_cannot_be_one_is_refused(world, case, error):
     """Rule 2.2: an instance that exists is never overwritten."""
-    job_run = world.job_run("a")
+    used = world.job_run("a")
     world.fail("a")
     world.taint("a")
-    world.want("a")
-    before = world.seq
-
-    with pytest.raises(InstanceExists, match="exists already"):
-        world.handle(launch(world, BufferedRun(job_run, ("a",))))
-
-    assert world.seq == before
-
-
-def test_a_job_run_id_used_twice_in_one_launch_is_refused(world):
-    """Rule 2.2"""
     world.want("a", "b")
-    job_run = world.ids()
+    job_run_ids = {"no UUIDv7": ["job-run-1"], "used before": [used], "used twice": [world.ids()] * 2}
+    runs = [BufferedRun(id, (ref,)) for id, ref in zip(job_run_ids[case], "ab", strict=False)]
     before = world.seq
 
-    with pytest.raises(InstanceExists):
-        world.handle(launch(world, BufferedRun(job_run, ("a",)), BufferedRun(job_run, ("b",))))
+    with pytest.raises(error):
+        world.handle(launch(world, *runs))
 
     assert world.seq == before
 
@@ -202,18 +184,17 @@ def test_a_launch_id_that_was_used_before_is_refused(world, how):
     assert world.seq == before
 
 
-def test_a_ref_twice_in_one_launch_is_refused(world):
+@pytest.mark.parametrize(
+    ("refs", "error"),
+    [([("a", "a")], DuplicateRef), ([("a",), ("a",)], DuplicateRef), ([], InvalidRequest), ([()], InvalidRequest)],
+    ids=str,
+)
+def test_a_launch_without_a_ref_or_with_one_twice_is_refused(world, refs, error):
     """The seed: a job run cannot build the same partition multiple times."""
     world.want("a")
     before = world.seq
 
-    with pytest.raises(DuplicateRef):
-        world.handle(launch(world, BufferedRun(world.ids(), ("a", "a"))))
-    with pytest.raises(DuplicateRef):
-        world.handle(launch(world, BufferedRun(world.ids(), ("a",)), BufferedRun(world.ids(), ("a",))))
-    with pytest.raises(InvalidRequest, match="no ref"):
-        world.handle(launch(world))
-    with pytest.raises(InvalidRequest, match="no ref"):
-        world.handle(launch(world, BufferedRun(world.ids(), ())))
+    with pytest.raises(error):
+        world.handle(launch(world, *(BufferedRun(world.ids(), outputs) for outputs in refs)))
 
     assert world.seq == before

@@ -456,27 +456,19 @@ def test_canceling_what_ended_or_never_was_is_refused(world):
     assert world.seq == before
 
 
-def test_a_person_who_cancels_a_job_run_takes_back_the_wants_for_it(world):
-    """Rule 6.10: otherwise it would be retried at once."""
+@pytest.mark.parametrize(
+    ("keep_wants", "expected", "due"), [(False, WantState.CANCELED, []), (True, WantState.IDLE, ["a"])]
+)
+def test_a_person_who_cancels_a_job_run_takes_back_its_wants_or_keeps_them(world, keep_wants, expected, due):
+    """Rule 6.10: otherwise it would be retried at once; `--retry` keeps them."""
     want = world.want("a")
     world.start("a")
 
-    world.cancel("a")
+    world.cancel("a", keep_wants=keep_wants)
 
-    assert world.want_state(want) is WantState.CANCELED
+    assert world.want_state(want) is expected
     assert world.state("a") is InstanceState.UP_FOR_RETRY
-    assert world.due() == []
-
-
-def test_a_canceled_job_run_is_retried_when_the_person_says_so(world):
-    """Rule 6.10: `--retry`."""
-    want = world.want("a")
-    world.start("a")
-
-    world.cancel("a", keep_wants=True)
-
-    assert world.want_state(want) is WantState.IDLE
-    assert world.due() == ["a"]
+    assert world.due() == due
 
 
 def test_a_want_recorded_after_a_cancellation_builds_the_ref(world):

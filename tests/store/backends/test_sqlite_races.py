@@ -22,7 +22,7 @@ REFS = [f"days@{day}" for day in range(12)]
 DATASET = dataset("days", keys=[str(day) for day in range(12)])
 
 
-def race(url, at, how, wins):
+def race(url, how, at, wins):
     engine = Engine(open_store(url), SmallCatalog([DATASET]))
     time.sleep(max(0.0, at - time.time()))
     won = []
@@ -42,8 +42,14 @@ def race(url, at, how, wins):
     wins.put(won)
 
 
-def answers(reports, racers):
-    """The entry of each racer in the queue; the racers have ended."""
+def raced(target, *arguments):
+    """All that the processes report, which begin at the same moment and have ended."""
+    spawn = multiprocessing.get_context("spawn")
+    reports = spawn.Queue()
+    at = time.time() + 1.5
+    racers = [spawn.Process(target=target, args=(*arguments, at, reports)) for _ in range(PROCESSES)]
+    for racer in racers:
+        racer.start()
     try:
         found = [reports.get(timeout=MAX_SECONDS) for _ in racers]
     except queue.Empty:
@@ -52,26 +58,19 @@ def answers(reports, racers):
         for racer in racers:
             racer.join(10)
             racer.kill()
-    return found
+    assert [racer.exitcode for racer in racers] == [0] * PROCESSES
+    return [item for report in found for item in report]
 
 
 @pytest.mark.parametrize("how", ["claim", "buffer"])
 def test_processes_racing_for_refs_build_each_exactly_once(make_world, shared_url, how):
     """Rule 8.4"""
-    url = shared_url
-    world = make_world(DATASET, url=url)
+    world = make_world(DATASET, url=shared_url)
     if how == "buffer":
         world.handle(c.CreateWants(wants=tuple((ref,) for ref in REFS), ttl_seconds=None))
-    spawn = multiprocessing.get_context("spawn")
-    wins = spawn.Queue()
-    at = time.time() + 1.5
-    racers = [spawn.Process(target=race, args=(url, at, how, wins)) for _ in range(PROCESSES)]
-    for racer in racers:
-        racer.start()
 
-    won = [ref for answer in answers(wins, racers) for ref in answer]
+    won = raced(race, shared_url, how)
 
-    assert [racer.exitcode for racer in racers] == [0] * PROCESSES
     assert sorted(won) == sorted(REFS)
     assert [len(world.queries.history(ref)) for ref in REFS] == [1] * len(REFS)
 
@@ -89,14 +88,8 @@ def test_orchestrators_racing_to_fire_arcs_fire_each_exactly_once(make_world, sh
     """Rule 10.5"""
     world = make_world(DATASET, ARC, url=shared_url)
     world.live(*REFS)
-    spawn = multiprocessing.get_context("spawn")
-    fired = spawn.Queue()
-    at = time.time() + 1.5
-    racers = [spawn.Process(target=fire, args=(shared_url, at, fired)) for _ in range(PROCESSES)]
-    for racer in racers:
-        racer.start()
 
-    lots = [lot for answer in answers(fired, racers) for lot in answer]
+    lots = raced(fire, shared_url)
 
     woken = [f"woken@{day}" for day in range(12)]
     assert sorted(lots) == sorted(woken)

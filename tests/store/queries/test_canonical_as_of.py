@@ -42,53 +42,6 @@ def remove(world, ref):
         world.handle(c.RemoveManifests(uuids=uuids, reason="enough of it", tainted=True))
 
 
-def test_before_anything_was_built_a_ref_was_missing(world):
-    before = world.seq
-    world.live("a")
-
-    assert seen_at(world, "a", before) == (None, None)
-    assert seen_at(world, "a", 0) == (None, None)
-
-
-def test_an_instance_that_is_being_built_has_taken_the_place_of_the_live_one(world):
-    """Rule 4.2: an instance is canonical at once."""
-    old = world.succeed("a")
-    was_live = world.seq
-    world.taint("a")
-    was_tainted = world.seq
-    world.start("a")
-    was_building = world.seq
-    new = world.succeed("a")
-
-    assert seen_at(world, "a", was_live) == (InstanceState.LIVE, old)
-    assert seen_at(world, "a", was_tainted) == (InstanceState.TAINTED, old)
-    assert seen_at(world, "a", was_building) == (InstanceState.BUILDING, new)
-    assert seen_at(world, "a", world.seq) == (InstanceState.LIVE, new)
-
-
-def test_the_manifest_of_an_earlier_time_is_found(world):
-    world.live("a")
-    then, manifest = world.seq, world.canonical("a").manifest_uri
-    world.taint("a")
-
-    assert world.queries.canonical_at(["a"], then)["a"].manifest_uri == manifest
-
-
-def test_what_is_live_now_held_nothing_while_it_was_built(world):
-    """Rule 3.2: later events do not show."""
-    world.live("b")
-    world.start("a")
-    building = world.seq
-    world.succeed("a", inputs=["b"])
-
-    then = all_at(world, "a", building)
-
-    assert then.state is InstanceState.BUILDING
-    assert (then.manifest_state, then.manifest_uri, then.files, then.rows, then.bytes) == (None,) * 5
-    assert (then.live_at, then.origin) == (None, None)
-    assert all_at(world, "a", world.seq) == all_now(world, "a")
-
-
 @pytest.mark.parametrize("manifest", [COMPLETE, EMPTY], ids=["complete", "empty"])
 def test_what_was_removed_since_was_there_then(world, manifest):
     """Rules 3.2, 10.8"""

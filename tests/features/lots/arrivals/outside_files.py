@@ -9,37 +9,20 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import build_definitions, read
-from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
-from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.engine.registering import register
+from databuild_dagster import read
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import LotArrived
-from databuild_dagster.warehouse.layout import Warehouse
-from tests.support.catalog import HERE
-from tests.support.world import World
+from tests.features.lots.deployed_world import DeployedWorld
 
 
-class OutsideFiles(World):
-    """A world over a Dagster instance, and a folder that is not its warehouse."""
+class OutsideFiles(DeployedWorld):
+    """A world, and a folder that is not its warehouse."""
 
     def __init__(self, instance: dg.DagsterInstance, folder: Any, *assets: Any) -> None:
-        self.instance = instance
+        super().__init__(instance)
         self.folder = folder
-        self.engine = engine_for(instance)
-        self.queries = self.engine.queries
-        self.store = self.engine.store
-        self.ids = self.engine.new_id  # type: ignore[assignment]
-        self.warehouse = Warehouse(warehouse_of(instance))
         if assets:
             self.deploy(*assets)
-
-    def deploy(self, *assets: Any) -> None:
-        """Register these assets in place of the ones before."""
-        graph = build_definitions(assets, location=HERE).get_repository_def().asset_graph
-        found = datasets_of(graph, HERE)
-        register(self.engine, HERE, found)
-        self.datasets = {dataset.asset: dataset for dataset in found}
 
     def write(self, path: str, *numbers: float, **columns: object) -> str:
         """Write a file below the folder; its whole path."""

@@ -22,6 +22,7 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     NoSuchLot,
     NotABoundary,
     NothingGiven,
+    OwnFiles,
     SaidWrong,
 )
 from databuild_dagster.model.errors import DatabuildError
@@ -168,3 +169,22 @@ def test_files_that_cannot_be_read_or_do_not_fit_are_refused(landing):
 
     assert (unreadable.facts["path"], unreadable.facts["ref"]) == (str(bad), REF)
     assert (unlike.facts["path"], unlike.facts["other"]) == (other, file)
+
+
+def test_late_data_with_other_columns_is_refused(landing):
+    file = landing.write("a.parquet", 1)
+    landing.arrive(file)
+    late = landing.write("b.parquet", 2, m=[3])
+
+    refused = landing.refused(ColumnsDiffer, late, allow_schema_change=True)
+
+    assert (refused.facts["path"], refused.facts["ref"], refused.facts["other"]) == (late, REF, file)
+
+
+def test_files_of_our_own_warehouse_are_refused(landing):
+    landing.folder = Path(landing.warehouse.root)
+    path = landing.write("airlines/data/a/part-0.parquet", 1)
+
+    refused = landing.refused(OwnFiles, path)
+
+    assert refused.facts["path"] == path

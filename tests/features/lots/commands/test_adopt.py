@@ -79,7 +79,7 @@ def test_a_dry_run_lists_everything_and_records_nothing(outside):
     assert list(outside.project.home.rglob("manifest.json")) == []
 
 
-def test_only_the_partitions_that_are_named_are_looked_at(outside):
+def test_named_partitions_are_looked_at_alone_and_what_is_the_same_is_no_news(outside):
     for day in DAYS:
         outside.day(day, 1.0)
 
@@ -88,6 +88,11 @@ def test_only_the_partitions_that_are_named_are_looked_at(outside):
 
     assert [entry["ref"] for entry in some["recorded"]] == [FIRST]
     assert ([entry["ref"] for entry in more["recorded"]], more["same"]) == ([SECOND], [FIRST])
+    assert [partition["state"] for partition in outside.project.ask("partitions", "orders")][:3] == [
+        "Live",
+        "Live",
+        None,
+    ]
 
 
 def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outside):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 
 import pytest
 
@@ -21,11 +20,11 @@ from databuild_dagster.features.lots.copies.copies import (
     wrong_copies,
 )
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, TableSchema
+from databuild_dagster.warehouse.manifest import FileEntry, ManifestState
 from databuild_dagster.warehouse.threads import in_own_thread
 from tests.support.object_store import own_bucket
+from tests.support.written import UUID, manifest_of
 
-UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 LOT = "20230227PT5M287"
 
 
@@ -34,27 +33,6 @@ def warehouse(request, tmp_path):
     if request.param == "disk":
         return Warehouse(str(tmp_path / "warehouse"))
     return Warehouse(f"s3://{own_bucket(request.getfixturevalue(request.param), request)}/pre fix")
-
-
-def manifest_of(state=ManifestState.COMPLETE, **changes):
-    return Manifest(
-        **{
-            "dataset": "raw/flights",
-            "ref": "raw/flights@2023-02-27-23:55",
-            "instance_uuid": UUID,
-            "job_run": "0190b6a0-0000-7000-8000-000000000000",
-            "attempt": 1,
-            "state": state,
-            "files": (FileEntry("part-0.parquet", 3, 1, "sha256:00"),),
-            "created_at": datetime(2023, 3, 1, tzinfo=UTC),
-            "schema": TableSchema(()),
-            **changes,
-        }
-    )
-
-
-def relative(warehouse, path):
-    return path.removeprefix(warehouse.root + "/")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +48,7 @@ def test_the_key_says_the_state_and_of_what_may_have_several_attempts_which(stat
     warehouse = Warehouse("/w")
     folder = lot_folder(warehouse, "raw/flights", "20240101-00", LOT)
 
-    path, _ = manifest_copy(warehouse, folder, manifest_of(state))
+    path, _ = manifest_copy(warehouse, folder, manifest_of(state=state))
 
     assert path == f"/w/datasets/name=raw%2Fflights/version=20240101-00/lot={LOT}/{name}/manifest.json"
 
@@ -94,7 +72,8 @@ def test_no_name_leaves_its_place_and_two_never_share_one(text):
 
 def test_files_and_children_of_a_copy_are_named_by_their_whole_paths():
     warehouse = Warehouse("/w")
-    manifest = manifest_of(children=("part=1/manifest.json", "s3://b/k/manifest.json"))
+    files = (FileEntry("part-0.parquet", 3, 1, "sha256:00"),)
+    manifest = manifest_of(files=files, children=("part=1/manifest.json", "s3://b/k/manifest.json"))
 
     _, contents = manifest_copy(warehouse, "/w/datasets/x", manifest)
 

@@ -2,19 +2,17 @@
 
 import dagster as dg
 
-from databuild_dagster import build_definitions, databuild_boundary
+from databuild_dagster import databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.ownership import Ownership
-from databuild_dagster.engine.registering import register
 from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
 from databuild_dagster.features.lots.copies.lot_copies import keep_copies, refresh_copies
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import write_manifest
+from tests.features.lots.deployed_world import DeployedWorld
+from tests.support.catalog import HERE
 from tests.support.object_store import S3Server
 from tests.support.written import manifest_of
 
@@ -23,20 +21,18 @@ DAYS = 31
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2013-02-01")
 
 
-class Lots:
+class Lots(DeployedWorld):
     """The days of a month in a bucket, whose copies a thread writes."""
 
     def __init__(self, instance: dg.DagsterInstance, root: str) -> None:
-        self.instance, self.engine, self.warehouse = instance, engine_for(instance), Warehouse(root)
-        self.deployment = Deployment(location="here", warehouse=root)
-        graph = build_definitions([databuild_boundary("days", partitions_def=daily)], location="here")
-        datasets = datasets_of(graph.get_repository_def().asset_graph, "here")
-        register(self.engine, "here", datasets)
+        super().__init__(instance, root)
+        self.deployment = Deployment(location=HERE, warehouse=root)
+        self.deploy(databuild_boundary("days", partitions_def=daily))
         Ownership(self.engine.store).claim(self.warehouse)
-        registered = list(self.engine.queries.datasets("here").values())
+        registered = list(self.queries.datasets(HERE).values())
         self.beside = CopiesBeside(instance, self.deployment, registered)
 
-    def arrive(self) -> None:
+    def arrive_all(self) -> None:
         arrivals = []
         for day in daily.get_partition_keys():
             job_run, ref = self.engine.new_id(), f"days@{day}"
@@ -45,12 +41,12 @@ class Lots:
             uri = write_manifest(self.warehouse, manifest)
             fact = ManifestFact(state=manifest.state.value, uri=uri, files=0, rows=0, bytes=0)
             arrivals.append(Arrival(job_run_id=job_run, ref=ref, origin=f"file:///{day}", manifest=fact))
-        self.engine.handle(c.ArriveLots(arrivals=tuple(arrivals)))
+        self.handle(c.ArriveLots(arrivals=tuple(arrivals)))
 
 
 def test_the_thread_writes_what_the_log_has_at_the_end(instance: dg.DagsterInstance, s3: S3Server, bucket: str) -> None:
     lots = Lots(instance, f"s3://{bucket}/warehouse")
-    lots.arrive()
+    lots.arrive_all()
 
     lots.beside.follow()
     lots.beside.finish(MAX_SECONDS)
@@ -64,7 +60,7 @@ def test_neighbors_are_listed_together_and_a_right_copy_is_not_read(
     instance: dg.DagsterInstance, s3: S3Server, bucket: str
 ) -> None:
     lots = Lots(instance, f"s3://{bucket}/warehouse")
-    lots.arrive()
+    lots.arrive_all()
     keep_copies(instance, lots.deployment)
     s3.requests.clear()
 

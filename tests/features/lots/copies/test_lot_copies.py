@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,9 @@ import msgspec
 import pandas as pd
 import pytest
 
-from databuild_dagster import build_definitions, databuild_asset, databuild_boundary
+from databuild_dagster import databuild_asset, databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.registry.instance import close_engine, engine_for
-from databuild_dagster.bindings.registry.registration import datasets_of
-from databuild_dagster.engine.registering import register
+from databuild_dagster.bindings.registry.instance import close_engine
 from databuild_dagster.features.lots.copies import lot_copies
 from databuild_dagster.features.lots.copies.lot_copies import (
     cursor_of,
@@ -37,13 +34,14 @@ from databuild_dagster.warehouse.manifest import (
     FileEntry,
     Manifest,
     ManifestState,
-    TableSchema,
     read_manifest,
     write_manifest,
 )
 from databuild_dagster.warehouse.removing import take_away
+from tests.features.lots.deployed_world import DeployedWorld
+from tests.support.catalog import HERE
 from tests.support.dagster_files import fresh_instance
-from tests.support.world import World
+from tests.support.written import manifest_of
 
 #: The copies follow the log, whose order is the same in both databases; two tests show that.
 DATABASES = ("sqlite",)
@@ -71,38 +69,22 @@ def report() -> pd.DataFrame:
     return pd.DataFrame()
 
 
-class Place(World):
-    """A location over a Dagster instance of its own, whose job runs write manifests, and whose ticks are recorded."""
+class Place(DeployedWorld):
+    """A world whose job runs write manifests, and whose ticks are recorded."""
 
     def __init__(self, instance: dg.DagsterInstance, root: str) -> None:
-        self.instance = instance
-        self.engine = engine_for(instance)
-        self.queries = self.engine.queries
-        self.store = self.engine.store
-        self.ids = self.engine.new_id  # type: ignore[assignment]
-        self.deployment = Deployment(location="here", warehouse=root)
-        self.warehouse = Warehouse(root)
-        self.declare(databuild_boundary("flights", partitions_def=hourly), delays, regions, report)
-
-    def declare(self, *assets: Any) -> None:
-        graph = build_definitions(assets, location="here").get_repository_def().asset_graph
-        register(self.engine, "here", datasets_of(graph, "here"))
+        super().__init__(instance, root)
+        self.deployment = Deployment(location=HERE, warehouse=root)
+        self.deploy(databuild_boundary("flights", partitions_def=hourly), delays, regions, report)
 
     def write(self, ref: str, uuid: str, job_run: str, state: ManifestState) -> ManifestFact:
         kept = state in (ManifestState.COMPLETE, ManifestState.PARTIAL)
-        manifest = Manifest(
-            dataset=asset_of(ref),
-            ref=ref,
-            instance_uuid=uuid,
-            job_run=job_run,
-            attempt=1,
-            state=state,
-            files=(FileEntry("part-0.parquet", 3, 1, "sha256:00"),) if kept else (),
-            created_at=datetime(2023, 3, 1, tzinfo=UTC),
-            schema=TableSchema(()),
+        files = (FileEntry("part-0.parquet", 3, 1, "sha256:00"),) if kept else ()
+        manifest = manifest_of(
+            dataset=asset_of(ref), ref=ref, instance_uuid=uuid, job_run=job_run, state=state, files=files
         )
         uri = write_manifest(self.warehouse, manifest)
-        return ManifestFact(state=state.value, uri=uri, files=len(manifest.files), rows=manifest.rows, bytes=3)
+        return ManifestFact(state=state.value, uri=uri, files=len(files), rows=manifest.rows, bytes=3)
 
     def arrive_with(self, ref: str, origin: str, state: ManifestState = ManifestState.COMPLETE) -> str:
         job_run = self.engine.new_id()
@@ -476,7 +458,7 @@ def test_check_names_a_new_version_of_a_dataset_and_a_repair_moves_all_copies(pl
     def newer() -> pd.DataFrame:
         return pd.DataFrame()
 
-    place.declare(databuild_boundary("flights", partitions_def=hourly), delays, regions, newer)
+    place.deploy(databuild_boundary("flights", partitions_def=hourly), delays, regions, newer)
     place.tick()
     assert len(place.wrong()) == 2
 

@@ -59,9 +59,11 @@ def test_the_live_table_says_why_a_job_is_tried_again(world: World) -> None:
 def test_a_report_shows_as_many_rows_as_it_has_samples(capsys: pytest.CaptureFixture[str]) -> None:
     found = {"ref": "orders@tue", "offending": 6, "samples": [{"n": 12, "who": "x"}, {"n": 13, "who": "ä"}]}
     rule = {"rule": "0 <= n <= 11", "offending": 6, "n_partitions": 1, "partitions": [found]}
+    held = {"rule": "n is not null", "offending": 0, "n_partitions": 0, "partitions": []}
 
-    tell_rules({"rules": [rule], "rows": 24, "partitions": 3, "outdated": ["orders@mon"]})
+    tell_rules({"rules": [held, rule], "rows": 24, "partitions": 3, "outdated": ["orders@mon"]})
 
     shown = capsys.readouterr().out
     assert '  orders@tue  6 rows, for example:\n    {"n":12,"who":"x"}\n    {"n":13,"who":"ä"}\n' in shown
+    assert "n is not null:" not in shown
     assert "24 rows in 3 partitions looked at.\n1 partition rebuilt or tainted meanwhile: " in shown

@@ -16,8 +16,6 @@ from databuild_dagster.store.store import open_store
 from tests.support.catalog import SmallCatalog
 from tests.support.project import MAX_SECONDS, Done, Project, wait_until
 
-pytestmark = pytest.mark.timeout(300)
-
 DEFINITIONS = '''
 import threading
 from pathlib import Path

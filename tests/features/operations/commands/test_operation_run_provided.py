@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.project import Done, Project
 
-pytestmark = pytest.mark.timeout(300)
 by_spark = pytest.mark.long("only Spark evaluates rules and rewrites files")
 
 DEFINITIONS = """
