@@ -84,7 +84,8 @@ def test_a_file_is_described_where_it_lies(root, put):
     (file,) = describe_each(find_files(path))
 
     assert (file.entry.uri, file.entry.rows, file.schema.names) == (path, 3, ["n"])
-    assert file.entry.checksum.startswith("footer-sha256:")
+    # Of its bytes, or as its store gives it: the footer of a rewritten file may be the same.
+    assert file.entry.checksum.startswith("etag:" if root.startswith("s3:") else "sha256:")
 
 
 def test_a_file_that_is_no_data_is_named_by_its_path(root, put):

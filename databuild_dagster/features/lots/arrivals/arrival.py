@@ -180,12 +180,9 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
         return None
     there_now = {file.uri: file for file in there.files}
     if now.state is InstanceState.LIVE:
-        elsewhere = storage_sizes([file.uri for file in listed if file.uri not in there_now])
+        elsewhere = _unchanged([file for file in listed if file.uri not in there_now])
         kept = [
-            file
-            for file in listed
-            # A listed file outside of the present ones is compared by its size alone.
-            if (file == there_now[file.uri] if file.uri in there_now else elsewhere.get(file.uri) == file.bytes)
+            file for file in listed if (file == there_now[file.uri] if file.uri in there_now else file in elsewhere)
         ]
     else:
         kept = []
@@ -222,6 +219,21 @@ def _has_same_bytes(one: FileEntry, other: FileEntry) -> bool:
     if one.checksum == other.checksum or schemes == {"sha256"}:
         return one.checksum == other.checksum
     return _digest(one.uri) == _digest(other.uri)
+
+
+def _unchanged(files: Sequence[FileEntry]) -> set[FileEntry]:
+    """The files that have the bytes of which their lot was made."""
+    sizes = storage_sizes([file.uri for file in files])
+    return {file for file in files if sizes.get(file.uri) == file.bytes and _checksum_now(file.uri) == file.checksum}
+
+
+def _checksum_now(path: str) -> str | None:
+    storage = storage_at(path)
+    try:
+        with storage.open_binary(path) as opened:
+            return storage.checksum_of_other(path, opened)
+    except FileNotFoundError:
+        return None
 
 
 def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:

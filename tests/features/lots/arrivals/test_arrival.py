@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
 )
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.lots import InvalidLot
+from databuild_dagster.warehouse.formats import WRITTEN
 from tests.features.lots.arrivals.outside_files import OutsideFiles
 
 LOT = "2024-01-29-05:00"
@@ -82,6 +84,31 @@ def test_a_listed_file_that_was_written_again_gives_way_to_late_data(landing):
     landing.arrive(landing.write("b.parquet", 2))
 
     assert (landing.numbers(REF), landing.n_instances(REF)) == ([2], 2)
+
+
+@pytest.mark.parametrize("arrives_again", ["the file itself", "another file"])
+def test_a_correction_that_keeps_size_and_footer_is_seen(landing, arrives_again):
+    """Rule 10.6: the footer has the smallest and the largest value, and not the one between."""
+    path = landing.write("a.parquet", 10, 20, 40)
+    landing.arrive(path)
+    before = WRITTEN.describe(path, path).fingerprint
+    landing.write("a.parquet", 10, 30, 40)
+    assert WRITTEN.describe(path, path).fingerprint == before
+
+    landing.arrive(path if arrives_again == "the file itself" else landing.write("b.parquet", 2))
+
+    assert landing.numbers(REF) == ([10, 30, 40] if arrives_again == "the file itself" else [2])
+    assert landing.n_instances(REF) == 2
+
+
+def test_a_file_that_is_only_touched_changes_nothing(landing):
+    path = landing.write("a.parquet", 1)
+    landing.arrive(path)
+    os.utime(path, (1, 1))
+
+    again = landing.arrive(path)
+
+    assert (again.recorded, landing.n_instances(REF)) == (None, 1)
 
 
 def test_replace_takes_these_files_alone(landing):
