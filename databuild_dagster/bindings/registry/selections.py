@@ -122,7 +122,10 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
     if partitions is None or not may_be_selection(name):
         raise UnknownPartition(ref=name, why=why, asset=asset)
     if is_dynamic(partitions):
-        raise InvalidSelection(text=name, why="dynamic partitions have no order; name each of them.", asset=asset)
+        if partition_key_of(name) == ALL:
+            return existing_refs(dataset, instance)
+        why = "dynamic partitions have no order; name each of them, or all of them by *."
+        raise InvalidSelection(text=name, why=why, asset=asset)
     dimensions = [partitions]
     if isinstance(partitions, MultiPartitionsDefinition):
         dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]

@@ -123,12 +123,13 @@ def test_what_names_no_partition_is_refused(
     assert words in refused.message
 
 
-def test_dynamic_partitions_are_named_one_by_one(instance: dg.DagsterInstance) -> None:
+def test_dynamic_partitions_are_named_one_by_one_or_all_at_once(instance: dg.DagsterInstance) -> None:
+    """Rule 2.5"""
     tails = dg.DynamicPartitionsDefinition(name="tails")
     instance.add_dynamic_partitions("tails", ["N1", "N1..N2"])
 
     assert selected(tails, "N1..N2", instance) == ["N1..N2"]
-    assert "dynamic partitions have no order" in refusal(tails, "*", instance).message
+    assert selected(tails, "*", instance) == ["N1", "N1..N2"]
     assert "dynamic partitions have no order" in refusal(tails, "N1..N3", instance).message
 
 
