@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet, UnknownFormat
@@ -24,6 +24,11 @@ SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 
 _MARK = b"PAR1"
 _END_BYTES = 8
+
+
+#: The unit of timestamps of 12 bytes, as Hive, Impala and older Sparks write them. Spark reads them so; nanoseconds, which is what Arrow
+#: takes them for, end in the year 2262.
+INT96_UNIT: Final = "us"
 
 
 class FileFacts(NamedTuple):
@@ -87,6 +92,9 @@ class Parquet:
             # Place, bytes, smallest and largest value of each column chunk.
             footer.write_metadata_file(written)
             schema = footer.schema.to_arrow_schema()
+            if any(footer.schema.column(place).physical_type == "INT96" for place in range(footer.num_columns)):
+                with pq.ParquetFile(file, metadata=footer, coerce_int96_timestamp_unit=INT96_UNIT) as opened:
+                    schema = opened.schema_arrow
         except (OSError, pa.ArrowException) as error:
             raise NotParquet(path=path, why=_first_line(error)) from error
         return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
@@ -114,7 +122,7 @@ class Parquet:
 
         try:
             # partitioning=None: otherwise `instance=<uuid>` in the path would come as a column.
-            return pq.read_table(path, partitioning=None)
+            return pq.read_table(path, partitioning=None, coerce_int96_timestamp_unit=INT96_UNIT)
         except FileNotFoundError as error:
             # A clean-up may have removed it since the manifest was read.
             raise ListedFileLost(path=path, why="it is not there") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.warehouse.errors import UnknownFormat, UnreadableFile
@@ -147,3 +149,14 @@ def test_files_outside_are_described_in_the_format(file_format, tmp_path):
 def test_a_format_that_is_not_known_here_is_refused_with_what_to_do():
     with pytest.raises(UnknownFormat, match="'arrow', which this version cannot read. Upgrade"):
         format_named("arrow")
+
+
+def test_a_timestamp_of_12_bytes_is_one_of_microseconds_in_any_year(tmp_path):
+    """As Spark reads INT96, which Hive, Impala and older tools write: nanoseconds end in the year 2262."""
+    at = [datetime(1, 1, 1), datetime(2024, 1, 1, 10, 30), datetime(9999, 12, 31)]
+    path = str(tmp_path / "at.parquet")
+    table = pa.table({"at": pa.array(at, pa.timestamp("us"))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
+
+    assert WRITTEN.describe(path, path).schema.field("at").type == pa.timestamp("us")
+    assert WRITTEN.read(path).column("at").to_pylist() == at

@@ -21,7 +21,7 @@ from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet, UnknownFormat
 from databuild_dagster.warehouse.files import as_spark_writes, describe_files, plain_type, publish_files
 from databuild_dagster.warehouse.filters import BadFilter, Filter, matching_mask, matching_rows, parsed_filter
-from databuild_dagster.warehouse.formats import SPARK_SCHEMA_KEY, WRITTEN
+from databuild_dagster.warehouse.formats import INT96_UNIT, SPARK_SCHEMA_KEY, WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType, file_paths, is_in_attempt
 from databuild_dagster.warehouse.storage import storage_at
@@ -266,7 +266,7 @@ def opened(path: str, format_name: str) -> Iterator[pq.ParquetFile]:
     with source:
         try:
             # Spark's INT96 times may be outside of the years that nanoseconds reach.
-            with pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as file:
+            with pq.ParquetFile(source, coerce_int96_timestamp_unit=INT96_UNIT) as file:
                 yield file
         except (OSError, pa.ArrowException) as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
