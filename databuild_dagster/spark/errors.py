@@ -224,6 +224,12 @@ class SchemaChanged(Refused):
     hint = "Return the earlier columns, or set allow_schema_change=True on the asset."
 
 
+class NameDiffersByCase(Refused):
+    """{ref} cannot become live: its column {column!r} is {other!r} in {other_ref}, and Spark takes both for one."""
+
+    hint = "Give the column its earlier name: readers read new and old instances together."
+
+
 class KeyTooLong(Refused):
     """The partition key {shown} takes {found} bytes as a folder name; a batch allows {most}."""
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.spark.errors import NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
+from databuild_dagster.spark.errors import NameDiffersByCase, NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
 from databuild_dagster.warehouse.files import as_spark_writes, schema_from_spark, table_schema
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
@@ -136,6 +136,16 @@ def check_schema(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
         return
     if why := why_not_fitting(schema, before.schema):
         raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
+
+
+def check_names(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
+    """Compare the names of columns with those of an earlier instance, however freely the columns may change. Raises
+    `NameDiffersByCase`."""
+    known = {} if before is None else {column.name.casefold(): column.name for column in before.schema.columns}
+    for column in schema.columns:
+        other = known.get(column.name.casefold(), column.name)
+        if before is not None and other != column.name:
+            raise NameDiffersByCase(ref=ref, column=column.name, other=other, other_ref=before.ref)
 
 
 def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:

@@ -264,6 +264,18 @@ def test_columns_that_may_change_fit(deploy: Any, before: Any, after: Any, optio
     assert site.state(f"table@{DAYS[1]}") is LIVE
 
 
+def test_a_name_that_differs_by_case_is_refused_however_freely_columns_change(deploy: Any) -> None:
+    frames = {DAYS[0]: pd.DataFrame({"Amount": [1]}), DAYS[1]: pd.DataFrame({"amount": [1]})}
+    site = deploy(column_asset(frames, allow_schema_change=True))
+    site.build(f"table@{DAYS[0]}")
+
+    site.build(f"table@{DAYS[1]}")
+
+    refused = site.engine.queries.canonical([f"table@{DAYS[1]}"])[f"table@{DAYS[1]}"]
+    assert refused.state is FAILED
+    assert f"its column 'amount' is 'Amount' in table@{DAYS[0]}" in str(refused.reason)
+
+
 def test_a_lost_manifest_of_one_day_does_not_hold_up_another(deploy: Any) -> None:
     site = deploy(column_asset({DAYS[0]: pd.DataFrame({"a": [1]}), DAYS[1]: pd.DataFrame({"a": [2]})}))
     site.build(f"table@{DAYS[0]}")
