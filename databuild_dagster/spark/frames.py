@@ -15,7 +15,7 @@ from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
-from databuild_dagster.spark.schemas import united_schema
+from databuild_dagster.spark.schemas import quoted, spark_schema, united_schema
 from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse import errors, files, filters, formats, object_store_errors, storage
 from databuild_dagster.warehouse.layout import Warehouse
@@ -45,7 +45,44 @@ def read_instances(
     """
     schema = schema or united_schema(manifests)
     paths_of = spark_paths(spark, warehouse, manifests, schema)
-    return load_files(spark, schema, by_format(manifests, paths_of))
+    frame: DataFrame = united(
+        [
+            with_types(load_files(spark, own, by_format(some, paths_of)), schema)
+            for own, some in by_columns(manifests, schema)
+        ]
+    )
+    return frame
+
+
+def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[StructType, list[Manifest]]]:
+    """The instances that are read together as `schema`, each time with the types to read; at least one, without instances, too.
+
+    Engines widen numbers while they read; Sail and Spark 3.5 do not widen decimals.
+    """
+    from pyspark.sql.types import DecimalType, StructField, StructType
+
+    decimals = {field.name for field in schema if isinstance(field.dataType, DecimalType)}
+    if not decimals or len({manifest.schema for manifest in manifests}) < 2:
+        return [(schema, list(manifests))]
+    found: dict[str, tuple[StructType, list[Manifest]]] = {}
+    for manifest in manifests:
+        types = {field.name: field.dataType for field in spark_schema(manifest.schema) if field.name in decimals}
+        own = StructType([StructField(field.name, types.get(field.name, field.dataType)) for field in schema])
+        found.setdefault(own.json(), (own, []))[1].append(manifest)
+    return list(found.values())
+
+
+def with_types(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The frame with the types of a schema for its columns."""
+    import pyspark.sql.functions as F
+
+    types = {field.name: field.dataType for field in frame.schema}
+    if all(types[field.name] == field.dataType for field in schema):
+        return frame
+    wider: DataFrame = frame.select(
+        *(F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema)
+    )
+    return wider
 
 
 def filter_in(spark: SparkSession, where: str) -> filters.Filter:
@@ -191,7 +228,8 @@ def _check_seen(
     if (shown := engine_name(spark)) is None:
         return
     seen = places_read(spark)
-    rows, paths, new = 0, dict[str, list[str]](), dict[str, str]()
+    rows, new = 0, dict[str, str]()
+    paths_in: dict[str, list[str]] = {}
     for manifest in manifests:
         for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
             place = _place_of(path)
@@ -199,12 +237,14 @@ def _check_seen(
             if file.rows and not is_probed and place not in seen and place not in new:
                 new[place] = path
                 rows += file.rows
-                paths.setdefault(manifest.format, []).append(path)
+                paths_in.setdefault(manifest.instance_uuid, []).append(path)
     if not new:
         return
     facts = {"spark": shown, "place": few_of(list(new))}
     try:
-        found = load_files(spark, schema, paths).count()
+        opened = [manifest for manifest in manifests if manifest.instance_uuid in paths_in]
+        groups = by_columns(opened, schema)
+        found = sum(load_files(spark, own, by_format(some, paths_in)).count() for own, some in groups)
     except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
         if is_lost(error):
             raise

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark import errors, pyspark_names, schemas, staging
 from databuild_dagster.spark.frames import (
+    by_columns,
     by_format,
     load_files,
     load_keyed,
@@ -22,6 +23,7 @@ from databuild_dagster.spark.frames import (
     united,
     with_all_columns,
     with_keys_of,
+    with_types,
 )
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, frame_kind, from_arrow, to_arrow, with_text
 from databuild_dagster.spark.reach import Reach, in_place
@@ -70,13 +72,22 @@ def read_keyed(
     reach = in_place(spark, warehouse)
     if reach is not None or folder is None or any("://" in path for found in paths_of.values() for path in found):
         return _read_in_place(spark, warehouse, reach, keyed, paths_of, columns, column, on_folders)
-    links: dict[str, list[str]] = {}
-    for key, found in keyed.items():
-        of_key = os.path.join(folder, staging.folder_of(key, column))
-        for name, paths in by_format(found, paths_of).items():
-            links.setdefault(name, []).extend(_links(paths, of_key, formats.format_named(name).suffix))
-    # By file: in a folder, Spark silently skips a link to a file that is gone.
-    return load_files(spark, schema, links, base_path=folder)
+    frames = []
+    for place, (own, some) in enumerate(by_columns(manifests, columns)):
+        base = os.path.join(folder, str(place))
+        uuids = {manifest.instance_uuid for manifest in some}
+        links: dict[str, list[str]] = {}
+        for key, found in keyed.items():
+            of_key = os.path.join(base, staging.folder_of(key, column))
+            read = [manifest for manifest in found if manifest.instance_uuid in uuids]
+            for name, paths in by_format(read, paths_of).items():
+                links.setdefault(name, []).extend(_links(paths, of_key, formats.format_named(name).suffix))
+        # By file: in a folder, Spark silently skips a link to a file that is gone.
+        if links:
+            rows = load_files(spark, StructType([*own, schema[-1]]), links, base_path=base)
+            frames.append(with_types(rows, schema))
+    frame: DataFrame = united(frames)
+    return frame
 
 
 def _read_in_place(
@@ -96,17 +107,24 @@ def _read_in_place(
         for manifest in found:
             keys_of.setdefault(manifest.instance_uuid, []).append(key)
             manifests[manifest.instance_uuid] = manifest
+    from pyspark.sql.types import StringType, StructField, StructType
+
     frames = []
-    if reach is not None and on_folders is not None:
-        for folders in readable_folders(reach, warehouse, list(manifests.values())):
-            on_folders(folders)
-            frames.append(load_folders(spark, columns, reach.url_of(folders.attempt), folders, keys_of, column))
-            manifests = {uuid: one for uuid, one in manifests.items() if uuid not in folders.instances.values()}
-    listed = {key: [one for one in found if one.instance_uuid in manifests] for key, found in keyed.items()}
-    by_key = {key: by_format(found, paths_of) for key, found in listed.items()}
-    if not frames or any(by_key.values()):
-        names_files = reach is None or reach.names_files
-        frames.append(load_keyed(spark, columns, by_key, column, names_files=names_files))
+    whole = StructType([*columns, StructField(column, StringType())])
+    for own, some in by_columns(list(manifests.values()), columns):
+        left = {manifest.instance_uuid for manifest in some}
+        if reach is not None and on_folders is not None:
+            for folders in readable_folders(reach, warehouse, some):
+                on_folders(folders)
+                rows = load_folders(spark, own, reach.url_of(folders.attempt), folders, keys_of, column)
+                frames.append(with_types(rows, whole))
+                left.difference_update(folders.instances.values())
+        listed = {key: [one for one in found if one.instance_uuid in left] for key, found in keyed.items()}
+        by_key = {key: by_format(found, paths_of) for key, found in listed.items()}
+        if any(by_key.values()):
+            names_files = reach is None or reach.names_files
+            rows = load_keyed(spark, own, by_key, column, names_files=names_files)
+            frames.append(with_types(rows, whole))
     frame: DataFrame = united(frames)
     return frame
 

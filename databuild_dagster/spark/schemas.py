@@ -1,7 +1,7 @@
 """Columns of manifests and of Spark, of many instances together, and whether new ones fit.
 
-New columns and wider types fit. A missing column, a narrower type or another type does not fit, because readers read new
-and old instances together."""
+New columns and wider types fit, and decimals of any width, since frames in memory give them the width of their largest value.
+A missing column, another narrower type or another type does not fit, because readers read new and old instances together."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 #: Narrower to wider, as Spark's Parquet reader widens.
 _WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
+
+#: Of a decimal, in Spark.
+MAX_DECIMAL_DIGITS = 38
 
 
 def as_written(schema: StructType, *, without: str | None = None) -> TableSchema:
@@ -155,7 +158,7 @@ def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
         if field.name not in now:
             return f"it has no column {field.name!r}"
         found, known = now[field.name], field.dataType
-        if _wider(known, found) != found:
+        if not _fits(known, found):
             return f"column {field.name!r} is {found.simpleString()}, not {known.simpleString()}"
     return None
 
@@ -172,9 +175,25 @@ def _nullable(schema: Any) -> Any:
             return schema
 
 
+def _fits(known: DataType, found: DataType) -> bool:
+    """Whether readers of an earlier type can take another one. Frames in memory give decimals the width of their largest value, so
+    a day of small ones has a narrower type."""
+    from pyspark.sql.types import DecimalType
+
+    wider = _wider(known, found)
+    return wider == found or (isinstance(known, DecimalType) and wider is not None)
+
+
 def _wider(one: DataType, other: DataType) -> DataType | None:
+    """The type that has every value of both; None if there is none."""
+    from pyspark.sql.types import DecimalType
+
     if one == other:
         return one
+    if isinstance(one, DecimalType) and isinstance(other, DecimalType):
+        scale = max(one.scale, other.scale)
+        precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+        return DecimalType(precision, scale) if precision <= MAX_DECIMAL_DIGITS else None
     for order in _WIDENINGS:
         if one.typeName() in order and other.typeName() in order:
             return max(one, other, key=lambda data_type: order.index(data_type.typeName()))

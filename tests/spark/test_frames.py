@@ -3,6 +3,7 @@
 import os
 import shutil
 from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import msgspec
@@ -120,6 +121,20 @@ def test_a_column_that_became_wider_is_read_wide(spark, warehouse, write):
     read = read_instances(spark, warehouse, [old, new])
 
     assert rows(read) == [(1,), (5000000000,)]
+
+
+DECIMALS = [Decimal("9.99"), Decimal("-12345678901234567890.1"), Decimal("0.00001")]
+
+
+def test_decimals_of_different_widths_are_read_as_one_that_holds_all(spark, warehouse, write):
+    """pandas and Arrow give a decimal the width of its largest value, which differs from day to day."""
+    manifests = [write(pd.DataFrame({"n": [value]})) for value in DECIMALS]
+
+    read = read_instances(spark, warehouse, manifests)
+
+    assert read.dtypes == [("n", "decimal(25,5)")]
+    assert sorted(value for (value,) in rows(read)) == sorted(DECIMALS)
+    assert sorted(read_arrow(warehouse, manifests).column("n").to_pylist()) == sorted(DECIMALS)
 
 
 def test_columns_that_cannot_be_one_are_named_with_their_instances(write):

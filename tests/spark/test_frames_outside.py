@@ -1,6 +1,7 @@
 """Files that others have written, listed by their whole path, are read as our own are."""
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pandas as pd
 import pyarrow as pa
@@ -91,6 +92,16 @@ def test_each_row_has_the_key_it_serves(spark, warehouse, write, theirs, tmp_pat
 
     assert sorted(map(tuple, rows)) == [(1, "a"), (2, "a"), (3, "b")]
     assert list(zip(frame["n"], frame["partition_key"], strict=True)) == [(1, "a"), (2, "a"), (3, "b")]
+
+
+@pytest.mark.parametrize("with_links", [True, False], ids=["links", "no links"])
+def test_decimals_of_different_widths_have_the_keys_that_they_serve(spark, warehouse, write, tmp_path, with_links):
+    keyed = {key: [write(pd.DataFrame({"n": [Decimal(key)]}))] for key in ("9.99", "12.5")}
+
+    frame = read_keyed(spark, warehouse, keyed, str(tmp_path / "links") if with_links else None)
+
+    assert frame.schema["n"].dataType.simpleString() == "decimal(4,2)"
+    assert sorted(map(tuple, frame.collect())) == [(Decimal("9.99"), "9.99"), (Decimal("12.50"), "12.5")]
 
 
 def test_a_file_that_is_gone_or_was_changed_is_missing(warehouse, theirs, tmp_path):

@@ -66,6 +66,14 @@ def test_a_frame_is_written_and_read_where_the_data_is(sail, s3, warehouse, writ
     assert read_arrow(warehouse, [read]).to_pandas().sort_values("n")["n"].tolist() == [1, 2]
 
 
+def test_decimals_of_different_widths_are_read_as_one_that_holds_all(sail, warehouse, write):
+    narrow, wide = write(sail.sql("select 9.99 as n")), write(sail.sql("select -12345678901234567890.1 as n"))
+
+    read = read_instances(sail, warehouse, [narrow, wide])
+
+    assert sorted(str(n) for (n,) in rows(read)) == ["-12345678901234567890.10", "9.99"]
+
+
 def test_a_frame_without_rows_has_its_columns_and_no_files(sail, warehouse, write):
     manifest = write(sail.range(0))
 
