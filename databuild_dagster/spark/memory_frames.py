@@ -145,7 +145,7 @@ def _is_more_than_a_float(column: pa.ChunkedArray) -> bool:
     if not column.null_count or column.null_count == len(column) or column.type.bit_width < 64:
         return False
     ends = pc.min_max(column).as_py()
-    return max(abs(ends["min"]), abs(ends["max"])) > FLOAT_INTEGERS
+    return bool(max(abs(ends["min"]), abs(ends["max"])) > FLOAT_INTEGERS)
 
 
 @cache

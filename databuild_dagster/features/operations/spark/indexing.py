@@ -74,7 +74,7 @@ def file_figures(
     paths_of = spark_paths(spark, warehouse, with_files, schema)
     reach = in_place(spark, warehouse)
     names_files = reach is None or reach.names_files
-    rows = {}
+    rows: dict[str, Any] = {}
     for own, some in by_columns(with_files, schema):
         if names_files:
             frame = load_files(spark, own, by_format(some, paths_of))
