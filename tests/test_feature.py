@@ -12,6 +12,7 @@ import pytest
 
 from databuild_dagster import feature
 from databuild_dagster.feature import Column, Feature, InvalidFeature, built_in
+from tests.support.feature_commands import FEATURE_OF, feature_of
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = sorted(name for name, field in Feature.__dataclass_fields__.items() if isinstance(field.default, Column))
@@ -119,3 +120,10 @@ def test_a_feature_that_cannot_be_used_is_refused_in_a_sentence(tmp_path: Path, 
     assert error.startswith(f"{feature.__name__}.{InvalidFeature.__name__}: ")
     assert "the package shop" in error
     assert sentence in error
+
+
+def test_the_tests_know_which_feature_brings_each_command() -> None:
+    brought = {command.name: feature.name for feature in built_in() for command in feature.commands}
+
+    assert {name: feature_of(name.split()) for name in brought} == brought
+    assert [name for name in FEATURE_OF if not any(f"{other} ".startswith(f"{name} ") for other in brought)] == []

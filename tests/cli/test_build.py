@@ -166,6 +166,7 @@ def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: 
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
 
 
+@pytest.mark.feature("clean")
 def test_a_deep_check_names_a_lost_file_and_storage_that_no_manifest_lists(project: Project) -> None:
     """I7, rule 10.8"""
     project.build(DAYS[0])

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from databuild_dagster.model.commands import CreateWants, TaintPartitions
 from tests.support.command import databuild
 from tests.support.project import DEFINITIONS, Project
@@ -140,6 +142,7 @@ def test_a_taint_says_which_wants_stay_ended(world: World, tmp_path: Path) -> No
     assert "1 want that failed because of it stays ended" in answer.out
 
 
+@pytest.mark.feature("compare")
 def test_a_receipt_lists_everything_an_instance_was_made_of_down_to_its_files(project: Project) -> None:
     """Rule 4.6"""
     project.build(MONTH)

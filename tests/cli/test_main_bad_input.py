@@ -10,6 +10,7 @@ from databuild_dagster.model.events import Event, WantCreated, WantFact
 from databuild_dagster.model.fold.evolve import fold
 from databuild_dagster.store import log
 from tests.support.command import databuild
+from tests.support.feature_commands import of_command
 from tests.support.project import DEFINITIONS, Done, Project
 from tests.support.world import World
 
@@ -57,7 +58,7 @@ TAKING_REFS = (
 )
 
 
-@pytest.mark.parametrize("command", TAKING_REFS.split(", "))
+@pytest.mark.parametrize("command", [of_command(command.split(), command) for command in TAKING_REFS.split(", ")])
 def test_every_command_refuses_a_malformed_ref_and_records_nothing(known_project: Project, command: str) -> None:
     """Decision 0030"""
     done = known_project.call(*command.split(), "orders@", "--json")
@@ -129,26 +130,32 @@ def test_a_log_that_a_fast_clock_left_ahead_is_one_sentence(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("want", "list", "--limit", "9" * 4000), ["… (4,000 digits) is too large; write at most 9223372036854775807"]),
-        (("want", "list", "--limit", "9" * 5000), ["--limit", "… (5,000 digits)", "is not a valid"]),
-        (("show", DAY, "--as-of", "9" * 5000), ["as_of is '9999"]),
-        (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
-        (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
-        (("build", DAY, "--at-once", "0"), ["--at-once"]),
-        (("ledger", "list", "--limit", "-1"), ["--limit"]),
-        (("ledger", "list", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
-        (("init", "a" * 300), ["File name too long", "Check its name"]),
-        (("init", "~no-one/x\0"), ["~no-one/x\\0", "no text in UTF-8"]),
-        (("operation", "list", "x", "--python-file", "x" * 10_000), ["File name too long"]),
-        (("operation", "run", "mine", "orders", "--arg", "[" * 100_000), ["which is no JSON"]),
-        (("operation", "run", "compact", "orders", "--target", "9" * 4000), ["--target", "too large"]),
-        (("operation", "run", "validate", "orders", "--rules", "/dev/null/x"), ["cannot be read as rules"]),
-        (("want", "show", "\udcff"), ["no text in UTF-8", "without NUL"]),
-        (("revert", DAY, "--to", "\ud800"), ["no text in UTF-8"]),
-        (("build", DAY, "-f", "exits.py"), ["exits.py cannot be loaded: SystemExit: 3"]),
-        (("show", "orders@2024-02-30"), ["orders@2024-02-30"]),
-        (("pause", "orders", "--reason", "x", "--until", "2024-02-30T00:00:00Z"), ["is no time"]),
-        (("ledger", "metrics", "--since", "99999-01-01T00:00:00Z"), ["is no time"]),
+        of_command(arguments, arguments, words)
+        for arguments, words in (
+            (
+                ("want", "list", "--limit", "9" * 4000),
+                ["… (4,000 digits) is too large; write at most 9223372036854775807"],
+            ),
+            (("want", "list", "--limit", "9" * 5000), ["--limit", "… (5,000 digits)", "is not a valid"]),
+            (("show", DAY, "--as-of", "9" * 5000), ["as_of is '9999"]),
+            (("want", "create", DAY, "--priority", "9" * 4000), ["priority is a number of 4,000 digits"]),
+            (("build", DAY, "--timeout", "9" * 400 + "d"), ["is too long; write at most 36500d, or none"]),
+            (("build", DAY, "--at-once", "0"), ["--at-once"]),
+            (("ledger", "list", "--limit", "-1"), ["--limit"]),
+            (("ledger", "list", "--limit", "ten"), ["--limit", "'ten' is no whole number"]),
+            (("init", "a" * 300), ["File name too long", "Check its name"]),
+            (("init", "~no-one/x\0"), ["~no-one/x\\0", "no text in UTF-8"]),
+            (("operation", "list", "x", "--python-file", "x" * 10_000), ["File name too long"]),
+            (("operation", "run", "mine", "orders", "--arg", "[" * 100_000), ["which is no JSON"]),
+            (("operation", "run", "compact", "orders", "--target", "9" * 4000), ["--target", "too large"]),
+            (("operation", "run", "validate", "orders", "--rules", "/dev/null/x"), ["cannot be read as rules"]),
+            (("want", "show", "\udcff"), ["no text in UTF-8", "without NUL"]),
+            (("revert", DAY, "--to", "\ud800"), ["no text in UTF-8"]),
+            (("build", DAY, "-f", "exits.py"), ["exits.py cannot be loaded: SystemExit: 3"]),
+            (("show", "orders@2024-02-30"), ["orders@2024-02-30"]),
+            (("pause", "orders", "--reason", "x", "--until", "2024-02-30T00:00:00Z"), ["is no time"]),
+            (("ledger", "metrics", "--since", "99999-01-01T00:00:00Z"), ["is no time"]),
+        )
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode().replace("\0", "?"),
 )

@@ -65,6 +65,7 @@ def test_a_name_without_a_manifest_is_refused_in_one_sentence(built: Project, na
     assert words in done.err
 
 
+@pytest.mark.feature("lots")
 def test_a_build_has_its_copy_and_a_damaged_one_is_found_and_repaired(project: Project) -> None:
     project.build(REF)
     assert json.loads(copy_of(project).read_bytes()) == project.ask("manifest", "show", REF, "--whole")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.support.homes import Homes, homes
 
 __all__ = ["homes"]
@@ -12,6 +14,7 @@ __all__ = ["homes"]
 # Roots inside the home
 
 
+@pytest.mark.feature("clean")
 def test_gc_in_a_copied_home_removes_nothing_of_the_original(homes: Homes, tmp_path: Path) -> None:
     """Rule 3.10: borders 1."""
     original = homes.opened(tmp_path / "original")
