@@ -25,8 +25,8 @@ LIMITS: Final[Mapping[str, int]] = {
     "cli.build": 40_000,
     "cli.read": 28_000,
     "core": 46_000,
-    # 78,000 was the aim; decision 0057 says what is left.
-    "package": 79_500,
+    # 78,000 was the aim; decision 0057 says what is left. Right values at the border took 150 lines more.
+    "package": 79_700,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -41,8 +41,6 @@ class ComparedFiles(NamedTuple):
         done = self.done
         text = f"Compared the contents of {count(done.files, 'file')} of {count(done.instances, 'instance')}"
         text += f", {done.bytes:,} bytes."
-        if done.by_footer:
-            text += f" Of {count(done.by_footer, 'file')} the manifest has the footer's checksum alone."
         if done.not_compared:
             text += f" {count(done.not_compared, 'file')} not compared: without a checksum that can be computed here."
         if self.n_earlier:

@@ -22,7 +22,8 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import few_of, one_line
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse import disk, errors, formats, object_store, storage
+from databuild_dagster.warehouse import disk, errors, formats, storage
+from databuild_dagster.warehouse.files import checksum_of_other
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, file_paths, missing_files, read_manifest
 from databuild_dagster.warehouse.threads import DISK_THREADS, DaemonThreads, n_cores
@@ -60,8 +61,6 @@ class Counts(msgspec.Struct):
     instances: int = 0
     files: int = 0
     bytes: int = 0
-    #: Files of which a manifest has the checksum of the footer alone.
-    by_footer: int = 0
     #: Files without a checksum that can be computed here.
     not_compared: int = 0
 
@@ -242,9 +241,9 @@ def _compared(piece: _Piece) -> _Piece:
         return piece
     path, entry = piece.path, piece.entry
     scheme = (entry.checksum or "").partition(":")[0]
-    counts = Counts(files=1, bytes=entry.bytes, by_footer=scheme == _FOOTER, not_compared=scheme not in _SCHEMES)
+    counts = Counts(files=1, bytes=entry.bytes, not_compared=scheme not in _SCHEMES)
     try:
-        found = _SCHEMES[scheme](path, piece.manifest) if scheme in _SCHEMES else entry.checksum
+        found = _SCHEMES[scheme](path) if scheme in _SCHEMES else entry.checksum
     except FileNotFoundError:
         return piece._replace(counts=counts, faults=(_fault(piece.live, path, "is gone or has another size"),))
     except DatabuildError as error:
@@ -255,25 +254,10 @@ def _compared(piece: _Piece) -> _Piece:
     return piece._replace(counts=counts, faults=(_fault(piece.live, path, why),))
 
 
-def _footer(path: str, manifest: Manifest) -> str:
-    """The fingerprint of files that other programs wrote: the footer, but not the values (`warehouse.outside`)."""
-    with storage.storage_at(path).open_binary(path) as file:
-        return formats.format_named(manifest.format).describe(file, path).fingerprint
-
-
-def _of_store(path: str, _: Manifest) -> str:
-    """The checksum that the store gives today, for files that Spark wrote there itself."""
-    for listed in storage.storage_at(path).list_files(path, deep=False):
-        return object_store.store_checksum(listed)
-    raise FileNotFoundError(path)
-
-
-_FOOTER = "footer-sha256"
 #: Kind of checksum to how it is computed.
 _SCHEMES = {
-    "sha256": lambda path, _: storage.storage_at(path).checksum(path),
-    _FOOTER: _footer,
-    **dict.fromkeys(storage.STORE_CHECKSUMS, _of_store),
+    "sha256": lambda path: storage.storage_at(path).checksum(path),
+    **dict.fromkeys(storage.STORE_CHECKSUMS, checksum_of_other),
 }
 
 

@@ -183,9 +183,9 @@ class UnsupportedColumn(Refused):
 
 
 class ColumnsAlike(Refused):
-    """The frame of {ref} cannot be written: Spark takes its columns {one!r} and {other!r} for one."""
+    """{ref} cannot become live: Spark takes its column {one!r} for {other!r}{of}."""
 
-    hint = "Rename one of them: Spark does not tell upper from lower case in the names of columns."
+    hint = "Give each column one name: readers by Spark do not tell upper from lower case."
 
 
 class NoSchema(Refused):
@@ -222,12 +222,6 @@ class SchemaChanged(Refused):
     """{ref} cannot become live: {why}, unlike {other_ref}."""
 
     hint = "Return the earlier columns, or set allow_schema_change=True on the asset."
-
-
-class NameDiffersByCase(Refused):
-    """{ref} cannot become live: its column {column!r} is {other!r} in {other_ref}, and Spark takes both for one."""
-
-    hint = "Give the column its earlier name: readers read new and old instances together."
 
 
 class KeyTooLong(Refused):

@@ -44,44 +44,35 @@ def read_instances(
     Raises `NoSchema` for no manifests without a schema, `SchemasDiffer` for columns that cannot be united.
     """
     schema = schema or united_schema(manifests)
+    if groups := by_columns(manifests, schema):
+        frames = [read_instances(spark, warehouse, some, schema=own) for own, some in groups]
+        frame: DataFrame = united([with_types(frame, schema) for frame in frames])
+        return frame
     paths_of = spark_paths(spark, warehouse, manifests, schema)
-    frame: DataFrame = united(
-        [
-            with_types(load_files(spark, own, by_format(some, paths_of)), schema)
-            for own, some in by_columns(manifests, schema)
-        ]
-    )
-    return frame
+    return load_files(spark, schema, by_format(manifests, paths_of))
 
 
 def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[StructType, list[Manifest]]]:
-    """The instances that are read together as `schema`, each time with the types to read; at least one, without instances, too.
-
-    Engines widen numbers while they read; Sail and Spark 3.5 do not widen decimals.
-    """
+    """The instances to read by types of their own, and to cast to `schema`: Sail and Spark 3.5 widen no decimals while they read.
+    Empty if `schema` reads all."""
     from pyspark.sql.types import DecimalType, StructField, StructType
 
     decimals = {field.name for field in schema if isinstance(field.dataType, DecimalType)}
-    if not decimals or len({manifest.schema for manifest in manifests}) < 2:
-        return [(schema, list(manifests))]
-    found: dict[str, tuple[StructType, list[Manifest]]] = {}
-    for manifest in manifests:
+    found: dict[StructType, list[Manifest]] = {}
+    for manifest in manifests if decimals else ():
         types = {field.name: field.dataType for field in spark_schema(manifest.schema) if field.name in decimals}
         own = StructType([StructField(field.name, types.get(field.name, field.dataType)) for field in schema])
-        found.setdefault(own.json(), (own, []))[1].append(manifest)
-    return list(found.values())
+        found.setdefault(own, []).append(manifest)
+    is_one = all(own.simpleString() == schema.simpleString() for own in found)
+    return [] if is_one else list(found.items())
 
 
 def with_types(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The frame with the types of a schema for its columns."""
+    """The columns of a schema with its types, which are wider."""
     import pyspark.sql.functions as F
 
-    types = {field.name: field.dataType for field in frame.schema}
-    if all(types[field.name] == field.dataType for field in schema):
-        return frame
-    wider: DataFrame = frame.select(
-        *(F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema)
-    )
+    columns = (F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema)
+    wider: DataFrame = frame.select(*columns)
     return wider
 
 
@@ -228,8 +219,7 @@ def _check_seen(
     if (shown := engine_name(spark)) is None:
         return
     seen = places_read(spark)
-    rows, new = 0, dict[str, str]()
-    paths_in: dict[str, list[str]] = {}
+    rows, paths, new = 0, dict[str, list[str]](), dict[str, str]()
     for manifest in manifests:
         for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
             place = _place_of(path)
@@ -237,14 +227,12 @@ def _check_seen(
             if file.rows and not is_probed and place not in seen and place not in new:
                 new[place] = path
                 rows += file.rows
-                paths_in.setdefault(manifest.instance_uuid, []).append(path)
+                paths.setdefault(manifest.format, []).append(path)
     if not new:
         return
     facts = {"spark": shown, "place": few_of(list(new))}
     try:
-        opened = [manifest for manifest in manifests if manifest.instance_uuid in paths_in]
-        groups = by_columns(opened, schema)
-        found = sum(load_files(spark, own, by_format(some, paths_in)).count() for own, some in groups)
+        found = load_files(spark, schema, paths).count()
     except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
         if is_lost(error):
             raise

@@ -66,28 +66,29 @@ def read_keyed(
     columns = columns or schemas.united_schema(manifests)
     refuse_taken(column, manifests)
     schema = StructType([*columns, StructField(column, StringType())])
+    if groups := by_columns(manifests, columns):
+        frames = []
+        for place, (own, read) in enumerate(groups):
+            uuids = {manifest.instance_uuid for manifest in read}
+            some = {key: [one for one in found if one.instance_uuid in uuids] for key, found in keyed.items()}
+            inner = folder and os.path.join(folder, str(place))
+            rows = read_keyed(spark, warehouse, some, inner, column=column, columns=own, on_folders=on_folders)
+            frames.append(with_types(rows, schema))
+        frame: DataFrame = united(frames)
+        return frame
     paths_of = spark_paths(spark, warehouse, manifests, columns)
     if not any(paths_of.values()):
         return spark.createDataFrame([], schema)
     reach = in_place(spark, warehouse)
     if reach is not None or folder is None or any("://" in path for found in paths_of.values() for path in found):
         return _read_in_place(spark, warehouse, reach, keyed, paths_of, columns, column, on_folders)
-    frames = []
-    for place, (own, some) in enumerate(by_columns(manifests, columns)):
-        base = os.path.join(folder, str(place))
-        uuids = {manifest.instance_uuid for manifest in some}
-        links: dict[str, list[str]] = {}
-        for key, found in keyed.items():
-            of_key = os.path.join(base, staging.folder_of(key, column))
-            read = [manifest for manifest in found if manifest.instance_uuid in uuids]
-            for name, paths in by_format(read, paths_of).items():
-                links.setdefault(name, []).extend(_links(paths, of_key, formats.format_named(name).suffix))
-        # By file: in a folder, Spark silently skips a link to a file that is gone.
-        if links:
-            rows = load_files(spark, StructType([*own, schema[-1]]), links, base_path=base)
-            frames.append(with_types(rows, schema))
-    frame: DataFrame = united(frames)
-    return frame
+    links: dict[str, list[str]] = {}
+    for key, found in keyed.items():
+        of_key = os.path.join(folder, staging.folder_of(key, column))
+        for name, paths in by_format(found, paths_of).items():
+            links.setdefault(name, []).extend(_links(paths, of_key, formats.format_named(name).suffix))
+    # By file: in a folder, Spark silently skips a link to a file that is gone.
+    return load_files(spark, schema, links, base_path=folder)
 
 
 def _read_in_place(
@@ -107,24 +108,17 @@ def _read_in_place(
         for manifest in found:
             keys_of.setdefault(manifest.instance_uuid, []).append(key)
             manifests[manifest.instance_uuid] = manifest
-    from pyspark.sql.types import StringType, StructField, StructType
-
     frames = []
-    whole = StructType([*columns, StructField(column, StringType())])
-    for own, some in by_columns(list(manifests.values()), columns):
-        left = {manifest.instance_uuid for manifest in some}
-        if reach is not None and on_folders is not None:
-            for folders in readable_folders(reach, warehouse, some):
-                on_folders(folders)
-                rows = load_folders(spark, own, reach.url_of(folders.attempt), folders, keys_of, column)
-                frames.append(with_types(rows, whole))
-                left.difference_update(folders.instances.values())
-        listed = {key: [one for one in found if one.instance_uuid in left] for key, found in keyed.items()}
-        by_key = {key: by_format(found, paths_of) for key, found in listed.items()}
-        if any(by_key.values()):
-            names_files = reach is None or reach.names_files
-            rows = load_keyed(spark, own, by_key, column, names_files=names_files)
-            frames.append(with_types(rows, whole))
+    if reach is not None and on_folders is not None:
+        for folders in readable_folders(reach, warehouse, list(manifests.values())):
+            on_folders(folders)
+            frames.append(load_folders(spark, columns, reach.url_of(folders.attempt), folders, keys_of, column))
+            manifests = {uuid: one for uuid, one in manifests.items() if uuid not in folders.instances.values()}
+    listed = {key: [one for one in found if one.instance_uuid in manifests] for key, found in keyed.items()}
+    by_key = {key: by_format(found, paths_of) for key, found in listed.items()}
+    if not frames or any(by_key.values()):
+        names_files = reach is None or reach.names_files
+        frames.append(load_keyed(spark, columns, by_key, column, names_files=names_files))
     frame: DataFrame = united(frames)
     return frame
 

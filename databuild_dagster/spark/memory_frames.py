@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from databuild_dagster.spark.errors import PolarsMissing
@@ -21,8 +20,14 @@ if TYPE_CHECKING:
 
 #: The key of pandas' description in the metadata of a schema.
 _PANDAS: Final = b"pandas"
-#: The largest integer up to which a float has all of them.
-FLOAT_INTEGERS: Final = 2**53
+#: pandas' nullable types, with the type that a file has for each.
+_NULLABLE: Final = {
+    **{f"Int{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    "Float32": "float",
+    "Float64": "double",
+    "boolean": "bool",
+    "string": "string",
+}
 
 
 class FrameKind(Enum):
@@ -103,11 +108,7 @@ def to_arrow(frame: Any) -> pa.Table:
 def nullable_types(table: pa.Table) -> dict[str, str]:
     """The columns of an Arrow table that pandas made of its own nullable types, each with the type's name, such as `Int64`."""
     described = json.loads((table.schema.metadata or {}).get(_PANDAS, b"{}")).get("columns", [])
-    return {
-        column["field_name"]: column["numpy_type"]
-        for column in described
-        if column["numpy_type"] in _nullable_by_name()
-    }
+    return {column["field_name"]: column["numpy_type"] for column in described if column["numpy_type"] in _NULLABLE}
 
 
 def pandas_metadata(types: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -116,25 +117,22 @@ def pandas_metadata(types: Mapping[str, str]) -> dict[bytes, bytes]:
         {"name": name, "field_name": name, "pandas_type": kind.lower(), "numpy_type": kind, "metadata": None}
         for name, kind in types.items()
     ]
-    described = {"index_columns": [], "column_indexes": [], "columns": columns}
-    return {_PANDAS: json.dumps(described).encode()} if columns else {}
+    return (
+        {_PANDAS: json.dumps({"index_columns": [], "column_indexes": [], "columns": columns}).encode()}
+        if columns
+        else {}
+    )
 
 
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
     """A column has the nullable type of pandas that its writer gave it, or that keeps its numbers: beside a null, pandas' usual
     integers become floats, which have 53 bits."""
-    import pyarrow as pa
-
-    by_name = _nullable_by_name()
+    found = {field.name: str(field.type) for field in table.schema}
     # Readers unite files: a wider type than the writer's is what it is.
-    types = {
-        name: kind
-        for name, kind in nullable_types(table).items()
-        if name in table.column_names and table.schema.field(name).type == by_name[kind]
-    }
-    for field, column in zip(table.schema, table.columns, strict=True):
-        if pa.types.is_integer(field.type) and field.name not in types and _is_more_than_a_float(column):
-            types[field.name] = next(kind for kind, arrow_type in by_name.items() if arrow_type == field.type)
+    types = {name: kind for name, kind in nullable_types(table).items() if found.get(name) == _NULLABLE[kind]}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if found[name] == "int64" and name not in types and _is_more_than_a_float(column):
+            types[name] = "Int64"
     frame: pd.DataFrame = table.replace_schema_metadata(pandas_metadata(types)).to_pandas()
     return frame
 
@@ -142,27 +140,10 @@ def _to_pandas(table: pa.Table) -> pd.DataFrame:
 def _is_more_than_a_float(column: pa.ChunkedArray) -> bool:
     import pyarrow.compute as pc
 
-    if not column.null_count or column.null_count == len(column) or column.type.bit_width < 64:
+    if not column.null_count or column.null_count == len(column):
         return False
     ends = pc.min_max(column).as_py()
-    return bool(max(abs(ends["min"]), abs(ends["max"])) > FLOAT_INTEGERS)
-
-
-@cache
-def _nullable_by_name() -> dict[str, pa.DataType]:
-    """pandas' nullable types by their names, with the type that a file has for each."""
-    import pyarrow as pa
-
-    return {
-        "Int8": pa.int8(),
-        "Int16": pa.int16(),
-        "Int32": pa.int32(),
-        "Int64": pa.int64(),
-        "Float32": pa.float32(),
-        "Float64": pa.float64(),
-        "boolean": pa.bool_(),
-        "string": pa.string(),
-    }
+    return bool(max(-ends["min"], ends["max"]) > 2**53)
 
 
 def _of_polars(frame: pl.DataFrame) -> pa.Table:

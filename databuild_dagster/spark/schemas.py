@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.spark.errors import NameDiffersByCase, NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
+from databuild_dagster.spark.errors import ColumnsAlike, NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
 from databuild_dagster.warehouse.files import as_spark_writes, schema_from_spark, table_schema
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 #: Narrower to wider, as Spark's Parquet reader widens.
 _WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
-
-#: Of a decimal, in Spark.
-MAX_DECIMAL_DIGITS = 38
 
 
 def as_written(schema: StructType, *, without: str | None = None) -> TableSchema:
@@ -133,22 +130,16 @@ class Columns(NamedTuple):
     schema: TableSchema
 
 
-def check_schema(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
-    """Compare the columns for `ref` with those of an earlier instance of its dataset. Raises `SchemaChanged`."""
+def check_schema(schema: TableSchema, ref: Ref, before: Columns | None, *, may_change: bool = False) -> None:
+    """Compare with an earlier instance; columns that `may_change` keep their case. Raises `ColumnsAlike`, `SchemaChanged`."""
     if before is None or not schema.columns or not before.schema.columns or schema == before.schema:
         return
-    if why := why_not_fitting(schema, before.schema):
-        raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
-
-
-def check_names(schema: TableSchema, ref: Ref, before: Columns | None) -> None:
-    """Compare the names of columns with those of an earlier instance, however freely the columns may change. Raises
-    `NameDiffersByCase`."""
-    known = {} if before is None else {column.name.casefold(): column.name for column in before.schema.columns}
+    known = {column.name.casefold(): column.name for column in before.schema.columns}
     for column in schema.columns:
-        other = known.get(column.name.casefold(), column.name)
-        if before is not None and other != column.name:
-            raise NameDiffersByCase(ref=ref, column=column.name, other=other, other_ref=before.ref)
+        if (other := known.get(column.name.casefold(), column.name)) != column.name:
+            raise ColumnsAlike(ref=ref, one=column.name, other=other, of=f" of {before.ref}")
+    if not may_change and (why := why_not_fitting(schema, before.schema)):
+        raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
 
 
 def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
@@ -158,7 +149,8 @@ def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
         if field.name not in now:
             return f"it has no column {field.name!r}"
         found, known = now[field.name], field.dataType
-        if not _fits(known, found):
+        # Frames in memory give decimals the width of their largest value, so a day of small ones has a narrower type.
+        if (wider := _wider(known, found)) is None or (wider != found and known.typeName() != "decimal"):
             return f"column {field.name!r} is {found.simpleString()}, not {known.simpleString()}"
     return None
 
@@ -175,15 +167,6 @@ def _nullable(schema: Any) -> Any:
             return schema
 
 
-def _fits(known: DataType, found: DataType) -> bool:
-    """Whether readers of an earlier type can take another one. Frames in memory give decimals the width of their largest value, so
-    a day of small ones has a narrower type."""
-    from pyspark.sql.types import DecimalType
-
-    wider = _wider(known, found)
-    return wider == found or (isinstance(known, DecimalType) and wider is not None)
-
-
 def _wider(one: DataType, other: DataType) -> DataType | None:
     """The type that has every value of both; None if there is none."""
     from pyspark.sql.types import DecimalType
@@ -193,7 +176,7 @@ def _wider(one: DataType, other: DataType) -> DataType | None:
     if isinstance(one, DecimalType) and isinstance(other, DecimalType):
         scale = max(one.scale, other.scale)
         precision = max(one.precision - one.scale, other.precision - other.scale) + scale
-        return DecimalType(precision, scale) if precision <= MAX_DECIMAL_DIGITS else None
+        return DecimalType(precision, scale) if precision <= 38 else None  # Digits of Spark's widest decimal.
     for order in _WIDENINGS:
         if one.typeName() in order and other.typeName() in order:
             return max(one, other, key=lambda data_type: order.index(data_type.typeName()))

@@ -403,7 +403,7 @@ def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = W
 
     table = _arrow_table(frame, ref)
     if (alike := alike_columns(table.schema)) is not None:
-        raise ColumnsAlike(ref=ref, one=alike[0], other=alike[1])
+        raise ColumnsAlike(ref=ref, one=alike[0], other=alike[1], of="")
     nullable = nullable_types(table)
     try:
         table = _plain(table)

@@ -169,12 +169,6 @@ def checksum_of(file: Any) -> str:
     return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
-def checksum_of_other(path: str, file: BinaryIO) -> str:
-    with explained(path, "read"):
-        file.seek(0)
-        return checksum_of(file)
-
-
 def for_each(do: Callable[[T], R], items: Sequence[T]) -> list[R]:
     """One after the other: for a small file, a thread costs more than the disk."""
     return [do(item) for item in items]

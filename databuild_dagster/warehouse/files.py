@@ -228,16 +228,15 @@ def describe_each(
 
     def describe(file: tuple[str, int]) -> OutsideFile | errors.UnreadableFile:
         path, size_bytes = file
-        place = storage.storage_at(path)
         try:
-            with place.open_binary(path) as opened:
+            with storage.storage_at(path).open_binary(path) as opened:
                 found_bytes = opened.seek(0, os.SEEK_END)
                 if found_bytes != size_bytes:
                     return errors.UnreadableFile(path=path, why="it is being written to")
                 opened.seek(0)
                 facts = file_format.describe(opened, path)
-                # The footer of a rewritten file may be the same: it has only counts, and the smallest and largest values.
-                checksum = place.checksum_of_other(path, opened)
+            # The footer of a rewritten file may be the same: it has only counts, and the smallest and largest values.
+            checksum = checksum_of_other(path)
         except FileNotFoundError:
             return errors.UnreadableFile(path=path, why="it is not there any more")
         except errors.UnreadableFile as error:
@@ -245,6 +244,17 @@ def describe_each(
         return OutsideFile(FileEntry(path, size_bytes, facts.rows, checksum), facts.schema)
 
     return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def checksum_of_other(path: str) -> str:
+    """The checksum of another program's file: of its bytes on a disk, and in an object store the one that the store gives, which
+    changes with the bytes. Raises `FileNotFoundError`."""
+    place = storage.storage_at(path)
+    if storage.protocol_of(path) is None:
+        return place.checksum(path)
+    for listed in place.list_files(path, deep=False):
+        return listed.checksum or place.checksum(path)
+    raise FileNotFoundError(path)
 
 
 def fingerprint_of(files: Sequence[FileEntry]) -> str:

@@ -7,9 +7,7 @@ files: the format written today does not decide how an older instance is read.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import TYPE_CHECKING, BinaryIO, Final, NamedTuple, Protocol
 
 from databuild_dagster.warehouse import disk
@@ -24,8 +22,6 @@ SPARK_SCHEMA_KEY = b"org.apache.spark.sql.parquet.row.metadata"
 
 _MARK = b"PAR1"
 _END_BYTES = 8
-
-
 #: The unit of timestamps of 12 bytes, as Hive, Impala and older Sparks write them. Spark reads them so; nanoseconds, which is what Arrow
 #: takes them for, end in the year 2262.
 INT96_UNIT: Final = "us"
@@ -37,8 +33,6 @@ class FileFacts(NamedTuple):
     rows: int
     #: With the metadata of its writer.
     schema: pa.Schema
-    #: Changes when the file holds something else, as far as that is visible without reading all of it.
-    fingerprint: str
 
 
 class FileFormat(Protocol):
@@ -88,16 +82,13 @@ class Parquet:
 
         try:
             footer = pq.read_metadata(file)
-            written = io.BytesIO()
-            # Place, bytes, smallest and largest value of each column chunk.
-            footer.write_metadata_file(written)
             schema = footer.schema.to_arrow_schema()
             if any(footer.schema.column(place).physical_type == "INT96" for place in range(footer.num_columns)):
                 with pq.ParquetFile(file, metadata=footer, coerce_int96_timestamp_unit=INT96_UNIT) as opened:
                     schema = opened.schema_arrow
         except (OSError, pa.ArrowException) as error:
             raise NotParquet(path=path, why=_first_line(error)) from error
-        return FileFacts(footer.num_rows, schema, f"footer-sha256:{sha256(written.getvalue()).hexdigest()}")
+        return FileFacts(footer.num_rows, schema)
 
     def rows_in(self, file: BinaryIO, path: str) -> int:
         import pyarrow as pa

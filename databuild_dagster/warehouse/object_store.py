@@ -78,12 +78,6 @@ def forget_connections() -> None:
         _stores.clear()
 
 
-def store_checksum(listed: disk.Listed) -> str:
-    """The checksum that an object store gives for a listed file: no byte of it is read."""
-    assert listed.checksum is not None, f"{listed.path}: files of a disk are read to compute theirs"
-    return listed.checksum
-
-
 class ObjectStore:
     """`storage.Storage` over one of fsspec's file systems. May be used from many threads."""
 
@@ -221,11 +215,6 @@ class ObjectStore:
         with self._reading(path), self._file_system.open(path, "rb", block_size=CHECKSUM_BLOCK_BYTES) as file:
             return disk.checksum_of(file)
 
-    def checksum_of_other(self, path: str, file: BinaryIO) -> str:
-        with self._reading(path):
-            found = _checksum(self._file_system.info(path))
-        return self.checksum(path) if found is None else found
-
     def remove_files(self, paths: Sequence[str], within: str) -> None:
         def remove(path: str) -> None:
             with self._writing(path, "removed"), suppress(FileNotFoundError):
@@ -244,7 +233,7 @@ class ObjectStore:
         disk.remove_tree(local_copies.copies_of(path))
 
     def seal(self, files: Sequence[disk.Listed], within: str) -> list[str]:
-        return [store_checksum(file) for file in files]
+        return [file.checksum or self.checksum(file.path) for file in files]
 
     # Many objects at once: several requests in the loop of the file system, or in threads for one without a loop.
 

@@ -97,10 +97,6 @@ class Storage(Protocol):
     def checksum(self, path: str) -> str:
         """The checksum of a file's bytes, all of which are read, as a build records it: `sha256:…`."""
 
-    def checksum_of_other(self, path: str, file: BinaryIO) -> str:
-        """The checksum of the bytes of an open file that another program wrote: on a disk all of them are read; an object
-        store gives its own, which it changes whenever the object is written with other bytes."""
-
     def remove_files(self, paths: Sequence[str], within: str) -> None:
         """Remove files, if they exist, and the folders that are empty then, up to and including `within`."""
 

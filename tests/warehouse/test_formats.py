@@ -87,16 +87,6 @@ def test_a_footer_is_read_without_data_and_by_one_read_if_its_length_is_expected
     assert max(read) == len(tail) < len(contents) / 100
 
 
-def test_a_fingerprint_changes_with_the_rows_and_not_with_the_time(file_format, tmp_path):
-    def fingerprint(name: str, *numbers: int) -> str:
-        path = str(tmp_path / name)
-        file_format.write(a_table(*numbers), path)
-        return file_format.describe(path, path).fingerprint
-
-    assert fingerprint("a", 1, 2) == fingerprint("b", 1, 2)
-    assert fingerprint("c", 1, 2, 3) != fingerprint("a", 1, 2)
-
-
 @pytest.mark.parametrize("contents", [b"", b"PAR1 but not really PAR1", b"ORC"])
 def test_a_file_of_another_format_is_named_by_its_path(file_format, tmp_path, contents):
     path = tmp_path / f"part-0{file_format.suffix}"

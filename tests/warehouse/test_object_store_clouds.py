@@ -6,7 +6,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from databuild_dagster.data.contents import _of_store
 from databuild_dagster.warehouse.errors import (
     AccessDenied,
     BucketMissing,
@@ -16,7 +15,7 @@ from databuild_dagster.warehouse.errors import (
     NotCreateOnly,
     StorageUnreachable,
 )
-from databuild_dagster.warehouse.files import read_table
+from databuild_dagster.warehouse.files import checksum_of_other, read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     ManifestState,
@@ -24,7 +23,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
-from databuild_dagster.warehouse.object_store import forget_connections, store_checksum
+from databuild_dagster.warehouse.object_store import forget_connections
 from databuild_dagster.warehouse.removing import take_away
 from databuild_dagster.warehouse.storage import storage_at
 from tests.support.cloud_store import Blob, azure_store, environment, google_store, without_pauses
@@ -112,7 +111,7 @@ def test_a_listing_has_names_sizes_and_checksums(store, warehouse):
         blob = store.buckets[BUCKET][f"{PREFIX}/raw/flights/data/instance={UUID}/{file.uri}"]
         assert listed[path].bytes == file.bytes
         checksum = f"{store.algorithm}:{blob.crc32c if store.algorithm == 'crc32c' else blob.md5}"
-        assert store_checksum(listed[path]) == _of_store(path, manifest) == checksum
+        assert listed[path].checksum == checksum_of_other(path) == checksum
         assert abs(listed[path].modified - blob.modified.timestamp()) < 1
     assert [file for file in warehouse.storage.list_files(warehouse.root, deep=False) if UUID in file.path] == []
     data = folder.rpartition("/")[0]

@@ -24,7 +24,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.errors import BadPartitionKeyColumn, ColumnsAlike, NameDiffersByCase, SchemaChanged
+from databuild_dagster.spark.errors import BadPartitionKeyColumn, ColumnsAlike, SchemaChanged
 from databuild_dagster.spark.failures import explain_failure, is_lost, is_of_the_machine
 from databuild_dagster.spark.staging import staging
 from databuild_dagster.warehouse.filters import BadFilter
@@ -32,7 +32,7 @@ from databuild_dagster.warehouse.manifest import manifest_fact
 from databuild_dagster.warehouse.storage import protocol_of
 
 #: Failures of the function or of all its rows: a call for fewer partitions would repeat them.
-_OF_ALL = (BadResult, BadPartitionKeyColumn, ColumnsAlike, NameDiffersByCase, SchemaChanged, BadFilter)
+_OF_ALL = (BadResult, BadPartitionKeyColumn, ColumnsAlike, SchemaChanged, BadFilter)
 
 #: Job runs of a call whose manifests are written to a bucket while the step reports those before them.
 PUBLISHED_AT_ONCE = 100

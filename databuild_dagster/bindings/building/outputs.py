@@ -24,7 +24,7 @@ from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
-from databuild_dagster.spark.schemas import Columns, check_names, check_schema
+from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged, put_files, read_staged
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_fact, write_ahead, write_manifest
 from databuild_dagster.warehouse.threads import in_threads
@@ -103,14 +103,12 @@ class Outputs:
             self.check_columns(ref, result_of_ref)
 
     def check_columns(self, ref: Ref, staged: Staged, *, from_now_on: bool = False) -> None:
-        """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`, `NameDiffersByCase`."""
+        """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`, `ColumnsAlike`."""
         asset = asset_of(ref)
         with self._columns_lock:
             if asset not in self._columns:
                 self._columns[asset] = self._frames.writer.columns_of(asset)
-            check_names(staged.schema, ref, self._columns[asset])
-            if not self._body.allow_schema_change:
-                check_schema(staged.schema, ref, self._columns[asset])
+            check_schema(staged.schema, ref, self._columns[asset], may_change=self._body.allow_schema_change)
             if from_now_on and staged.schema.columns:
                 self._columns[asset] = Columns(ref, staged.schema)
 

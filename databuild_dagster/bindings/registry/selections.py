@@ -124,8 +124,7 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
     if is_dynamic(partitions):
         if partition_key_of(name) == ALL:
             return existing_refs(dataset, instance)
-        why = "dynamic partitions have no order; name each of them, or all of them by *."
-        raise InvalidSelection(text=name, why=why, asset=asset)
+        raise InvalidSelection(text=name, why="dynamic partitions have no order; name each, or all by *.", asset=asset)
     dimensions = [partitions]
     if isinstance(partitions, MultiPartitionsDefinition):
         dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]

@@ -273,7 +273,7 @@ def test_a_name_that_differs_by_case_is_refused_however_freely_columns_change(de
 
     refused = site.engine.queries.canonical([f"table@{DAYS[1]}"])[f"table@{DAYS[1]}"]
     assert refused.state is FAILED
-    assert f"its column 'amount' is 'Amount' in table@{DAYS[0]}" in str(refused.reason)
+    assert f"Spark takes its column 'amount' for 'Amount' of table@{DAYS[0]}" in str(refused.reason)
 
 
 def test_a_lost_manifest_of_one_day_does_not_hold_up_another(deploy: Any) -> None:

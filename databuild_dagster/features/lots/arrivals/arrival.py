@@ -32,7 +32,7 @@ from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.schemas import why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.files import find_files, fingerprint_of, whole_pattern
+from databuild_dagster.warehouse.files import checksum_of_other, find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
@@ -224,16 +224,8 @@ def _has_same_bytes(one: FileEntry, other: FileEntry) -> bool:
 def _unchanged(files: Sequence[FileEntry]) -> set[FileEntry]:
     """The files that have the bytes of which their lot was made."""
     sizes = storage_sizes([file.uri for file in files])
-    return {file for file in files if sizes.get(file.uri) == file.bytes and _checksum_now(file.uri) == file.checksum}
-
-
-def _checksum_now(path: str) -> str | None:
-    storage = storage_at(path)
-    try:
-        with storage.open_binary(path) as opened:
-            return storage.checksum_of_other(path, opened)
-    except FileNotFoundError:
-        return None
+    there = [file for file in files if sizes.get(file.uri) == file.bytes]
+    return {file for file in there if checksum_of_other(file.uri) == file.checksum}
 
 
 def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:

@@ -21,7 +21,6 @@ from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 #: Filters have no longer texts, and the index must stay smaller than the data.
 LONGEST_TEXT = 256
@@ -71,17 +70,17 @@ def file_figures(
     if not with_files or not types:
         return found
     schema = united_schema(with_files)
+    if groups := by_columns(with_files, schema):
+        for _, some in groups:
+            found |= file_figures(spark, warehouse, some, types)
+        return found
     paths_of = spark_paths(spark, warehouse, with_files, schema)
     reach = in_place(spark, warehouse)
-    names_files = reach is None or reach.names_files
-    rows: dict[str, Any] = {}
-    for own, some in by_columns(with_files, schema):
-        if names_files:
-            frame = load_files(spark, own, by_format(some, paths_of))
-            rows |= {_path_of(row[_FILE]): row for row in _figured(frame, "_metadata.file_path", types).collect()}
-        else:
-            frame = _by_file(spark, own, some, paths_of)
-            rows |= {row[_FILE]: row for row in _figured(frame, _FILE, types).collect()}
+    if reach is None or reach.names_files:
+        frame = load_files(spark, schema, by_format(with_files, paths_of))
+        rows = {_path_of(row[_FILE]): row for row in _figured(frame, "_metadata.file_path", types).collect()}
+    else:
+        rows = {row[_FILE]: row for row in _figured(_by_file(spark, with_files, paths_of), _FILE, types).collect()}
     for manifest in with_files:
         for file, path in zip(manifest.files, paths_of[manifest.instance_uuid], strict=True):
             row = rows.get(path)
@@ -96,12 +95,11 @@ def _path_of(uri: str) -> str:
     return path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
 
 
-def _by_file(
-    spark: SparkSession, schema: StructType, manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str]]
-) -> DataFrame:
+def _by_file(spark: SparkSession, manifests: Sequence[Manifest], paths_of: Mapping[str, Sequence[str]]) -> DataFrame:
     """The rows of each file beside its path, where the engine does not tell the path of a row."""
     import pyspark.sql.functions as F
 
+    schema = united_schema(manifests)
     files = [(manifest.format, path) for manifest in manifests for path in paths_of[manifest.instance_uuid]]
     frame: DataFrame = united(
         [load_files(spark, schema, {name: [path]}).withColumn(_FILE, F.lit(path)) for name, path in files]
