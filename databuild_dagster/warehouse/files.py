@@ -47,6 +47,10 @@ class _SparkSchema(msgspec.Struct):
     fields: tuple[_SparkField, ...]
 
 
+# Made at import, as those of manifests.
+_spark_schema_of = msgspec.json.Decoder(_SparkSchema).decode
+
+
 def table_schema(schema: pa.Schema) -> TableSchema:
     """A file's columns, in Spark's words if Spark wrote the file."""
     spark = (schema.metadata or {}).get(formats.SPARK_SCHEMA_KEY)
@@ -186,7 +190,7 @@ def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
 @lru_cache(maxsize=SCHEMAS_REMEMBERED)
 def schema_from_spark(text: str) -> TableSchema:
     """Columns from Spark's own JSON. Cached: all instances of a dataset have the same."""
-    fields = msgspec.json.decode(text, type=_SparkSchema).fields
+    fields = _spark_schema_of(text).fields
     return TableSchema(tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), text)
 
 
