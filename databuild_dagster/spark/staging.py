@@ -453,6 +453,8 @@ class _Commit(msgspec.Struct):
     removed: list[str] = []
 
 
+_commit_of = msgspec.json.Decoder(_Commit).decode
+
 #: The file that Hadoop's committer leaves when all tasks are committed.
 _MARK = "_SUCCESS"
 #: Footers of one attempt differ by the texts of their smallest and largest values.
@@ -563,7 +565,7 @@ def _committed(folder: str, listed: Collection[Listed], data: Collection[Listed]
     added: set[str] = set()
     for path in commits:
         try:
-            commit = msgspec.json.decode(storage.read_bytes(path), type=_Commit)
+            commit = _commit_of(storage.read_bytes(path))
         except msgspec.DecodeError as error:
             raise AttemptIncomplete(folder=folder, why=f"{path} cannot be read: {error}") from error
         within = path.rpartition("/")[0]

@@ -43,6 +43,11 @@ class _Version(msgspec.Struct):
     index_version: int
 
 
+# Made at import, as those of manifests.
+_version_of = msgspec.json.Decoder(_Version).decode
+_index_of = msgspec.json.Decoder(InstanceIndex).decode
+
+
 def index_path(warehouse: Warehouse, asset: str, uuid: str) -> str:
     """The path of an instance's index, whether it exists or not."""
     return os.path.join(warehouse.instance_dir(asset, uuid), INDEX_NAME)
@@ -61,9 +66,9 @@ def read_index(warehouse: Warehouse, asset: str, uuid: str) -> InstanceIndex | N
     path = index_path(warehouse, asset, uuid)
     try:
         contents = warehouse.storage.read_bytes(path)
-        if msgspec.json.decode(contents, type=_Version).index_version > INDEX_VERSION:
+        if _version_of(contents).index_version > INDEX_VERSION:
             return None
-        index = msgspec.json.decode(contents, type=InstanceIndex)
+        index = _index_of(contents)
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from databuild_dagster.warehouse import disk, errors, formats, storage
+from databuild_dagster.warehouse import disk, formats, storage
 from databuild_dagster.warehouse.layout import ATTEMPT, Warehouse
 from databuild_dagster.warehouse.manifest import (
     Column,
@@ -45,6 +44,10 @@ class _SparkField(msgspec.Struct):
 
 class _SparkSchema(msgspec.Struct):
     fields: tuple[_SparkField, ...]
+
+
+# Made at import, as those of manifests.
+_spark_schema_of = msgspec.json.Decoder(_SparkSchema).decode
 
 
 def table_schema(schema: pa.Schema) -> TableSchema:
@@ -186,7 +189,7 @@ def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
 @lru_cache(maxsize=SCHEMAS_REMEMBERED)
 def schema_from_spark(text: str) -> TableSchema:
     """Columns from Spark's own JSON. Cached: all instances of a dataset have the same."""
-    fields = msgspec.json.decode(text, type=_SparkSchema).fields
+    fields = _spark_schema_of(text).fields
     return TableSchema(tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), text)
 
 
@@ -194,56 +197,6 @@ def _type_text(raw: msgspec.Raw) -> str:
     """`"long"` becomes long; a nested type stays the JSON that Spark wrote."""
     decoded = msgspec.json.decode(raw)
     return decoded if isinstance(decoded, str) else bytes(raw).decode()
-
-
-# From a pattern to files outside of any warehouse, and to their entries in a manifest.
-# Other programs own these files: databuild lists and describes them, and never moves, copies or removes them.
-
-
-class OutsideFile(NamedTuple):
-    """A file and its own schema."""
-
-    entry: FileEntry
-    schema: pa.Schema
-
-
-def whole_pattern(pattern: str) -> str:
-    """The pattern as an absolute path; a url is returned unchanged, `file://` is a path."""
-    if pattern.startswith("file://"):
-        pattern = pattern.removeprefix("file://")
-    if storage.protocol_of(pattern) is not None:
-        return pattern
-    return os.path.abspath(os.path.expanduser(pattern))
-
-
-def find_files(pattern: str) -> list[tuple[str, int]]:
-    """The matching data files, sorted, each with its bytes. Raises `StorageTrouble`, `StorageLibraryMissing`."""
-    return storage.storage_at(pattern).find(pattern)
-
-
-def describe_each(
-    files: Sequence[tuple[str, int]], file_format: formats.FileFormat = formats.WRITTEN
-) -> list[OutsideFile | errors.UnreadableFile]:
-    """Rows, columns and checksum of each file, or its error. Raises `StorageTrouble`, `DiskTrouble`."""
-
-    def describe(file: tuple[str, int]) -> OutsideFile | errors.UnreadableFile:
-        path, size_bytes = file
-        try:
-            with storage.storage_at(path).open_binary(path) as opened:
-                found_bytes = opened.seek(0, os.SEEK_END)
-                if found_bytes != size_bytes:
-                    return errors.UnreadableFile(path=path, why="it is being written to")
-                opened.seek(0)
-                facts = file_format.describe(opened, path)
-            # The footer of a rewritten file may be the same: it has only counts, and the smallest and largest values.
-            checksum = checksum_of_other(path)
-        except FileNotFoundError:
-            return errors.UnreadableFile(path=path, why="it is not there any more")
-        except errors.UnreadableFile as error:
-            return error
-        return OutsideFile(FileEntry(path, size_bytes, facts.rows, checksum), facts.schema)
-
-    return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
 
 
 def checksum_of_other(path: str) -> str:
@@ -255,9 +208,3 @@ def checksum_of_other(path: str) -> str:
     for listed in place.list_files(path, deep=False):
         return listed.checksum or place.checksum(path)
     raise FileNotFoundError(path)
-
-
-def fingerprint_of(files: Sequence[FileEntry]) -> str:
-    """A text that changes when a file comes, goes or changes."""
-    text = "\n".join(sorted(f"{file.uri} {file.bytes} {file.checksum}" for file in files))
-    return sha256(text.encode()).hexdigest()[:16]

@@ -132,6 +132,11 @@ class _Version(msgspec.Struct):
     schema_version: int
 
 
+# Made at import: threads that decode a type for the first time at once end the process by a segmentation fault (msgspec 0.22).
+_version_of = msgspec.json.Decoder(_Version).decode
+_manifest_of = msgspec.json.Decoder(Manifest).decode
+
+
 def write_manifest(warehouse: Warehouse, manifest: Manifest) -> str:
     """Write a manifest that must not exist yet; returns its path. Writing the same one again is fine.
 
@@ -404,10 +409,10 @@ def shipped_schema() -> str:
 def _decode(contents: bytes, path: str) -> Manifest:
     try:
         # The version first: a newer manifest may have any other shape.
-        version = msgspec.json.decode(contents, type=_Version).schema_version
+        version = _version_of(contents).schema_version
         if version > SCHEMA_VERSION:
             raise errors.NewerManifest(path=path, found=version, known=SCHEMA_VERSION)
-        return msgspec.json.decode(contents, type=Manifest)
+        return _manifest_of(contents)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise errors.ManifestDamaged(path=path, why=str(error)) from error
 

@@ -49,6 +49,10 @@ class PartManifest(Manifest, frozen=True, kw_only=True):
     code_version: str | None = None
 
 
+# Made at import, as those of manifests.
+_part_of = msgspec.json.Decoder(PartManifest).decode
+
+
 def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
     """The state of a lot from those of its parts; None is a part that did not end."""
     states = set(parts)
@@ -164,7 +168,7 @@ def children_of(parts: Sequence[PartManifest]) -> tuple[str, ...]:
 def _read_part(warehouse: Warehouse, lot: Manifest, child: str) -> PartManifest:
     path = _path(warehouse, lot.dataset, lot.instance_uuid, child)
     try:
-        part = msgspec.json.decode(warehouse.storage.read_bytes(path), type=PartManifest)
+        part = _part_of(warehouse.storage.read_bytes(path))
     except FileNotFoundError:
         raise ManifestMissing(
             asset=lot.dataset, uuid=lot.instance_uuid, path=path, kind="manifest", name=path

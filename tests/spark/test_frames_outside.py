@@ -12,7 +12,6 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
-from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     ManifestState,
@@ -21,6 +20,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifest,
 )
+from databuild_dagster.warehouse.outside import describe_each, find_files
 
 UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 NOON = datetime(2013, 1, 1, 12)

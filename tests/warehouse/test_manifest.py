@@ -28,6 +28,7 @@ from databuild_dagster.warehouse.manifest import (
     write_manifest,
 )
 from tests.support import written
+from tests.support.command import run_python
 from tests.support.written import UUID, winners_of_a_race
 
 
@@ -251,6 +252,40 @@ def test_of_many_processes_that_write_one_manifest_one_wins_and_it_is_whole(tmp_
     assert read_manifest(warehouse, "raw/flights", UUID).attempt == outcomes.index("wrote")
     folder = warehouse.instance_dir("raw/flights", UUID)
     assert [file.path for file in warehouse.all_files(folder)] == [f"{folder}/manifest.json"]
+
+
+FIRST_READERS = """
+import sys
+from pathlib import Path
+from threading import Barrier, Thread
+
+from databuild_dagster.warehouse import manifest
+
+sys.setswitchinterval(1e-6)
+contents, barrier = Path(sys.argv[1]).read_bytes(), Barrier(16)
+
+
+def read():
+    barrier.wait()
+    assert manifest._decode(contents, "m").ref
+
+
+threads = [Thread(target=read) for _ in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.long("a process that reads its first manifests ended by a segmentation fault")
+def test_threads_that_read_the_first_manifests_at_once_read_them(warehouse):
+    """Without decoders that are made at import, five of six such processes crashed in msgspec."""
+    path = write_manifest(warehouse, manifest_of("part-0.parquet"))
+
+    ended = [run_python(Path(), "-c", FIRST_READERS, path, seconds=60) for _ in range(8)]
+
+    assert [(done.returncode, done.stderr[-300:]) for done in ended] == [(0, "")] * 8
 
 
 def test_files_that_are_gone_or_cut_short_are_missing(warehouse):

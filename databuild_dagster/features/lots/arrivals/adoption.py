@@ -26,8 +26,8 @@ from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.store.queries.canonical import Canonical
-from databuild_dagster.warehouse.files import find_files, fingerprint_of
 from databuild_dagster.warehouse.manifest import FileEntry
+from databuild_dagster.warehouse.outside import find_files, fingerprint_of
 from databuild_dagster.warehouse.threads import in_threads
 
 #: The kinds of datasets whose partitions are not recorded by adoption.

@@ -13,7 +13,7 @@ from dagster import MultiPartitionsDefinition, PartitionsDefinition, TimeWindowP
 
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.spark.staging import hive_value
-from databuild_dagster.warehouse.files import whole_pattern
+from databuild_dagster.warehouse.outside import whole_pattern
 
 PARTITION_KEY = "partition_key"
 

@@ -33,7 +33,6 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
-from databuild_dagster.warehouse.files import OutsideFile, describe_each
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -46,6 +45,7 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifests,
 )
+from databuild_dagster.warehouse.outside import OutsideFile, describe_each
 
 if TYPE_CHECKING:
     import pyarrow as pa
