@@ -59,6 +59,8 @@ def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[
 
     decimals = {field.name for field in schema if isinstance(field.dataType, DecimalType)}
     found: dict[StructType, list[Manifest]] = {}
+    if len({manifest.schema for manifest in manifests}) == 1 and schema == spark_schema(manifests[0].schema):
+        return []
     for manifest in manifests if decimals else ():
         types = {field.name: field.dataType for field in spark_schema(manifest.schema) if field.name in decimals}
         own = StructType([StructField(field.name, types.get(field.name, field.dataType)) for field in schema])
