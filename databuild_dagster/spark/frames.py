@@ -13,9 +13,10 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
+from databuild_dagster.spark.plain_copies import readable_paths
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
-from databuild_dagster.spark.schemas import quoted, spark_schema, united_schema
+from databuild_dagster.spark.schemas import absent_columns, is_widened, quoted, spark_schema, united_schema
 from databuild_dagster.spark.session import engine_name
 from databuild_dagster.warehouse import errors, files, filters, formats, object_store_errors, storage
 from databuild_dagster.warehouse.layout import Warehouse
@@ -23,8 +24,10 @@ from databuild_dagster.warehouse.manifest import Manifest, file_paths, local_pat
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+    from databuild_dagster.warehouse.manifest import TableSchema
 
 #: A session with this setting has Hadoop's S3 classes, credentials and endpoint.
 S3A_SETTING = "spark.hadoop.fs.s3a.impl"
@@ -46,36 +49,77 @@ def read_instances(
     schema = schema or united_schema(manifests)
     if groups := by_columns(manifests, schema):
         frames = [read_instances(spark, warehouse, some, schema=own) for own, some in groups]
-        frame: DataFrame = united([with_types(frame, schema) for frame in frames])
+        frame: DataFrame = united(
+            [with_types(frame, own, schema) for frame, (own, _) in zip(frames, groups, strict=True)]
+        )
         return frame
     paths_of = spark_paths(spark, warehouse, manifests, schema)
     return load_files(spark, schema, by_format(manifests, paths_of))
 
 
 def by_columns(manifests: Sequence[Manifest], schema: StructType) -> list[tuple[StructType, list[Manifest]]]:
-    """The instances to read by types of their own, and to cast to `schema`: Sail and Spark 3.5 widen no decimals while they read.
-    Empty if `schema` reads all."""
-    from pyspark.sql.types import DecimalType, StructField, StructType
+    """The instances to read by types of their own, and to cast to `schema`: no Spark takes texts for another type while it reads, and
+    Sail and Spark 3.5 widen no decimals. Empty if `schema` reads all."""
+    from pyspark.sql.types import StructField, StructType
 
-    decimals = {field.name for field in schema if isinstance(field.dataType, DecimalType)}
     found: dict[StructType, list[Manifest]] = {}
+    own_of: dict[TableSchema, StructType] = {}
     if len({manifest.schema for manifest in manifests}) == 1 and schema == spark_schema(manifests[0].schema):
         return []
-    for manifest in manifests if decimals else ():
-        types = {field.name: field.dataType for field in spark_schema(manifest.schema) if field.name in decimals}
-        own = StructType([StructField(field.name, types.get(field.name, field.dataType)) for field in schema])
+    for manifest in manifests:
+        if (own := own_of.get(manifest.schema)) is None:
+            absent = absent_columns(manifest.schema)
+            types = {field.name: field.dataType for field in spark_schema(manifest.schema) if field.name not in absent}
+            own = own_of[manifest.schema] = StructType(
+                [StructField(field.name, _read_as(types.get(field.name), field.dataType)) for field in schema]
+            )
         found.setdefault(own, []).append(manifest)
     is_one = all(own.simpleString() == schema.simpleString() for own in found)
     return [] if is_one else list(found.items())
 
 
-def with_types(frame: DataFrame, schema: StructType) -> DataFrame:
-    """The columns of a schema with its types, which are wider."""
+def _read_as(own: DataType | None, wanted: DataType) -> DataType:
+    """The type to read a column with: its own, unless its reader widens it."""
+    return wanted if own is None or is_widened(own, wanted) else own
+
+
+def with_types(frame: DataFrame, own: StructType, schema: StructType) -> DataFrame:
+    """The columns of a schema with its types, which are wider than their `own`."""
     import pyspark.sql.functions as F
 
-    columns = (F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in schema)
+    types = {field.name: field.dataType for field in own}
+    columns = (
+        _widened(F.col(quoted(field.name)), types.get(field.name, field.dataType), field.dataType).alias(field.name)
+        for field in schema
+    )
     wider: DataFrame = frame.select(*columns)
     return wider
+
+
+def _widened(column: Column, own: DataType, wanted: DataType) -> Column:
+    """A column as a wider type. A text stands for what has no value, and Spark casts no text to a list or a struct."""
+    import pyspark.sql.functions as F
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    match own, wanted:
+        case _ if own.simpleString() == wanted.simpleString():
+            return column
+        case StringType(), _:
+            return F.lit(None).cast(wanted)
+        case ArrayType(), ArrayType():
+            return F.transform(column, lambda item: _widened(item, own.elementType, wanted.elementType))
+        case MapType(), MapType():
+            keys = F.transform(F.map_keys(column), lambda key: _widened(key, own.keyType, wanted.keyType))
+            values = F.transform(F.map_values(column), lambda value: _widened(value, own.valueType, wanted.valueType))
+            return F.map_from_arrays(keys, values)
+        case StructType(), StructType():
+            members = [
+                _widened(column[field.name], field.dataType, wanted[field.name].dataType).alias(field.name)
+                for field in own
+            ]
+            return F.when(column.isNotNull(), F.struct(*members))
+        case _:
+            return column.cast(wanted)
 
 
 def filter_in(spark: SparkSession, where: str) -> filters.Filter:
@@ -193,15 +237,20 @@ def spark_paths(
     protocols = {uuid: storage.protocol_of(paths[0]) for uuid, paths in paths_of.items() if paths}
     setting = None if _S3.isdisjoint(protocols.values()) else spark.conf.get(S3A_SETTING, None)
     direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
+    is_sail = (engine_name(spark) or "").startswith("Sail")
     if (reach := in_place(spark, warehouse)) is not None:
         _check_there(warehouse, manifests)
-        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in paths_of.items()}
+        readable = {m.instance_uuid: readable_paths(m, paths_of[m.instance_uuid], is_sail=is_sail) for m in manifests}
+        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in readable.items()}
         _check_seen(spark, manifests, schema, found, f"{reach.url_of(warehouse.root)}/")
         return found
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
-    found = paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
+    found = paths_of | {
+        manifest.instance_uuid: readable_paths(manifest, list(islice(copies, len(manifest.files))), is_sail=is_sail)
+        for manifest in others
+    }
     _check_seen(spark, manifests, schema, found, None)
     return found
 
@@ -271,25 +320,10 @@ def s3a_uri(url: str) -> str:
 def read_arrow(warehouse: Warehouse, manifests: Sequence[Manifest], *, where: filters.Filter | None = None) -> pa.Table:
     """The rows as an Arrow table, without a Spark session. Raises `BadFilter`, too."""
     arrow_schema = arrow_schema_of(united_schema(manifests))
-    table = files.read_table(warehouse, manifests)
+    table = files.read_table(warehouse, manifests, columns=arrow_schema)
     if where is not None:
-        table = filters.matching_rows(with_all_columns(table, arrow_schema), where)
+        table = filters.matching_rows(table, where)
     return table if table.num_rows else arrow_schema.empty_table()
-
-
-def with_all_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A table of some files with the columns of all instances: a filter may pass over the files that have a column."""
-    import pyarrow as pa
-
-    if not table.num_rows:
-        return schema.empty_table()
-    for field in schema:
-        if field.name not in table.column_names:
-            table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-        elif pa.types.is_primitive(field.type) and table.schema.field(field.name).type != field.type:
-            place = table.column_names.index(field.name)
-            table = table.set_column(place, field.name, table.column(place).cast(field.type))
-    return table.select(schema.names)
 
 
 def no_rows(kind: FrameKind, session: Callable[[], SparkSession], *columns: str) -> Any:

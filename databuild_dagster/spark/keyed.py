@@ -21,7 +21,6 @@ from databuild_dagster.spark.frames import (
     load_keyed,
     spark_paths,
     united,
-    with_all_columns,
     with_keys_of,
     with_types,
 )
@@ -73,7 +72,7 @@ def read_keyed(
             some = {key: [one for one in found if one.instance_uuid in uuids] for key, found in keyed.items()}
             inner = folder and os.path.join(folder, str(place))
             rows = read_keyed(spark, warehouse, some, inner, column=column, columns=own, on_folders=on_folders)
-            frames.append(with_types(rows, schema))
+            frames.append(with_types(rows, own, schema))
         frame: DataFrame = united(frames)
         return frame
     paths_of = spark_paths(spark, warehouse, manifests, columns)
@@ -133,25 +132,19 @@ def read_keyed_arrow(
     schema = schemas.united_schema(manifests)
     refuse_taken(column, manifests)
     arrow_schema = pyspark_names.arrow_schema_of(schema)
-    tables = {key: files.read_table(warehouse, found) for key, found in keyed.items() if found}
+    tables = {key: files.read_table(warehouse, found, columns=arrow_schema) for key, found in keyed.items() if found}
     if where is not None:
         # Of no rows, too: a bad filter is refused whether there are rows or not.
-        _matching(arrow_schema.empty_table(), arrow_schema, column, "", where)
-        tables = {
-            key: _matching(table, arrow_schema, column, key, where) for key, table in tables.items() if table.num_rows
-        }
+        _matching(arrow_schema.empty_table(), column, "", where)
+        tables = {key: _matching(table, column, key, where) for key, table in tables.items() if table.num_rows}
     found_rows = [with_text(table, column, key) for key, table in tables.items() if table.num_rows]
     nothing = with_text(arrow_schema.empty_table(), column, "")
     return pa.concat_tables(found_rows or [nothing], promote_options="permissive")
 
 
-def _matching(table: pa.Table, schema: pa.Schema, column: str, key: str, where: filters.Filter) -> pa.Table:
-    """The matching rows; the filter may name the key, and columns that only other keys' rows have."""
-    import pyarrow as pa
-
-    whole = with_all_columns(table, schema)
-    keyed = whole.append_column(column, pa.array([key] * whole.num_rows, pa.string()))
-    return filters.matching_rows(keyed, where).select([name for name in schema.names if name in table.column_names])
+def _matching(table: pa.Table, column: str, key: str, where: filters.Filter) -> pa.Table:
+    """The matching rows; the filter may name the key."""
+    return filters.matching_rows(with_text(table, column, key), where).drop_columns([column])
 
 
 def with_key(frame: Any, key: str) -> Any:

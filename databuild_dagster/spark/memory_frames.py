@@ -124,6 +124,16 @@ def pandas_metadata(types: Mapping[str, str]) -> dict[bytes, bytes]:
     )
 
 
+def blank_columns(frame: Any) -> list[str]:
+    """The columns of a pandas frame whose type says nothing: pandas makes floats of what has no value at all."""
+    if frame_kind(type(frame)) is not FrameKind.PANDAS:
+        return []
+    kinds = [
+        (place, name) for place, name in enumerate(frame.columns) if str(frame.dtypes.iloc[place]).startswith("float")
+    ]
+    return [name for place, name in kinds if frame.iloc[:, place].isna().all()]
+
+
 def _to_pandas(table: pa.Table) -> pd.DataFrame:
     """A column has the nullable type of pandas that its writer gave it, or that keeps its numbers: beside a null, pandas' usual
     integers become floats, which have 53 bits."""

@@ -1,22 +1,25 @@
 """Columns of manifests and of Spark, of many instances together, and whether new ones fit.
 
 New columns and wider types fit, and decimals of any width, since frames in memory give them the width of their largest value.
-A missing column, another narrower type or another type does not fit, because readers read new and old instances together."""
+A missing column, another narrower type or another type does not fit, because readers read new and old instances together.
+
+A column, or a part of one, without any value may have no type: Spark calls it void, and it fits every type. Spark has no files of
+it, so manifests name the type that the column is read with, and its own type in the metadata of the field."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.spark.errors import ColumnsAlike, NoSchema, SchemaChanged, SchemasDiffer, UnreadableColumn
-from databuild_dagster.warehouse.files import as_spark_writes, schema_from_spark, table_schema
+from databuild_dagster.warehouse.files import VOID, as_spark_writes, schema_from_spark, table_schema
 from databuild_dagster.warehouse.manifest import Manifest, TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 #: Narrower to wider, as Spark's Parquet reader widens.
 _WIDENINGS = (("byte", "short", "integer", "long"), ("float", "double"))
@@ -41,11 +44,13 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
         # The common case: parsing a schema for each of a year's days takes time.
         return spark_schema(manifests[0].schema)
     fields: dict[str, StructField] = {}
+    shown: dict[str, DataType] = {}
     first_seen: dict[str, Manifest] = {}
     for manifest in manifests:
-        for found in spark_schema(manifest.schema):
+        read = spark_schema(manifest.schema)
+        for found in typed_schema(manifest.schema):
             known = fields.get(found.name)
-            data_type = found.dataType if known is None else _wider(known.dataType, found.dataType)
+            data_type = found.dataType if known is None else united_type(known.dataType, found.dataType)
             if data_type is None:
                 assert known is not None
                 earlier = first_seen[found.name]
@@ -59,16 +64,88 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
                 )
             fields[found.name] = StructField(found.name, data_type, nullable=True)
             first_seen.setdefault(found.name, manifest)
-    return StructType(list(fields.values()))
+            shown.setdefault(found.name, read[found.name].dataType)
+    return StructType(
+        [StructField(field.name, without_void(field.dataType, shown[field.name])) for field in fields.values()]
+    )
 
 
 def spark_schema(schema: TableSchema) -> StructType:
     """A manifest's columns as Spark reads them. Raises `NoSchema` if databuild did not write the files."""
+    return _struct(schema, typed=False)
+
+
+def typed_schema(schema: TableSchema) -> StructType:
+    """A manifest's columns with void for what has no value. Raises `NoSchema`."""
+    return _struct(schema, typed=True)
+
+
+def _struct(schema: TableSchema, *, typed: bool) -> StructType:
     from pyspark.sql.types import StructType
 
     if schema.spark is None:
         raise NoSchema(what="files that were not written by databuild")
-    return StructType.fromJson(_nullable(json.loads(schema.spark)))
+    found = _nullable(json.loads(schema.spark))
+    for field in found["fields"] if VOID in schema.spark else ():
+        own = field["metadata"].pop(VOID, field["type"])
+        field["type"] = own if typed else field["type"]
+    return StructType.fromJson(found)
+
+
+def field_of(name: str, data_type: DataType, shown: DataType | None = None) -> StructField:
+    """A field of a manifest for a type that may have void in it; a void is `shown` as text, unless another type is given."""
+    from pyspark.sql.types import StructField
+
+    read = without_void(data_type, shown)
+    return StructField(name, read, nullable=True, metadata={VOID: data_type.jsonValue()} if read != data_type else None)
+
+
+def without_void(data_type: DataType, shown: DataType | None = None) -> DataType:
+    """A type with `shown` in place of a void, and text in place of one inside of it."""
+    from pyspark.sql.types import ArrayType, MapType, NullType, StringType, StructField, StructType
+
+    match data_type:
+        case NullType():
+            return StringType() if shown is None else shown
+        case ArrayType():
+            return ArrayType(without_void(data_type.elementType))
+        case MapType():
+            return MapType(without_void(data_type.keyType), without_void(data_type.valueType))
+        case StructType():
+            return StructType([StructField(field.name, without_void(field.dataType)) for field in data_type])
+        case _:
+            return data_type
+
+
+def typed_fields(
+    schema: StructType, known: Callable[[], TableSchema | None], blank: Collection[str] = ()
+) -> list[StructField]:
+    """The fields of a manifest for the columns of a frame: void takes the type that `known` columns have.
+
+    Columns that are `blank` have a type that says nothing: pandas' floats without a number.
+    """
+    from pyspark.sql.types import NullType
+
+    fields = list(schema)
+    voids = [field for field in fields if field.name in blank or without_void(field.dataType) != field.dataType]
+    if not voids:
+        return fields
+    before = known()
+    types = {} if before is None or before.spark is None else {one.name: one.dataType for one in typed_schema(before)}
+    for field in voids:
+        found = NullType() if field.name in blank else field.dataType
+        data_type = united_type(types.get(field.name, found), found) or found
+        fields[fields.index(field)] = field_of(field.name, data_type, field.dataType if field.name in blank else None)
+    return fields
+
+
+def absent_columns(schema: TableSchema) -> frozenset[str]:
+    """The columns that databuild's own files do not have, because they have no type; if no column has one, all are there."""
+    if schema.spark is None or VOID not in schema.spark:
+        return frozenset()
+    found = {field.name: field.dataType.typeName() for field in typed_schema(schema)}
+    voids = frozenset(name for name, kind in found.items() if kind == "void")
+    return voids if len(voids) < len(found) else frozenset()
 
 
 def alike_columns(fields: Iterable[pa.Field]) -> tuple[str, str] | None:
@@ -88,7 +165,7 @@ def columns_of(schema: pa.Schema) -> TableSchema:
     """The columns of any file as Spark reads them. Raises `UnreadableColumn`."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_type
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
     if (known := table_schema(schema)).spark is not None:
         return known
@@ -102,7 +179,7 @@ def columns_of(schema: pa.Schema) -> TableSchema:
             found = from_arrow_type(field.type, prefer_timestamp_ntz=False)
         except (PySparkException, TypeError) as error:
             raise UnreadableColumn(column=field.name, type=field.type, why="Spark has no such type") from error
-        fields.append(StructField(field.name, found))
+        fields.append(field_of(field.name, found))
     return schema_from_spark(StructType(fields).json())
 
 
@@ -112,6 +189,8 @@ def _why_unreadable(data_type: pa.DataType) -> str | None:
 
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
         return "Spark reads no nanoseconds"
+    if pa.types.is_float16(data_type):
+        return "Spark has no number of 2 bytes with a fraction"
     if pa.types.is_time(data_type) or pa.types.is_duration(data_type):
         return "Spark does not read it from files"
     inner = (data_type.field(place).type for place in range(data_type.num_fields))
@@ -142,15 +221,25 @@ def check_schema(schema: TableSchema, ref: Ref, before: Columns | None, *, may_c
         raise SchemaChanged(ref=ref, why=why, other_ref=before.ref)
 
 
+def united_columns(one: TableSchema, other: TableSchema) -> TableSchema:
+    """The columns of two schemas that fit each other, in the order of the first."""
+    from pyspark.sql.types import StructType
+
+    if one == other:
+        return one
+    types = {field.name: field.dataType for field in typed_schema(other)}
+    found = [(name, united_type(field.dataType, types[name])) for field in typed_schema(one) if (name := field.name)]
+    return as_written(StructType([field_of(name, kind) for name, kind in found if kind is not None]))
+
+
 def why_not_fitting(schema: TableSchema, before: TableSchema) -> str | None:
     """The first change of the columns that earlier readers cannot take; None if they fit."""
-    now = {field.name: field.dataType for field in spark_schema(schema)}
-    for field in spark_schema(before):
+    now = {field.name: field.dataType for field in typed_schema(schema)}
+    for field in typed_schema(before):
         if field.name not in now:
             return f"it has no column {field.name!r}"
         found, known = now[field.name], field.dataType
-        # Frames in memory give decimals the width of their largest value, so a day of small ones has a narrower type.
-        if (wider := _wider(known, found)) is None or (wider != found and known.typeName() != "decimal"):
+        if united_type(known, found, grows=True) is None:
             return f"column {field.name!r} is {found.simpleString()}, not {known.simpleString()}"
     return None
 
@@ -167,17 +256,42 @@ def _nullable(schema: Any) -> Any:
             return schema
 
 
-def _wider(one: DataType, other: DataType) -> DataType | None:
-    """The type that has every value of both; None if there is none."""
-    from pyspark.sql.types import DecimalType
+def united_type(one: DataType, other: DataType, *, grows: bool = False) -> DataType | None:
+    """The type that has every value of both; None if there is none, or, with `grows`, if `other` does not have those of `one`.
 
-    if one == other:
-        return one
-    if isinstance(one, DecimalType) and isinstance(other, DecimalType):
-        scale = max(one.scale, other.scale)
-        precision = max(one.precision - one.scale, other.precision - other.scale) + scale
-        return DecimalType(precision, scale) if precision <= 38 else None  # Digits of Spark's widest decimal.
+    Void and decimals may get narrower nevertheless: frames in memory give decimals the width of their largest value.
+    """
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, NullType, StructField, StructType
+
+    def inner(one: DataType, other: DataType) -> DataType | None:
+        return united_type(one, other, grows=grows)
+
+    match one, other:
+        case _ if one == other:
+            return one
+        case (NullType(), found) | (found, NullType()):
+            return found
+        case DecimalType(), DecimalType():
+            scale = max(one.scale, other.scale)
+            precision = max(one.precision - one.scale, other.precision - other.scale) + scale
+            return DecimalType(precision, scale) if precision <= 38 else None  # Digits of Spark's widest decimal.
+        case ArrayType(), ArrayType():
+            element = inner(one.elementType, other.elementType)
+            return None if element is None else ArrayType(element)
+        case MapType(), MapType():
+            key, value = inner(one.keyType, other.keyType), inner(one.valueType, other.valueType)
+            return None if key is None or value is None else MapType(key, value)
+        case StructType(), StructType() if one.names == other.names:
+            types = [inner(left.dataType, right.dataType) for left, right in zip(one, other, strict=True)]
+            known = [StructField(name, kind) for name, kind in zip(one.names, types, strict=True) if kind is not None]
+            return StructType(known) if len(known) == len(types) else None
     for order in _WIDENINGS:
         if one.typeName() in order and other.typeName() in order:
-            return max(one, other, key=lambda data_type: order.index(data_type.typeName()))
+            wider = max(one, other, key=lambda data_type: order.index(data_type.typeName()))
+            return None if grows and wider != other else wider
     return None
+
+
+def is_widened(one: DataType, other: DataType) -> bool:
+    """Whether Spark's reader makes `other` of `one`."""
+    return one == other or any({one.typeName(), other.typeName()} <= set(order) for order in _WIDENINGS)

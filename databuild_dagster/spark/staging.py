@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,6 +32,7 @@ from databuild_dagster.spark.errors import (
 from databuild_dagster.spark.frames import load_keyed
 from databuild_dagster.spark.memory_frames import (
     FrameKind,
+    blank_columns,
     frame_kind,
     from_arrow,
     nullable_types,
@@ -41,7 +42,15 @@ from databuild_dagster.spark.memory_frames import (
 )
 from databuild_dagster.spark.pyspark_names import arrow_schema_of, frame_of_arrow, is_spark_frame
 from databuild_dagster.spark.reach import COMMITTED, Reach, without_wildcards
-from databuild_dagster.spark.schemas import alike_columns, as_written, columns_of, quoted, spark_schema
+from databuild_dagster.spark.schemas import (
+    absent_columns,
+    alike_columns,
+    as_written,
+    columns_of,
+    quoted,
+    spark_schema,
+    typed_fields,
+)
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.disk import Listed, is_data
 from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
@@ -66,6 +75,10 @@ LARGE_KEY_BYTES = 64 * 1024 * 1024
 MAX_NAME_BYTES = 255
 #: Keys named in one message.
 MAX_NAMED = 3
+
+
+#: The columns of the newest instance, for a frame with columns that have no type.
+Known = Callable[[], TableSchema | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +119,40 @@ def stage_instance(
     coalesce: int | None = None,
     file_format: FileFormat = WRITTEN,
     reach: Reach | None = None,
+    known: Known = lambda: None,
 ) -> Staged:
     """Write the frame of one instance; with `reach`, `folder` is an attempt's, where Spark writes itself.
 
-    Raises `NotAFrame`, `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
+    `known` are the columns of earlier instances, which give columns without any value their types. Raises `NotAFrame`,
+    `UnsupportedColumn`, `AttemptIncomplete`, `DiskTrouble`, `StorageTrouble`, or what Spark raises.
     """
     if _is_spark_frame(frame, ref):
+        frame, typed = _typed(frame, known)
         whole = frame if coalesce is None else _in_files(frame, coalesce, reach)
         if reach is not None:
             found, schema = write_attempt(whole, folder, reach, file_format)
-            return Staged(folder, _with_rows(found.get("", ())), schema, file_format, reach)
+            return Staged(folder, _with_rows(found.get("", ())), typed or schema, file_format, reach)
         whole.write.format(file_format.name).options(**file_format.spark_options).save(folder)
-    else:
-        _write_arrow(frame, folder, ref, file_format)
+        return _described(folder, file_format, typed)
+    _write_arrow(frame, folder, ref, file_format, known, blank_columns(frame))
     return _described(folder, file_format)
+
+
+def _typed(frame: DataFrame, known: Known, *, without: str | None = None) -> tuple[DataFrame, TableSchema | None]:
+    """A frame of Spark as Spark can write it: void has another type, or is left out. With the columns of its manifest, if they
+    are not the frame's own."""
+    import pyspark.sql.functions as F
+    from pyspark.sql.types import StructType
+
+    fields = typed_fields(frame.schema, known)
+    if fields == list(frame.schema):
+        return frame, None
+    typed = as_written(StructType(fields), without=without)
+    absent = absent_columns(typed)
+    columns = [
+        F.col(quoted(field.name)).cast(field.dataType).alias(field.name) for field in fields if field.name not in absent
+    ]
+    return frame.select(*columns), typed
 
 
 def _in_files(frame: DataFrame, wanted: int, reach: Reach | None) -> DataFrame:
@@ -142,6 +175,7 @@ def stage_batch(
     is_large: bool = False,
     file_format: FileFormat = WRITTEN,
     reach: Reach | None = None,
+    known: Known = lambda: None,
 ) -> dict[str, Staged]:
     """Write the frame of a batch in one Spark job; returns the files of each of `keys`, which may have no rows.
 
@@ -151,13 +185,17 @@ def stage_batch(
     for key in keys:
         folder_of(key)
     found: Mapping[str, Sequence[FileEntry]] = {}
-    if not _is_spark_frame(frame, asset):
-        schema = _write_arrow_by_key(frame, folder, asset, file_format)
+    typed: TableSchema | None = None
+    if is_spark := _is_spark_frame(frame, asset):
+        frame, typed = _typed(frame, known, without=PARTITION_KEY)
+    if not is_spark:
+        schema = _write_arrow_by_key(frame, folder, asset, file_format, known)
     elif reach is None:
         schema = _write_spark_by_key(frame, folder, asset, is_large, file_format)
     else:
         spread = _spread_by_key(frame, asset, is_large)
         found, schema = write_attempt(spread, folder, reach, file_format, by_key=True)
+    schema = typed or schema
     if reach is None:
         with disk.explained(folder, "listed"):
             names = sorted(name for name in os.listdir(folder) if name.startswith(f"{PARTITION_KEY}="))
@@ -168,7 +206,7 @@ def stage_batch(
         named = few_of(["a null key" if key is None else repr(key) for key in stray], MAX_NAMED)
         raise StrayPartitionKeys(asset=asset, named=named, asked=len(keys))
     if reach is None:
-        described = in_threads(lambda of_key: _described(of_key, file_format), list(folders.values()))
+        described = in_threads(lambda of_key: _described(of_key, file_format, typed), list(folders.values()))
     else:
         described = [
             Staged(folders[_key_of(name)], _with_rows(found[name]), schema, file_format, reach) for name in names
@@ -296,10 +334,10 @@ def is_large(inputs: Iterable[Sequence[Manifest]]) -> bool:
     return any(sum(manifest.bytes for manifest in found) > LARGE_KEY_BYTES for found in inputs)
 
 
-def _described(folder: str, file_format: FileFormat) -> Staged:
+def _described(folder: str, file_format: FileFormat, typed: TableSchema | None = None) -> Staged:
     files, schema = describe_files(folder, file_format, columns_of)
     # Files without rows are dropped: the manifest has their columns.
-    return Staged(folder, _with_rows(files), schema, file_format)
+    return Staged(folder, _with_rows(files), typed or schema, file_format)
 
 
 def _with_rows(files: Iterable[FileEntry]) -> tuple[FileEntry, ...]:
@@ -326,9 +364,10 @@ def _spread_by_key(frame: DataFrame, asset: str, is_large: bool) -> DataFrame:
     return frame.hint("rebalance", PARTITION_KEY) if is_large else frame.repartition(PARTITION_KEY)
 
 
-def _write_arrow_by_key(frame: Any, folder: str, asset: str, file_format: FileFormat) -> TableSchema:
+def _write_arrow_by_key(frame: Any, folder: str, asset: str, file_format: FileFormat, known: Known) -> TableSchema:
     import pyarrow as pa
 
+    blank = blank_columns(frame)
     table = _arrow_table(frame, asset)
     kinds = [field.type for field in table.schema if field.name == PARTITION_KEY]
     # A column without any value has no type.
@@ -339,10 +378,10 @@ def _write_arrow_by_key(frame: Any, folder: str, asset: str, file_format: FileFo
     disk.make_dirs(folder)
     for key in keys.unique().to_pylist():
         found = rows.filter(pa.compute.equal(keys, key) if key is not None else keys.is_null())
-        _write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format)
+        _write_arrow(found, os.path.join(folder, folder_of(key)), asset, file_format, known, blank)
     # The columns are known without rows, too.
     nothing = os.path.join(folder, ".columns")
-    _write_arrow(rows.slice(0, 0), nothing, asset, file_format)
+    _write_arrow(rows.slice(0, 0), nothing, asset, file_format, known, blank)
     return describe_files(nothing, file_format, columns_of)[1]
 
 
@@ -395,11 +434,15 @@ def _is_spark_frame(frame: Any, ref: str) -> bool:
     raise NotAFrame(ref=ref, found=type(frame).__name__)
 
 
-def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = WRITTEN) -> None:
-    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC."""
+def _write_arrow(
+    frame: Any, staging: str, ref: str, file_format: FileFormat, known: Known, blank: Collection[str]
+) -> None:
+    """Write as Spark after createDataFrame: same types, NaN as null, naive times as UTC; `typed_fields` has the types of `blank`
+    columns and of others without any value."""
     import pyarrow as pa
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructType
 
     table = _arrow_table(frame, ref)
     if (alike := alike_columns(table.schema)) is not None:
@@ -407,16 +450,21 @@ def _write_arrow(frame: Any, staging: str, ref: str, file_format: FileFormat = W
     nullable = nullable_types(table)
     try:
         table = _plain(table)
-        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=False)
-        arrow_schema = arrow_schema_of(schema)
+        fields = typed_fields(from_arrow_schema(table.schema, prefer_timestamp_ntz=False), known, blank)
+        schema = StructType(fields)
+        for place, name in enumerate(table.column_names):
+            if name in blank:
+                table = table.set_column(place, name, pa.nulls(table.num_rows))
         # safe=False: pandas counts nanoseconds, Spark microseconds.
-        table = table.cast(arrow_schema, safe=False)
+        table = table.cast(arrow_schema_of(schema), safe=False)
     except (pa.ArrowException, PySparkException, TypeError, ValueError) as error:
         raise UnsupportedColumn(ref=ref, why=str(error).splitlines()[0].rstrip(".")) from error
     disk.make_dirs(staging)
     # A unique name, as Spark's: a file's name identifies its contents.
-    metadata = {SPARK_SCHEMA_KEY: schema.json().encode(), **pandas_metadata(nullable)}
+    text = schema.json()
+    metadata = {SPARK_SCHEMA_KEY: text.encode(), **pandas_metadata(nullable)}
     path = os.path.join(staging, f"part-00000-{secrets.token_hex(8)}{file_format.suffix}")
+    table = table.drop_columns(list(absent_columns(schema_from_spark(text))))
     file_format.write(table.replace_schema_metadata(metadata), path)
 
 
@@ -431,14 +479,13 @@ def _arrow_table(frame: Any, ref: str) -> pa.Table:
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """With types that Spark has; a column of nothing but None is text, its most likely type."""
+    """With types that Spark has. Categories without a value say nothing of their type."""
     import pyarrow as pa
 
-    fields = [
-        field.with_type(pa.string() if pa.types.is_null(field.type) else plain_type(field.type))
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if pa.types.is_dictionary(column.type) and column.chunks and not any(len(c.dictionary) for c in column.chunks):
+            table = table.set_column(place, name, pa.nulls(table.num_rows))
+    return table.cast(pa.schema([field.with_type(plain_type(field.type)) for field in table.schema]))
 
 
 # From a frame to the files of one attempt, where Spark writes them itself: no byte of them comes to this process.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+#: The key, in the metadata of a field of Spark, of its type with void for what has no value (`spark.schemas`).
+VOID = "databuild.void"
 #: Parsed schemas that are cached.
 SCHEMAS_REMEMBERED = 256
 #: Columns of a sample; the schema names all of them.
@@ -40,6 +42,7 @@ class _SparkField(msgspec.Struct):
     name: str
     type: msgspec.Raw
     nullable: bool
+    metadata: dict[str, msgspec.Raw] = {}
 
 
 class _SparkSchema(msgspec.Struct):
@@ -87,7 +90,11 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.binary()
     if is_a.is_date64(kind):
         return pa.date32()
-    if is_a.is_list(kind) or is_a.is_large_list(kind):
+    if is_a.is_map(kind):
+        return pa.map_(
+            kind.key_field.with_type(plain_type(kind.key_type)), kind.item_field.with_type(plain_type(kind.item_type))
+        )
+    if is_a.is_list(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
     if is_a.is_struct(kind):
         return pa.struct(
@@ -133,8 +140,14 @@ def publish_files(staging: str, instance_dir: str, files: Sequence[FileEntry]) -
     return tuple(msgspec.structs.replace(file, uri=f"..{attempt}/{file.uri}") for file in files)
 
 
-def read_table(warehouse: Warehouse, manifests: Sequence[Manifest], *, limit: int | None = None) -> pa.Table:
-    """The rows of instances without Spark: files in order, at most `limit` rows."""
+def read_table(
+    warehouse: Warehouse,
+    manifests: Sequence[Manifest],
+    *,
+    columns: pa.Schema | None = None,
+    limit: int | None = None,
+) -> pa.Table:
+    """The rows of instances without Spark: files in order, at most `limit` rows. `columns` are by default those of the files."""
     import pyarrow as pa
 
     tables = []
@@ -147,11 +160,52 @@ def read_table(warehouse: Warehouse, manifests: Sequence[Manifest], *, limit: in
         table = formats.format_named(manifest.format).read(path)
         if manifest.uri_type is UriType.IDENTIFIER and formats.SPARK_SCHEMA_KEY not in (table.schema.metadata or {}):
             table = table.cast(as_spark_writes(table.schema))
+        table = _with_columns_of(table, manifest) if columns is None else fitted(table, columns)
         tables.append(table if missing is None else table.slice(0, missing))
         missing = None if missing is None else missing - tables[-1].num_rows
+    if not tables and columns is not None:
+        return columns.empty_table()
     if not tables:
         return pa.table({column.name: pa.nulls(0) for manifest in manifests[:1] for column in manifest.schema.columns})
     return pa.concat_tables(tables, promote_options="permissive")
+
+
+def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A table of some files with the columns of a schema, which has every value of theirs; null where the files have none."""
+    import pyarrow as pa
+
+    if table.schema.equals(schema):
+        return table
+    found = set(table.column_names)
+    columns = [
+        as_type(table[field.name], field.type) if field.name in found else pa.nulls(table.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema.with_metadata(table.schema.metadata))
+
+
+def as_type(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column with a wider type. Lists without a value may be stored as lists of texts, which Arrow does not cast to all."""
+    import pyarrow as pa
+
+    if column.type == kind:
+        return column
+    if column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column), kind)])
+    try:
+        return column.cast(kind)
+    except pa.ArrowNotImplementedError:
+        return pa.chunked_array([pa.array(column.to_pylist(), kind)])
+
+
+def _with_columns_of(table: pa.Table, manifest: Manifest) -> pa.Table:
+    """The table with the columns that are in no file, because they have no value."""
+    import pyarrow as pa
+
+    for place, column in enumerate(manifest.schema.columns):
+        if column.name not in table.column_names:
+            table = table.add_column(place, column.name, pa.nulls(table.num_rows))
+    return table
 
 
 def sample_rows(warehouse: Warehouse, manifest: Manifest, most: int) -> list[dict[str, Any]] | None:
@@ -190,7 +244,9 @@ def _first_rows(manifests: Sequence[Manifest], rows: int) -> list[Manifest]:
 def schema_from_spark(text: str) -> TableSchema:
     """Columns from Spark's own JSON. Cached: all instances of a dataset have the same."""
     fields = _spark_schema_of(text).fields
-    return TableSchema(tuple(Column(field.name, _type_text(field.type), field.nullable) for field in fields), text)
+    types = (_type_text(field.metadata.get(VOID, field.type)) for field in fields)
+    columns = (Column(field.name, kind, field.nullable) for field, kind in zip(fields, types, strict=True))
+    return TableSchema(tuple(columns), text)
 
 
 def _type_text(raw: msgspec.Raw) -> str:

@@ -61,12 +61,12 @@ def copies_of(folder_url: str) -> str:
     return os.path.join(cache_dir(), "instances", sha256(parent.encode()).hexdigest()[:16], name)
 
 
-def is_there(path: str, size_bytes: int) -> bool:
-    """Whether a whole copy exists; if so, it counts as used."""
+def is_there(path: str, size_bytes: int | None) -> bool:
+    """Whether a whole copy exists, of any size if none is given; if so, it counts as used."""
     try:
         # Use before size: a copy that is being pruned is seen as used, or is gone.
         os.utime(os.path.dirname(path))
-        return os.path.getsize(path) == size_bytes
+        return os.path.getsize(path) == size_bytes or size_bytes is None
     except OSError:
         return False
 

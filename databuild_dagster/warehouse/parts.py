@@ -64,7 +64,9 @@ def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
 def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
     """The columns of all parts: those of a part with rows, because an empty part takes its columns from elsewhere."""
     schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
-    return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
+    # A part without any value in a column has no type for it.
+    typed = (schema for schema in schemas if schema.columns and not any(column.is_void for column in schema.columns))
+    return next(typed, next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS))
 
 
 def lot_as_a_whole(parts: Sequence[PartManifest]) -> Manifest:
@@ -84,7 +86,7 @@ def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
             return f"it has no column {name!r}, which part {before.part} has"
         if name not in known:
             return f"it has a column {name!r}, which part {before.part} has not"
-        if found[name] != known[name]:
+        if found[name] != known[name] and "void" not in (found[name], known[name]):
             return f"its column {name!r} is {found[name]}, and that of part {before.part} is {known[name]}"
     return None
 

@@ -6,6 +6,7 @@ Publishing handles each job run of a batch separately.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -26,7 +27,14 @@ from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.schemas import Columns, check_schema
 from databuild_dagster.spark.staging import Staged, put_files, read_staged
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, manifest_fact, write_ahead, write_manifest
+from databuild_dagster.warehouse.manifest import (
+    Manifest,
+    ManifestState,
+    TableSchema,
+    manifest_fact,
+    write_ahead,
+    write_manifest,
+)
 from databuild_dagster.warehouse.threads import in_threads
 
 
@@ -94,10 +102,13 @@ class Outputs:
         if self._body.is_batched:
             keys = [key for key in call.keys if key is not None]
             inputs = {key: call.used[ref] for ref in refs if (key := partition_key_of(ref)) is not None}
-            by_key = self._frames.writer.stage_batch(frame, folder, asset, keys, inputs)
+            by_key = self._frames.writer.stage_batch(
+                frame, folder, asset, keys, inputs, partial(self.known_columns, asset)
+            )
             staged = {ref: by_key[partition_key_of(ref) or ""] for ref in refs}
         else:
-            staged = {ref: self._frames.writer.stage(frame, folder, ref, call.used[ref]) for ref in refs}
+            known = partial(self.known_columns, asset)
+            staged = {ref: self._frames.writer.stage(frame, folder, ref, call.used[ref], known) for ref in refs}
         call.staged.update(staged)
         for ref, result_of_ref in staged.items():
             self.check_columns(ref, result_of_ref)
@@ -106,11 +117,20 @@ class Outputs:
         """Compare with the newest live instance, and with those of this step. Raises `SchemaChanged`, `ColumnsAlike`."""
         asset = asset_of(ref)
         with self._columns_lock:
-            if asset not in self._columns:
-                self._columns[asset] = self._frames.writer.columns_of(asset)
-            check_schema(staged.schema, ref, self._columns[asset], may_change=self._body.allow_schema_change)
+            check_schema(staged.schema, ref, self._columns_of(asset), may_change=self._body.allow_schema_change)
             if from_now_on and staged.schema.columns:
                 self._columns[asset] = Columns(ref, staged.schema)
+
+    def known_columns(self, asset: str) -> TableSchema | None:
+        """The columns of the newest live instance, or of this step's; None if there are none."""
+        with self._columns_lock:
+            before = self._columns_of(asset)
+        return None if before is None else before.schema
+
+    def _columns_of(self, asset: str) -> Columns | None:
+        if asset not in self._columns:
+            self._columns[asset] = self._frames.writer.columns_of(asset)
+        return self._columns[asset]
 
     def check(self, call: Call, asset: str, context: BuildContext) -> None:
         """Run the gates. Raises `GateClosed` for a verdict on a whole batch."""

@@ -31,7 +31,7 @@ from databuild_dagster.spark.pyspark_names import arrow_of_frame, frame_of_arrow
 from databuild_dagster.spark.reach import Reach, check_reach, in_place
 from databuild_dagster.spark.schemas import Columns
 from databuild_dagster.spark.session import active_in_thread, has_workers_elsewhere, interrupt, tag_operations
-from databuild_dagster.spark.staging import Staged, files_wanted, is_large, stage_batch, stage_instance
+from databuild_dagster.spark.staging import Known, Staged, files_wanted, is_large, stage_batch, stage_instance
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestMissing, StorageTrouble
 from databuild_dagster.warehouse.file_index import FilesRead, narrowed
@@ -398,17 +398,23 @@ class InstanceWriter:
         self._warehouse = warehouse
         self._instance = instance
 
-    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str]) -> Staged:
+    def stage(self, frame: Any, folder: str, ref: Ref, inputs: Mapping[Ref, str], known: Known) -> Staged:
         """Write the frame of one ref; None is EMPTY. Raises errors of writing."""
         if _is_nothing(frame):
             return self._nothing(asset_of(ref), folder)
         reach = self._reach_of(frame)
         coalesce = files_wanted(self._input_manifests(inputs))
         with self._place(asset_of(ref), folder, reach) as place:
-            return stage_instance(frame, place, ref=ref, coalesce=coalesce, reach=reach)
+            return stage_instance(frame, place, ref=ref, coalesce=coalesce, reach=reach, known=known)
 
     def stage_batch(
-        self, frame: Any, folder: str, asset: str, keys: Collection[str], inputs: Mapping[str, Mapping[Ref, str]]
+        self,
+        frame: Any,
+        folder: str,
+        asset: str,
+        keys: Collection[str],
+        inputs: Mapping[str, Mapping[Ref, str]],
+        known: Known,
     ) -> dict[str, Staged]:
         """Write the frame of a batch of partition keys at once; `inputs` is by key."""
         if _is_nothing(frame) or (column_names(frame) == [PARTITION_KEY] and has_no_rows(frame)):
@@ -418,7 +424,8 @@ class InstanceWriter:
         by_key = {key: [of_uuid[uuid] for uuid in found.values() if uuid in of_uuid] for key, found in inputs.items()}
         reach = self._reach_of(frame)
         with self._place(asset, folder, reach) as place:
-            return stage_batch(frame, place, asset=asset, keys=keys, is_large=is_large(by_key.values()), reach=reach)
+            large = is_large(by_key.values())
+            return stage_batch(frame, place, asset=asset, keys=keys, is_large=large, reach=reach, known=known)
 
     def _reach_of(self, frame: Any) -> Reach | None:
         """How the frame's Spark writes into the warehouse itself; None where it writes on a disk, or is no Spark."""

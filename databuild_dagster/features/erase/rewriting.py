@@ -207,20 +207,24 @@ def _written(
 
 def _write_one(condition: Condition, manifest: Manifest, path: str, target: str) -> int:
     """Write the rows of a file that do not match; returns their number. Without any there is no new file."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     with opened(path, manifest.format) as file:
         footer, schema = file.metadata, file.schema_arrow
         if manifest.uri_type is UriType.IDENTIFIER and SPARK_SCHEMA_KEY not in (schema.metadata or {}):
-            # Readers of adopted files see these types.
-            schema = as_spark_writes(schema).with_metadata(schema.metadata)
+            # Readers of adopted files see these types, and without a file nulls for what has no type.
+            typed = [field for field in as_spark_writes(schema) if not pa.types.is_null(field.type)]
+            schema = pa.schema(typed, metadata=schema.metadata)
         n_rows = 0
         writer: pq.ParquetWriter | None = None
         with disk.explained(target, "written"):
             try:
                 for group in range(footer.num_row_groups):
                     table = file.read_row_group(group)
-                    kept = table.filter(pc.invert(condition.mask(table, table.num_rows, manifest.ref)))
+                    kept = table.select(schema.names).filter(
+                        pc.invert(condition.mask(table, table.num_rows, manifest.ref))
+                    )
                     if kept.num_rows:
                         writer = writer or _writer(target, schema, footer)
                         writer.write_table(kept.cast(schema), row_group_size=kept.num_rows)

@@ -49,11 +49,12 @@ def _read_footer(path: str) -> pq.FileMetaData:
 
 
 def columns_of(footer: pq.FileMetaData) -> pa.Schema:
-    """The columns of a file, all of which may have nulls, without metadata."""
+    """The columns of a file, all of which may have nulls, without metadata and without those that have no type."""
     import pyarrow as pa
 
     schema = footer.schema.to_arrow_schema()
-    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in schema])
+    typed = [field for field in schema if not pa.types.is_null(field.type)]
+    return pa.schema([pa.field(field.name, plain_type(field.type)) for field in typed])
 
 
 #: Between the dimensions of a multi-partition key.

@@ -29,7 +29,7 @@ from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted
-from databuild_dagster.spark.schemas import why_not_fitting
+from databuild_dagster.spark.schemas import united_columns, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
 from databuild_dagster.warehouse.files import checksum_of_other
@@ -193,10 +193,12 @@ def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outsi
     new = without_copies(kept, unseen)
     if instances and not new:
         return None
+    schema = there.schema
     if kept and canonical is not None:
         _check_same_columns(there, canonical)
+        schema = united_columns(canonical.schema, schema)
     # A lot without an instance may have no files with rows: then it is empty, with their columns.
-    return replace(there, files=(*kept, *new), n_kept=len(kept))
+    return replace(there, files=(*kept, *new), schema=schema, n_kept=len(kept))
 
 
 def without_copies(kept: Sequence[FileEntry], new: Sequence[FileEntry]) -> list[FileEntry]:

@@ -30,7 +30,7 @@ from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExi
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
 from databuild_dagster.spark.errors import UnreadableColumn
-from databuild_dagster.spark.schemas import columns_of, united_schema, why_not_fitting
+from databuild_dagster.spark.schemas import columns_of, united_columns, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
 from databuild_dagster.warehouse.formats import WRITTEN
@@ -280,7 +280,7 @@ def _columns(
     ref: Ref, files: Sequence[OutsideFile], columns_of_schema: Callable[[pa.Schema], TableSchema]
 ) -> TableSchema:
     """The columns that all files of a partition have."""
-    first = None
+    first: TableSchema | None = None
     for file in files:
         path = file.entry.uri
         if first is not None and file.schema.equals(files[0].schema, check_metadata=True):
@@ -299,6 +299,8 @@ def _columns(
                 other=files[0].entry.uri,
                 allow="the files of one partition have one set of columns",
             )
+        else:
+            first = united_columns(first, schema)
     assert first is not None, "a partition without files is not described"
     return first
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from threading import BoundedSemaphore
 
 from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
@@ -74,7 +75,7 @@ class PartsCaller:
                 self._stops.raise_if_all(call)
                 frame = None if result is EMPTY else result
                 place = os.path.join(folder, f"part-{part.number}")
-                staged = self._frames.writer.stage(frame, place, ref, used)
+                staged = self._frames.writer.stage(frame, place, ref, used, partial(self._outputs.known_columns, asset))
                 if staged.files:  # A part without rows fits any columns.
                     self._outputs.check_columns(ref, staged)
                 self._stops.raise_if_all(call)

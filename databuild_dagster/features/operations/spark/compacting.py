@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.reach import in_place
-from databuild_dagster.spark.schemas import quoted
+from databuild_dagster.spark.schemas import absent_columns, quoted
 from databuild_dagster.spark.staging import publish, read_staged, stage_instance
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState
@@ -74,7 +74,7 @@ def compact_instance(
     It is written to `folder`, from which publishing is cheap, or by Spark itself into the warehouse. Raises `NotTheSame`,
     and what reading and writing raise, before anything is published.
     """
-    frame = read_instances(spark, warehouse, [manifest])
+    frame = read_instances(spark, warehouse, [manifest]).drop(*absent_columns(manifest.schema))
     expected = contents_of(frame)
     reach = in_place(spark, warehouse)
     place = os.path.join(folder, "data") if reach is None else warehouse.new_attempt_dir(manifest.dataset, job_run)

@@ -1,0 +1,113 @@
+"""Copies, on this machine, of files of other programs that Spark does not read as what their manifest says.
+
+No Spark has Parquet's column without a type. Sail compares the types of Arrow that a writer left in a file with those that it reads,
+and refuses long lists, lists of one length and categories. A decimal of another width is read as such by Spark 4 alone. A copy has
+the types of the manifest; it lies beside the copies of objects, and goes like them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from base64 import b64decode
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from databuild_dagster.spark.pyspark_names import arrow_schema_of
+from databuild_dagster.spark.schemas import absent_columns, spark_schema
+from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.files import as_spark_writes, fitted
+from databuild_dagster.warehouse.formats import INT96_UNIT, SPARK_SCHEMA_KEY, format_named
+from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
+from databuild_dagster.warehouse.threads import in_threads
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: Where writers by Arrow keep its own types, in base64.
+_ARROW_SCHEMA_KEY: Final = b"ARROW:schema"
+#: Files whose columns are remembered.
+_REMEMBERED: Final = 4096
+
+
+def readable_paths(manifest: Manifest, paths: Sequence[str], *, is_sail: bool) -> list[str]:
+    """The paths of an instance's files as Spark is to read them: copies of local ones that it would not read.
+
+    Raises `ListedFileLost`, `UnreadableFile`, `DiskTrouble`.
+    """
+    is_outside = manifest.uri_type is UriType.IDENTIFIER and manifest.schema.spark is not None
+    if not is_outside or any("://" in path for path in paths):
+        return list(paths)
+    absent = absent_columns(manifest.schema)
+    fields = [field for field in arrow_schema_of(spark_schema(manifest.schema)) if field.name not in absent]
+
+    def readable(pair: tuple[str, FileEntry]) -> str:
+        path, file = pair
+        schema = _schema_of(path, file.checksum, manifest.format, as_arrow=is_sail)
+        if schema is None or (absent.isdisjoint(schema.names) and _is_read(schema, fields, is_sail=is_sail)):
+            return path
+        return _copy(path, file, fields, manifest.format)
+
+    return in_threads(readable, list(zip(paths, manifest.files, strict=True)))
+
+
+@lru_cache(_REMEMBERED)
+def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool) -> pa.Schema | None:
+    """The columns of a file, or those `as_arrow` that its writer kept; None for one that Spark wrote."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = format_named(format_name).describe(path, path).schema
+    if SPARK_SCHEMA_KEY in (schema.metadata or {}):
+        return None
+    kept = (pq.read_metadata(path).metadata or {}).get(_ARROW_SCHEMA_KEY) if as_arrow else None
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(kept))) if kept else schema
+
+
+def _is_read(schema: pa.Schema, fields: Sequence[pa.Field], *, is_sail: bool) -> bool:
+    """Whether a file has these types for Spark. A column that it lacks has nulls, and one more is not read."""
+    types = {field.name: field.type for field in as_spark_writes(schema)}
+    if is_sail and any(_is_strange(field.type) for field in schema):
+        return False
+    return all(types.get(field.name, field.type) == field.type for field in fields)
+
+
+def _is_strange(kind: pa.DataType) -> bool:
+    """Whether Sail reads a type only where its Arrow type is expected, also inside of others."""
+    import pyarrow as pa
+
+    is_a = pa.types
+    if is_a.is_dictionary(kind) or is_a.is_large_list(kind) or is_a.is_fixed_size_list(kind) or is_a.is_date64(kind):
+        return True
+    return any(_is_strange(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _copy(path: str, file: FileEntry, fields: Sequence[pa.Field], format_name: str) -> str:
+    """The path of the copy, which is made if it is not there yet."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(fields)
+    name = sha256(f"{path} {file.checksum} {schema}".encode()).hexdigest()[:32]
+    target = local_copies.copy_path(f"plain/{name}/part-00000{format_named(format_name).suffix}")
+    if local_copies.is_there(target, None):
+        return target
+    disk.make_dirs(os.path.dirname(target))
+    temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}")
+    try:
+        with (
+            disk.explained(target, "written"),
+            pq.ParquetFile(path, coerce_int96_timestamp_unit=INT96_UNIT) as opened,
+            pq.ParquetWriter(temporary, schema, compression="snappy") as writer,
+        ):
+            for group in range(opened.num_row_groups):
+                table = opened.read_row_group(group)
+                writer.write_table(fitted(table.cast(as_spark_writes(table.schema)), schema))
+        disk.move_file(temporary, target)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+    local_copies.prune_sometimes()
+    return target
