@@ -118,7 +118,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     The instance's data must still exist.
     """
     engine = the_engine()
-    command = revert_command(engine.queries, ref, uuid, force=force, reason=reason)
+    command = revert_command(engine, ref, uuid, force=force, reason=reason)
     engine.handle(command, actor=this_user())
     done = {"ref": ref, "uuid": command.uuid}
     answer(done, f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)

@@ -63,6 +63,8 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
         for repository, name in left:
             registered = register(engine, name, datasets_of(repository.asset_graph, name))
             datasets, taken[name] = registered.datasets, registered.taken
+            for sentence in registered.redefined:
+                say(f"Warning: {sentence}")
         left = [(repository, name) for repository, name in left if taken[name]]
     for refusal in chain.from_iterable(taken.values()):
         say(f"Warning: {refusal}")

@@ -24,7 +24,7 @@ from databuild_dagster.cli.options import (
     tabular,
 )
 from databuild_dagster.cli.output import Column, count, emit, listing
-from databuild_dagster.cli.state import dagster_home, the_instance, the_queries
+from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.alike import likeness_of
 from databuild_dagster.engine.wording import pause_in_words, to_resume
@@ -80,10 +80,12 @@ def partitions(
     if outdated:
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
     paused = paused_refs(queries, [partition.ref for partition in found], then)
+    keys = [partition_key_of(partition.ref) for partition in found if partition.state is not None]
+    gone = the_catalog().gone(dataset, keys) if then.seq is None else frozenset()
     records = [
         picked(partition, "ref", "state", "uuid")
         | {
-            "why": _with_pause(partition, paused.get(partition.ref)),
+            "why": _why(partition, paused.get(partition.ref), is_gone=partition_key_of(partition.ref) in gone),
             "paused": pause_as_dict(paused[partition.ref]) if partition.ref in paused else None,
         }
         for partition in found
@@ -109,9 +111,10 @@ def _nothing_of(asset: str, state: str | None, *, outdated: bool) -> str:
     return f"{asset} has no partitions." if state is None else f"No partition of {asset} is {state.lower()}."
 
 
-def _with_pause(partition: Canonical, pause: PauseInForce | None) -> str | None:
+def _why(partition: Canonical, pause: PauseInForce | None, *, is_gone: bool) -> str | None:
     paused = None if pause is None else pause_in_words(partition.ref, pause)
-    return "; ".join(filter(None, (partition.reason, paused))) or None
+    gone = "the definition has no such key any more, so no reader takes it" if is_gone else None
+    return "; ".join(filter(None, (partition.reason, paused, gone))) or None
 
 
 def _state_of(canonical: Canonical) -> str:

@@ -153,17 +153,24 @@ class _LateCatalog:
 
     def why_not(self, dataset: DatasetSpec, partition_key: str | None) -> str | None:
         """None for a partition that surely exists; Dagster's catalog judges every other one."""
+        if self._surely_has(dataset, partition_key):
+            return None
+        return cast("str | None", self.__getattr__("why_not")(dataset, partition_key))
+
+    def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
         from databuild_dagster.bindings.registry.plain_keys import plain_keys
 
         if dataset.partitions not in self._keys:
             keys = [None] if dataset.partitions is None else plain_keys(dataset.partitions, time.time())
             self._keys[dataset.partitions] = frozenset(keys or ())
-        if partition_key in self._keys[dataset.partitions]:
-            return None
-        return cast("str | None", self.__getattr__("why_not")(dataset, partition_key))
+        return partition_key in self._keys[dataset.partitions]
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
+
+    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+        unsure = [key for key in partition_keys if not self._surely_has(dataset, key)]
+        return frozenset(self.__getattr__("gone")(dataset, unsure)) if unsure else frozenset()
 
     def __getattr__(self, name: str) -> Any:
         from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance

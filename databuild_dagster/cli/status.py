@@ -18,9 +18,10 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.feature import rows
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.store.queries.planning import Aside
@@ -43,13 +44,15 @@ class AssetStatus:
 
     asset: str
     counts: Counter[str]
+    #: Live partitions whose keys the definition does not have any more; they are not among the counted.
+    n_gone: int
 
     @property
     def is_all_live(self) -> bool:
         return set(+self.counts) <= {"live"}
 
     def as_dict(self) -> dict[str, object]:
-        return {"asset": self.asset, **{name: self.counts[name] for name in NAMES}}
+        return {"asset": self.asset, **{name: self.counts[name] for name in NAMES}, "gone": self.n_gone}
 
 
 @click.command("status")
@@ -79,6 +82,12 @@ def status(as_json: bool) -> None:
         emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **further})
         return
     _print_assets(assets)
+    for asset in assets:
+        if asset.n_gone:
+            click.echo(
+                f"{asset.asset}: readers leave out {count(asset.n_gone, 'live partition')} whose keys the definition does not have "
+                f"any more. `databuild partitions {asset.asset}` marks them."
+            )
     for of_asset in pauses:
         names = asset_of(of_asset[0].ref) if of_asset[0].is_whole else shown([pause.ref for pause in of_asset], 3)
         click.echo(f"{names}: {pause_in_words(of_asset[0].ref, of_asset[0])}")
@@ -115,10 +124,13 @@ def _pause_as_dict(of_asset: list[PauseRow]) -> dict[str, object]:
 
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
     states = engine.queries.states_of_dataset(spec.asset)
+    live = [ref for ref, state in states.items() if state is InstanceState.LIVE]
+    gone = engine.catalog.gone(spec, [partition_key_of(ref) for ref in live])
     counts = Counter(STATE_WORDS[state] for state in states.values())
+    counts[STATE_WORDS[InstanceState.LIVE]] -= len(gone)
     if spec.kind is not DatasetKind.SOURCE:
         counts[STATE_WORDS[None]] = sum(ref not in states for ref in existing_refs(spec, the_instance))
-    return AssetStatus(spec.asset, counts)
+    return AssetStatus(spec.asset, counts, len(gone))
 
 
 def _print_assets(assets: list[AssetStatus]) -> None:

@@ -42,6 +42,8 @@ HALF_A_MICROSECOND = 0.5e-6
 
 #: From the dataset and the partition key to the reason why there is no such partition; None if there may be one.
 WhyNot = Callable[[DatasetSpec, str | None], str | None]
+#: From a dataset and keys to those that its definition does not have any more (`Catalog.gone`).
+Gone = Callable[[DatasetSpec, Sequence[str | None]], frozenset[str | None]]
 
 
 def neighbour(queries: Queries, asset: str) -> Manifest | None:
@@ -228,8 +230,8 @@ def readable_ref(queries: Queries, ref: Ref, moment: Moment, why_not: WhyNot, *,
     return _readable(asset, [canonical], spec)[0]
 
 
-def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readable]:
-    """Every live partition of a dataset, ordered by ref; only those without a key where it has no partitions.
+def live_of_dataset(queries: Queries, asset: str, moment: Moment, gone: Gone) -> list[Readable]:
+    """Every live partition of a dataset whose key its definition has, ordered by ref (rule 2.6).
 
     Raises `InvalidRef`, `UnknownAsset`, `NothingLive`, `NotOurs`, `DataRemoved`, `DamagedData`.
     """
@@ -244,10 +246,8 @@ def live_of_dataset(queries: Queries, asset: str, moment: Moment) -> list[Readab
         spec = queries.known_dataset(asset)
     live = [canonical for canonical in found if canonical.state is InstanceState.LIVE]
     if spec is not None:
-        # A dataset that got partitions later still has its earlier ref without a key.
-        live = [
-            canonical for canonical in live if (partition_key_of(canonical.ref) is None) is (spec.partitions is None)
-        ]
+        left_out = gone(spec, [partition_key_of(canonical.ref) for canonical in live])
+        live = [canonical for canonical in live if partition_key_of(canonical.ref) not in left_out]
     if not live:
         raise NothingLive(asset=asset, verb=moment.verb, when=moment.when)
     _check_kept(queries, live, moment)

@@ -15,6 +15,7 @@ import msgspec
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import is_superseded, note_code
+from databuild_dagster.engine.redefining import end_moved
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import DatasetSpec, Standing, standing_of
 from databuild_dagster.model.errors import AssetTaken
@@ -44,6 +45,8 @@ class Registered(NamedTuple):
     left: tuple[str, ...] = ()
     #: The version of the code that this process has.
     fingerprint: str = ""
+    #: A sentence for each dataset whose partitions this registration changed (rule 2.6).
+    redefined: tuple[str, ...] = ()
 
     def of(self, location: str) -> dict[int, DatasetSpec]:
         """The datasets of one location, by row id."""
@@ -112,9 +115,10 @@ def _register_own(
             if standing is Standing.TAKEN:
                 of_owner.setdefault(present[asset].location, []).append(asset)
         left = () if yields_for is None else _left(engine, location, own, present, yields_for)
+        redefined: list[str] = []
         try:
             if not left:
-                known, head = _recorded(engine, location, own, known, head)
+                known, head, redefined = _recorded(engine, location, own, known, head)
         except AssetTaken:
             if races < MAX_RACES:
                 continue
@@ -124,7 +128,7 @@ def _register_own(
         AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
         for owner, assets in of_owner.items()
     )
-    return Registered(known, tuple(taken), head, left, _fingerprint(own))
+    return Registered(known, tuple(taken), head, left, _fingerprint(own), tuple(redefined))
 
 
 def _left(
@@ -153,21 +157,23 @@ def register_ad_hoc(engine: Engine, location: str, datasets: Iterable[DatasetSpe
     own = {spec.asset: spec for spec in known.values() if spec.location == location}
     of_others = {spec.asset for spec in known.values() if spec.location != location}
     new = {spec.asset: spec for spec in datasets if spec.asset not in of_others}
-    known, _ = _recorded(engine, location, {**own, **new}, known, Head(0, 0.0))
+    known, _, _ = _recorded(engine, location, {**own, **new}, known, Head(0, 0.0))
     return Registered(known)
 
 
 def _recorded(
     engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[int, DatasetSpec], head: Head
-) -> tuple[dict[int, DatasetSpec], Head]:
-    """Record `own` as the datasets of a location. Returns the datasets of all locations, and a head that they include.
+) -> tuple[dict[int, DatasetSpec], Head, list[str]]:
+    """Record `own` as the datasets of a location. Returns the datasets of all locations, a head that they include, and the
+    sentences of `end_moved`.
 
     `known` are the datasets at `head` or later. Raises `AssetTaken`, `LocationTaken`.
     """
     if own == {spec.asset: spec for spec in known.values() if spec.location == location}:
-        return known, head
+        return known, head, []
     # Before the event, so that no other version takes this one for one that has ended.
     note_code(engine, location, _fingerprint(own))
-    command = RegisterDatasets(location=location, datasets=tuple(own.values()))
-    events = engine.handle(command, actor=f"code location {location}").events
-    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head
+    actor = f"code location {location}"
+    redefined = end_moved(engine, own.values(), actor)
+    events = engine.handle(RegisterDatasets(location=location, datasets=tuple(own.values())), actor=actor).events
+    return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head, redefined

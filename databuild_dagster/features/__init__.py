@@ -13,4 +13,5 @@ BUILT_IN: Final = (
     "erase",
     "notices",
     "migrate",
+    "relocate",
 )

@@ -172,6 +172,12 @@ class Catalog(Protocol):
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         """The keys that are not partitions of the dataset, each with the sentence of `why_not`."""
 
+    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+        """The keys that the dataset's definition does not have, also not at a later time: readers leave them out."""
+
+    def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
+        """Whether a key of the dataset meant another window of time under the partitions `before` (rule 2.6)."""
+
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         """The declared input refs of one partition, through the partition mappings; each once."""
 

@@ -8,11 +8,11 @@ from typing import TypedDict
 
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
+from databuild_dagster.engine.redefining import Definitions
 from databuild_dagster.model.commands import RevertCanonical, TaintPartitions
 from databuild_dagster.model.errors import CannotRevert
-from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.store.queries.queries import Queries
 
 
 class TaintedShape(TypedDict):
@@ -74,16 +74,20 @@ def would_taint(preview: Preview) -> WouldTaintShape:
     }
 
 
-def revert_command(queries: Queries, ref: Ref, name: str, *, force: bool, reason: str) -> RevertCanonical:
+def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: str) -> RevertCanonical:
     """The command that makes an instance, named by its uuid or the end of it, the one that readers see.
 
     Raises `NotFound`, `CannotRevert`, and as `check_data_of` if its files are not there.
     """
+    queries, spec = engine.queries, engine.queries.dataset(asset_of(ref))
     uuid = queries.full_id(IdKind.INSTANCE, name)
     instance = queries.instance(uuid, most_inputs=0)
     assert instance is not None, "the lookup found it"
     if instance.ref != ref:
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
-        check_data_of(queries, instance, queries.dataset(asset_of(ref)))
+        check_data_of(queries, instance, spec)
+        before = Definitions(queries, asset_of(ref), None if spec is None else spec.partitions).at(instance.live_at)
+        if spec is not None and engine.catalog.is_moved(spec, partition_key_of(ref), before):
+            raise CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
     return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)

@@ -231,7 +231,7 @@ def _would_untaint(state: State, command: UntaintPartitions, preview: Preview) -
 def _revert(state: State, values: Values) -> RevertCanonical:
     name, ref = values["to"], values["ref"]
     try:
-        return revert_command(state.engine.queries, ref, name, force=values["force"], reason=values["reason"] or "")
+        return revert_command(state.engine, ref, name, force=values["force"], reason=values["reason"] or "")
     except (DataRemoved, DamagedData) as error:
         # Its message has the path of a file.
         why = f"its files are not all there ({type(error).__name__}); `databuild revert` on the command line names them"

@@ -67,6 +67,12 @@ class SmallCatalog:
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
 
+    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+        return frozenset(partition_keys).difference(self.keys_of(dataset))
+
+    def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
+        return False
+
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[str, ...]:
         refs: dict[str, None] = {}
         for need in dataset.inputs:

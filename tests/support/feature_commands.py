@@ -22,6 +22,7 @@ FEATURE_OF: Final = {
     "operation": "operations",
     "publish": "tables",
     "receipt": "compare",
+    "relocate": "relocate",
     "what-if": "what_if",
 }
 

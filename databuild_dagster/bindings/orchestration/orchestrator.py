@@ -101,7 +101,8 @@ def run_tick(
         report_problem(str(taken))
     if registered.left:
         report_problem(_TWO_VERSIONS.format(location=deployment.location, assets=few_of(registered.left)))
-    for sentence in unknown_sources(registered.datasets.values(), registered.of(deployment.location).values()):
+    unknown = unknown_sources(registered.datasets.values(), registered.of(deployment.location).values())
+    for sentence in (*registered.redefined, *unknown):
         report_problem(sentence)
     warehouse = deployment.warehouse or warehouse_of(instance)
     work = Work(

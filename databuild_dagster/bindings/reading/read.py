@@ -7,11 +7,13 @@ storage, or to explain that a partition key does not exist; Spark only for Spark
 import os
 import re
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
@@ -21,6 +23,8 @@ import msgspec
 from databuild_dagster.bindings.reading.lookups import opened_store
 from databuild_dagster.data import read_plan
 from databuild_dagster.data.home import existing_home
+from databuild_dagster.engine.redefining import as_of as definition_as_of
+from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import InvalidRequest, Refused
 from databuild_dagster.model.refs import PARTITION_KEY, AnyRef, asset_of, parse_ref, partition_key_of
 from databuild_dagster.spark import errors, failures, memory_frames, settings, temporary
@@ -179,7 +183,7 @@ def table(
         raise InvalidRequest(what="dataset", value=dataset, why="it names one partition; read(…) reads that")
     with _opened(home, instance) as place:
         moment = read_plan.moment_of(place.queries, as_of, datetime.now(UTC))
-        found = read_plan.live_of_dataset(place.queries, dataset, moment)
+        found = read_plan.live_of_dataset(place.queries, dataset, moment, partial(_gone_then, place, moment))
         manifests = _by_warehouse(place.queries, found)
         spec = place.queries.dataset(asset_of(found[0].ref))
     column = key_column if partition_key_of(found[0].ref) is not None else None
@@ -190,6 +194,13 @@ def table(
     if view is not None:
         frame.createOrReplaceTempView(view)
     return frame
+
+
+def _gone_then(
+    place: "_Place", moment: read_plan.Moment, spec: DatasetSpec, keys: Sequence[str | None]
+) -> frozenset[str | None]:
+    """The keys that the definition of that time does not have."""
+    return place.gone(spec if moment.seq is None else definition_as_of(place.queries, spec, moment.seq), keys)
 
 
 def _frame(
@@ -263,6 +274,7 @@ class _Place:
 
     queries: Queries
     why_not: read_plan.WhyNot
+    gone: read_plan.Gone
     #: Raises what opening a session raises, and `SparkNotGiven`.
     own_session: Callable[[], Any]
 
@@ -274,7 +286,12 @@ def _opened(home: str | Path | None, instance: "DagsterInstance | None") -> Iter
             yield _place_of_instance(instance)
             return
         path = existing_home(home)
-        yield _Place(Queries(store), lambda spec, key: _why_not(path, spec, key), lambda: _session_of_home(path))
+        yield _Place(
+            Queries(store),
+            lambda spec, key: _why_not(path, spec, key),
+            lambda spec, keys: _gone(path, spec, keys),
+            lambda: _session_of_home(path),
+        )
 
 
 def _place_of_instance(instance: "DagsterInstance") -> _Place:
@@ -284,7 +301,7 @@ def _place_of_instance(instance: "DagsterInstance") -> _Place:
     engine = engine_for(instance)
     root = Path(instance.root_directory)
     own_session = temporary_session if instance.is_ephemeral else lambda: _session_of_home(root)
-    return _Place(engine.queries, engine.catalog.why_not, own_session)
+    return _Place(engine.queries, engine.catalog.why_not, engine.catalog.gone, own_session)
 
 
 def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
@@ -292,6 +309,18 @@ def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
     from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 
     return engine_for(open_instance(home)).catalog.why_not(spec, key)
+
+
+def _gone(home: Path, spec: DatasetSpec, keys: Sequence[str | None]) -> frozenset[str | None]:
+    """Dagster is asked only of keys that its common definitions do not have now."""
+    from databuild_dagster.bindings.registry.plain_keys import plain_keys
+
+    known = set([None] if spec.partitions is None else plain_keys(spec.partitions, time.time()) or ())
+    if not (unsure := [key for key in keys if key not in known]):
+        return frozenset()
+    from databuild_dagster.bindings.registry.instance import engine_for, open_instance
+
+    return engine_for(open_instance(home)).catalog.gone(spec, unsure)
 
 
 # Spark

@@ -25,6 +25,9 @@ from databuild_dagster.model.wording import few_of
 #: Keys and inputs cached per process. A year of a dozen daily assets needs a twentieth.
 MAX_REMEMBERED = 100_000
 
+#: A time after each window that is in use.
+_AFTER_ALL = datetime(2200, 1, 1, tzinfo=UTC)
+
 _SAME_FOR_EVERY_KEY = (dg.AllPartitionMapping, dg.LastPartitionMapping, dg.SpecificPartitionsPartitionMapping)
 
 
@@ -98,6 +101,23 @@ class DagsterCatalog:
         known = self._existing[dataset.partitions] if dataset.partitions is not None else {None}
         unsure = [key for key in partition_keys if key not in known]
         return {key: why for key in unsure if (why := self.why_not(dataset, key)) is not None}
+
+    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+        """The keys that the dataset's definition does not have, also not at a later time."""
+        partitions = partitions_from(dataset.partitions)
+        if partitions is None:
+            return frozenset(key for key in partition_keys if key is not None)
+        known = self._existing[dataset.partitions or ""]
+        unsure = [key for key in partition_keys if key not in known]
+        with dg.partition_loading_context(effective_dt=_AFTER_ALL, dynamic_partitions_store=self._instance):
+            return frozenset(key for key in unsure if key is None or not _has_or_none(partitions, key))
+
+    def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
+        """Whether a key of the dataset meant another window of time under the partitions `before`."""
+        earlier, now = partitions_from(before), partitions_from(dataset.partitions)
+        if partition_key is None or earlier is None or now is None or _have_same_windows(earlier, now):
+            return False
+        return windows_of(earlier, partition_key) != windows_of(now, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partitions: dg.TimeWindowPartitionsDefinition, key: str) -> bool:
         """A fast check: Dagster needs a millisecond per key. False means that Dagster has to check it."""
@@ -208,6 +228,47 @@ class DagsterCatalog:
         if not is_here and (found := self._dataset_of(spec.asset)) is not None:
             upstream = partitions_from(found.partitions)
         return mapping, partitions_from(dataset.partitions), upstream
+
+
+def windows_of(partitions: dg.PartitionsDefinition, key: str) -> tuple[tuple[float, float] | str, ...] | None:
+    """What a key stands for: for each dimension the start and the end of a window of time, or the key itself; None for no key."""
+    match partitions:
+        case dg.TimeWindowPartitionsDefinition():
+            try:
+                window = partitions.time_window_for_partition_key(key)
+            except ValueError:
+                return None
+            return ((window.start.timestamp(), window.end.timestamp()),)
+        case dg.MultiPartitionsDefinition():
+            try:
+                keys = partitions.get_partition_key_from_str(key).keys_by_dimension
+            except (ValueError, dg.DagsterError):
+                return None
+            along = [windows_of(one.partitions_def, keys[one.name]) for one in partitions.partitions_defs]
+            return None if None in along else tuple(part for found in along for part in found or ())
+        case _:
+            return (key,)
+
+
+def _have_same_windows(one: dg.PartitionsDefinition, other: dg.PartitionsDefinition) -> bool:
+    """Whether each key of both stands for the same; the first and the last one may differ."""
+    match one, other:
+        case dg.TimeWindowPartitionsDefinition(), dg.TimeWindowPartitionsDefinition():
+            return (one.cron_schedule, one.timezone, one.fmt) == (other.cron_schedule, other.timezone, other.fmt)
+        case dg.MultiPartitionsDefinition(), dg.MultiPartitionsDefinition():
+            pairs = list(zip(one.partitions_defs, other.partitions_defs, strict=False))
+            alike = all(_have_same_windows(left.partitions_def, right.partitions_def) for left, right in pairs)
+            return alike and len(one.partitions_defs) == len(other.partitions_defs)
+        case _:
+            timed = (dg.TimeWindowPartitionsDefinition, dg.MultiPartitionsDefinition)
+            return not isinstance(one, timed) and not isinstance(other, timed)
+
+
+def _has_or_none(partitions: dg.PartitionsDefinition, key: str) -> bool:
+    try:
+        return _has(partitions, key)
+    except (ValueError, dg.DagsterError):
+        return False
 
 
 def _lines(partitions: dg.PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:

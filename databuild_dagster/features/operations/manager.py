@@ -239,11 +239,10 @@ class DistributedOperationManager:
         return operation, converted, raw, object_id
 
     def _live(self, dataset: str) -> dict[str, str | None]:
-        return {
-            partition_key_of(canonical.ref) or "": canonical.uuid
-            for canonical in self.engine.queries.canonical_of_dataset(dataset)
-            if canonical.state is InstanceState.LIVE
-        }
+        found = self.engine.queries.canonical_of_dataset(dataset)
+        live = {partition_key_of(one.ref): one.uuid for one in found if one.state is InstanceState.LIVE}
+        gone = self.engine.catalog.gone(self.engine.queries.known_dataset(dataset), list(live))
+        return {key or "": uuid for key, uuid in live.items() if key not in gone}
 
     def _attempt_to_answer(self, command_id: str | None, place: int = 0) -> str | None:
         """The id of the first attempt at a command that has not lost a race: a lost one would be answered for all time.

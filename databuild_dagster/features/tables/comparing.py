@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
+from databuild_dagster.engine.redefining import as_of
 from databuild_dagster.features.tables.errors import TableAhead, TableOfAnother, TableOfAnotherHistory
 from databuild_dagster.features.tables.live_files import contents_of_dataset
 from databuild_dagster.features.tables.opening import open_table, place_of
@@ -44,7 +48,9 @@ def wrong_table_files(
         raise TableAhead(asset=place.asset, table=place.shown, found=mark.seq, head=head)
     if not is_of_this_log(queries, mark):
         raise TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=mark.seq)
-    contents = contents_of_dataset(queries, dataset, place, mark.seq)
+    # Of dynamic partitions, only Dagster has the keys.
+    gone = DagsterCatalog(LateInstance(DagsterInstance.get)).gone
+    contents = contents_of_dataset(queries, as_of(queries, dataset, mark.seq), place, mark.seq, gone)
     wanted = {file.path: values for values, files in contents.files.items() for file in files}
     present = table.files()
     for path in sorted(wanted.keys() | present.keys()):

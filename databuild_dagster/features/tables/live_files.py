@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo
 
-from databuild_dagster.data.read_plan import manifests_in
+from databuild_dagster.data.read_plan import Gone, manifests_in
 from databuild_dagster.engine.follower import MAX_EVENTS, all_touched
 from databuild_dagster.features.tables.errors import FormatNotOfTables, KeyWithoutValue
 from databuild_dagster.features.tables.port import Contents, Partition, Place, Source, TableFile
@@ -120,7 +120,9 @@ class Touches:
         return self._found[after_seq, last_seq].get(asset, frozenset())
 
 
-def contents_of_refs(queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int) -> Contents:
+def contents_of_refs(
+    queries: Queries, dataset: DatasetSpec, place: Place, refs: Collection[Ref], seq: int, gone: Gone
+) -> Contents:
     """The contents of some partitions when `seq` was the last event. Raises what reading the manifests raises."""
     in_order = sorted(refs)
     found = [
@@ -128,18 +130,21 @@ def contents_of_refs(queries: Queries, dataset: DatasetSpec, place: Place, refs:
         for start in range(0, len(in_order), PORTION)
         for canonical in queries.canonical_at(in_order[start : start + PORTION], seq).values()
     ]
-    return _contents(dataset, place, found, is_whole=False)
+    return _contents(dataset, place, found, gone, is_whole=False)
 
 
-def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int) -> Contents:
+def contents_of_dataset(queries: Queries, dataset: DatasetSpec, place: Place, seq: int, gone: Gone) -> Contents:
     """The contents of all partitions when `seq` was the last event. Raises the same."""
-    return _contents(dataset, place, queries.canonical_of_dataset_at(dataset.asset, seq), is_whole=True)
+    return _contents(dataset, place, queries.canonical_of_dataset_at(dataset.asset, seq), gone, is_whole=True)
 
 
-def _contents(dataset: DatasetSpec, place: Place, found: Iterable[Canonical], *, is_whole: bool) -> Contents:
+def _contents(
+    dataset: DatasetSpec, place: Place, found: Iterable[Canonical], gone: Gone, *, is_whole: bool
+) -> Contents:
     # A dataset that got partitions later still has its earlier ref without a key.
     own = [one for one in found if (partition_key_of(one.ref) is None) is (dataset.partitions is None)]
-    shown = [canonical for canonical in own if is_shown(canonical, place.spec)]
+    left_out = gone(dataset, [partition_key_of(one.ref) for one in own])
+    shown = [one for one in own if is_shown(one, place.spec) and partition_key_of(one.ref) not in left_out]
     files: dict[Partition, list[TableFile]] = {}
     for canonical in own:
         try:

@@ -6,6 +6,7 @@ publisher that dies at any line repeats its work, and one that was overtaken loo
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
@@ -78,10 +79,10 @@ def publish(
             if not is_whole:
                 _check_is_of_log(engine.queries, place, before, head)
             if is_whole or all_partitions or before is None or head - before.seq > MAX_EVENTS_BEHIND:
-                contents = contents_of_dataset(engine.queries, dataset, place, head)
+                contents = contents_of_dataset(engine.queries, dataset, place, head, engine.catalog.gone)
             else:
                 refs = (touches or Touches(engine.queries)).of(place.asset, before.seq, head)
-                contents = contents_of_refs(engine.queries, dataset, place, refs, head)
+                contents = contents_of_refs(engine.queries, dataset, place, refs, head, engine.catalog.gone)
             # A mark that is not of this log is replaced, also by the same files under a mark of ours.
             is_of_log = is_readable and is_of_this_log(engine.queries, before)
             is_behind = advance and before is not None and before.seq < head
@@ -148,7 +149,8 @@ def follow(
 
     Raises what `publish` raises.
     """
-    about = f"{dataset.table} {warehouse}"
+    partitions = sha256((dataset.partitions or "").encode()).hexdigest()[:16]
+    about = f"{dataset.table} {warehouse} {partitions}"
     follower = LogFollower(engine, cursor_name(dataset.asset), TableCursor, storage, about=about, head=head)
     if follower.is_at_end:
         return None
@@ -164,7 +166,7 @@ def follow(
             follower.keep(TableCursor(follower.head, table=about))
         follower.rest(follower.head)
         return None
-    # Other options, such as `tainted`, change partitions that no event touches.
+    # Other options, such as `tainted`, and other partitions change what no event touches.
     is_changed = cursor is not None and not known
     done = publish(engine, dataset, warehouse, all_partitions=is_changed, touches=touches, open_table=open_table)
     follower.keep(TableCursor(done.seq, table=about))
