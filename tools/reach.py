@@ -22,11 +22,12 @@ FEATURES: Final = f"{PACKAGE}.features"
 CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings")
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
-    "cli.build": 40_000,
+    # Keys with windows, columns without values and copies that Spark can read took 600 lines.
+    "cli.build": 41_000,
     "cli.read": 28_000,
     "core": 46_000,
-    # 78,000 was the aim; decision 0057 says what is left. Right values at the border took 150 lines more.
-    "package": 79_700,
+    # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.
+    "package": 82_000,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
