@@ -184,17 +184,27 @@ def columns_of(schema: pa.Schema) -> TableSchema:
 
 
 def _why_unreadable(data_type: pa.DataType) -> str | None:
-    """The reason for types that Spark has, but does not read from a file, or reads as another value."""
+    """The reason for types that Spark has, but does not read from a file of others, or reads as another value."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(data_type) and data_type.unit == "ns":
         return "Spark reads no nanoseconds"
+    if pa.types.is_decimal(data_type) and data_type.precision > 38:
+        return "Spark's decimals have at most 38 digits"
     if pa.types.is_float16(data_type):
         return "Spark has no number of 2 bytes with a fraction"
-    if pa.types.is_time(data_type) or pa.types.is_duration(data_type):
+    if has_times_of_day(data_type) or pa.types.is_duration(data_type):
         return "Spark does not read it from files"
     inner = (data_type.field(place).type for place in range(data_type.num_fields))
     return next((why for inner_type in inner if (why := _why_unreadable(inner_type))), None)
+
+
+def has_times_of_day(data_type: pa.DataType) -> bool:
+    """Whether a type has Spark's `time` in it, which no Spark reads from files."""
+    import pyarrow as pa
+
+    inner = (data_type.field(place).type for place in range(data_type.num_fields))
+    return bool(pa.types.is_time(data_type)) or any(map(has_times_of_day, inner))
 
 
 def quoted(column: str) -> str:

@@ -47,6 +47,7 @@ from databuild_dagster.spark.schemas import (
     alike_columns,
     as_written,
     columns_of,
+    has_times_of_day,
     quoted,
     spark_schema,
     typed_fields,
@@ -445,6 +446,9 @@ def _write_arrow(
     from pyspark.sql.types import StructType
 
     table = _arrow_table(frame, ref)
+    for field in table.schema:
+        if has_times_of_day(field.type):
+            raise UnsupportedColumn(ref=ref, why=f"Spark reads no {field.type} from files, which {field.name!r} is")
     if (alike := alike_columns(table.schema)) is not None:
         raise ColumnsAlike(ref=ref, one=alike[0], other=alike[1], of="")
     nullable = nullable_types(table)

@@ -88,6 +88,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if is_a.is_large_binary(kind) or is_a.is_binary_view(kind):
         return pa.binary()
+    if is_a.is_decimal(kind) and kind.precision <= 38:
+        return pa.decimal128(kind.precision, kind.scale)
     if is_a.is_date64(kind):
         return pa.date32()
     if is_a.is_map(kind):

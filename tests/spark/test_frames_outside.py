@@ -132,7 +132,7 @@ def test_removing_the_instance_leaves_their_files(warehouse, theirs, tmp_path):
         (pa.list_(pa.timestamp("ns", "UTC")), "Spark reads no nanoseconds"),
         (pa.duration("us"), "Spark does not read it"),
         (pa.time64("us"), "Spark does not read it"),
-        (pa.float16(), "Spark has no such type"),
+        (pa.float16(), "Spark has no number of 2 bytes"),
     ],
 )
 def test_a_column_that_spark_cannot_read_is_named(data_type, why):

@@ -1,0 +1,29 @@
+"""The sessions and the warehouse of the matrix of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from databuild_dagster.spark.session import open_session
+from databuild_dagster.spark.settings import SparkSettings
+
+
+@pytest.fixture(scope="session")
+def sessions(spark_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A session of Spark on a JVM, and one of Sail, by name."""
+    opened = {
+        "JVM": open_session(SparkSettings(home=spark_home)),
+        "Sail": open_session(SparkSettings(home=spark_home, mode="sail")),
+    }
+    yield opened
+    for session in opened.values():
+        session.stop()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABUILD_CACHE_DIR", str(tmp_path / "cache"))

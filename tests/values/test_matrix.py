@@ -1,0 +1,177 @@
+"""Every type × every writer × every reader: the value that was written, or a refusal before anything is live.
+
+A tenth runs in CI; `make values-long` runs all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from databuild_dagster.model.errors import Refused
+from databuild_dagster.model.refs import parse_ref
+from databuild_dagster.spark.frames import filter_in, filtered, read_arrow, read_instances
+from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
+from databuild_dagster.spark.reach import in_place
+from databuild_dagster.spark.schemas import columns_of
+from databuild_dagster.spark.staging import publish, stage_instance
+from databuild_dagster.warehouse.filters import parsed_filter
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
+from databuild_dagster.warehouse.outside import describe_each, find_files
+from tests.support.instances import write_instance
+from tests.values.columns import columns, plain
+
+EXAMPLES = int(os.environ.get("DATABUILD_VALUES", "60"))
+REF = parse_ref("flights")
+
+Write = Callable[[pa.Table, Warehouse, Path, dict[str, Any]], Manifest]
+
+
+def _instance(frame: Any, warehouse: Warehouse) -> Manifest:
+    session, facts = getattr(frame, "sparkSession", None), {"uuid": str(uuid.uuid4()), "job_run": str(uuid.uuid4())}
+    reach = None if session is None else in_place(session, warehouse)
+    if reach is None:
+        return write_instance(frame, warehouse, ref=REF, **facts)
+    place = warehouse.new_attempt_dir(REF, facts["job_run"])
+    return publish(stage_instance(frame, place, ref=REF, reach=reach), warehouse, ref=REF, inputs={}, **facts)
+
+
+def _landed(path: Path) -> Manifest:
+    (described,) = describe_each(find_files(str(path)))
+    assert not isinstance(described, Exception)
+    return Manifest(
+        dataset="flights",
+        ref=REF,
+        instance_uuid=str(uuid.uuid4()),
+        job_run="j",
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        uri_type=UriType.IDENTIFIER,
+        files=(described.entry,),
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=columns_of(described.schema),
+    )
+
+
+class NotItsType(Exception):
+    """The writer has no such type: nothing of ours was asked."""
+
+
+def _by(made: Callable[[], Any]) -> Any:
+    try:
+        return made()
+    except (Exception, pl.exceptions.PanicException) as error:  # Each library has errors of its own.
+        raise NotItsType from error
+
+
+def _by_spark(engine: str) -> Write:
+    def write(table: pa.Table, warehouse: Warehouse, folder: Path, sessions: dict[str, Any]) -> Manifest:
+        def made() -> Any:
+            frame = sessions[engine].createDataFrame(table)
+            frame.toArrow()
+            return frame
+
+        return _instance(_by(made), warehouse)
+
+    return write
+
+
+def _file_by(written: Callable[[pa.Table, Path], Any]) -> Write:
+    def write(table: pa.Table, warehouse: Warehouse, folder: Path, sessions: dict[str, Any]) -> Manifest:
+        path = folder / "landed.parquet"
+        _by(lambda: written(table, path))
+        return _landed(path)
+
+    return write
+
+
+WRITERS: dict[str, Write] = {
+    "Arrow": lambda table, warehouse, folder, sessions: _instance(table, warehouse),
+    "pandas": lambda table, warehouse, folder, sessions: _instance(_by(table.to_pandas), warehouse),
+    "pandas of Arrow types": lambda table, warehouse, folder, sessions: _instance(
+        _by(lambda: table.to_pandas(types_mapper=pd.ArrowDtype)), warehouse
+    ),
+    "Polars": lambda table, warehouse, folder, sessions: _instance(_by(lambda: pl.from_arrow(table)), warehouse),
+    "JVM": _by_spark("JVM"),
+    "Sail": _by_spark("Sail"),
+    "file of Arrow": _file_by(pq.write_table),
+    "file of pandas": _file_by(lambda table, path: table.to_pandas().to_parquet(path)),
+    "file of Polars": _file_by(lambda table, path: pl.DataFrame(pl.from_arrow(table)).write_parquet(path)),
+    "file with INT96": _file_by(
+        lambda table, path: pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
+    ),
+    "file without statistics": _file_by(
+        lambda table, path: pq.write_table(
+            table, path, version="1.0", store_schema=False, write_statistics=False, use_dictionary=False
+        )
+    ),
+}
+
+
+def expected_of(writer: str, table: pa.Table) -> list[Any]:
+    """What the writer's own library has in the column."""
+    if writer in ("pandas", "file of pandas"):
+        table = pa.Table.from_pandas(table.to_pandas(), preserve_index=False)
+    elif writer.endswith("Polars"):
+        table = pl.from_arrow(table).to_arrow()
+    return [plain(value) for value in table["c"].to_pylist()]
+
+
+def readers(sessions: dict[str, Any]) -> dict[str, Callable[[Warehouse, Manifest], list[Any]]]:
+    def of_spark(session: Any, where: str | None = None) -> Callable[[Warehouse, Manifest], list[Any]]:
+        def read(warehouse: Warehouse, manifest: Manifest) -> list[Any]:
+            frame = read_instances(session, warehouse, [manifest])
+            found = frame if where is None else filtered(frame, filter_in(session, where))
+            return _in_order(found.toArrow())
+
+        return read
+
+    return {
+        "Arrow": lambda warehouse, manifest: _in_order(read_arrow(warehouse, [manifest])),
+        "Polars": lambda warehouse, manifest: _in_order(
+            from_arrow(read_arrow(warehouse, [manifest]), FrameKind.POLARS).to_arrow()
+        ),
+        "where": lambda warehouse, manifest: _in_order(
+            read_arrow(warehouse, [manifest], where=parsed_filter("id >= 0"))
+        ),
+        "JVM": of_spark(sessions["JVM"]),
+        "JVM where": of_spark(sessions["JVM"], "id >= 0"),
+        "Sail": of_spark(sessions["Sail"]),
+    }
+
+
+def _in_order(table: pa.Table) -> list[Any]:
+    rows = sorted(table.select(["id", "c"]).to_pylist(), key=lambda row: row["id"])
+    return [plain(row["c"]) for row in rows]
+
+
+@pytest.mark.long("only Spark and Sail read what they are given")
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None)
+@given(column=columns(), writer=st.sampled_from(list(WRITERS)))
+def test_a_value_is_what_was_written_or_is_refused(
+    sessions: dict[str, Any], tmp_path_factory: pytest.TempPathFactory, column: pa.Array, writer: str
+) -> None:
+    folder = tmp_path_factory.mktemp("values")
+    warehouse = Warehouse(str(folder / "warehouse"))
+    table = pa.table({"id": pa.array(range(len(column))), "c": column})
+    try:
+        manifest = WRITERS[writer](table, warehouse, folder, sessions)
+    except (Refused, NotItsType):
+        return
+    expected = expected_of(writer, table)
+
+    found = {name: read(warehouse, manifest) for name, read in readers(sessions).items()}
+
+    assert found == dict.fromkeys(found, expected)
