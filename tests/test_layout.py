@@ -21,6 +21,7 @@ WHOLE_SYSTEM = {
     "simulation",
     "mutations",
     "matrix",
+    "values",
     "package",
     "golden",
     "support",

@@ -81,7 +81,7 @@ def partitions(
         found = [partition for partition in found if _is_outdated(partition, dataset.code_version)]
     paused = paused_refs(queries, [partition.ref for partition in found], then)
     keys = [partition_key_of(partition.ref) for partition in found if partition.state is not None]
-    gone = the_catalog().gone(dataset, keys) if then.seq is None else frozenset()
+    gone = the_catalog().left_out(dataset, keys) if then.seq is None else frozenset()
     records = [
         picked(partition, "ref", "state", "uuid")
         | {

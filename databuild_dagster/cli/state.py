@@ -168,9 +168,9 @@ class _LateCatalog:
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
 
-    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+    def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         unsure = [key for key in partition_keys if not self._surely_has(dataset, key)]
-        return frozenset(self.__getattr__("gone")(dataset, unsure)) if unsure else frozenset()
+        return frozenset(self.__getattr__("left_out")(dataset, unsure)) if unsure else frozenset()
 
     def __getattr__(self, name: str) -> Any:
         from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance

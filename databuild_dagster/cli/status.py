@@ -125,7 +125,7 @@ def _pause_as_dict(of_asset: list[PauseRow]) -> dict[str, object]:
 def _count(engine: Engine, spec: DatasetSpec) -> AssetStatus:
     states = engine.queries.states_of_dataset(spec.asset)
     live = [ref for ref, state in states.items() if state is InstanceState.LIVE]
-    gone = engine.catalog.gone(spec, [partition_key_of(ref) for ref in live])
+    gone = engine.catalog.left_out(spec, [partition_key_of(ref) for ref in live])
     counts = Counter(STATE_WORDS[state] for state in states.values())
     counts[STATE_WORDS[InstanceState.LIVE]] -= len(gone)
     if spec.kind is not DatasetKind.SOURCE:

@@ -42,7 +42,7 @@ HALF_A_MICROSECOND = 0.5e-6
 
 #: From the dataset and the partition key to the reason why there is no such partition; None if there may be one.
 WhyNot = Callable[[DatasetSpec, str | None], str | None]
-#: From a dataset and keys to those that its definition does not have any more (`Catalog.gone`).
+#: From a dataset and keys to those that its definition does not have any more (`Catalog.left_out`).
 Gone = Callable[[DatasetSpec, Sequence[str | None]], frozenset[str | None]]
 
 

@@ -66,7 +66,7 @@ def end_moved(engine: Engine, specs: Iterable[DatasetSpec], actor: str) -> list[
         if now is None or now.partitions == spec.partitions or not spec.kind.is_built:
             continue
         canonical = engine.queries.canonical_of_dataset(spec.asset)
-        gone = engine.catalog.gone(spec, [partition_key_of(one.ref) for one in canonical])
+        gone = engine.catalog.left_out(spec, [partition_key_of(one.ref) for one in canonical])
         definitions = Definitions(engine.queries, spec.asset, now.partitions)
         stay = [one for one in canonical if partition_key_of(one.ref) not in gone]
         moved = [one for one in stay if engine.catalog.is_moved(spec, partition_key_of(one.ref), definitions.of(one))]

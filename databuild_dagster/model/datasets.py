@@ -172,7 +172,7 @@ class Catalog(Protocol):
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         """The keys that are not partitions of the dataset, each with the sentence of `why_not`."""
 
-    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+    def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         """The keys that the dataset's definition does not have, also not at a later time: readers leave them out."""
 
     def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:

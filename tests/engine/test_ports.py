@@ -22,8 +22,8 @@ BUILDING = InstanceState.BUILDING
 KEYS = ("1", "2")
 #: `judge.gone` is a function of `engine.holders`, which reads the processes of the machine.
 GONE = "gone"
-#: The methods that only other callers than a tick use: the reader of frames.
-NOT_OF_THE_TICK = {"follows_key"}
+#: The methods that only other callers than a tick use: readers, and the registration of other partitions.
+NOT_OF_THE_TICK = {"follows_key", "left_out", "is_moved"}
 CALLS = sorted(
     {name for port in (Launcher, Foreign, Remains, Catalog) for name in vars(port) if not name.startswith("_")}
     - NOT_OF_THE_TICK

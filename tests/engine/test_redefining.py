@@ -98,7 +98,7 @@ class Deployed:
             for one in self.world.queries.canonical_of_dataset("sales")
             if one.state is InstanceState.LIVE
         ]
-        return set(live) - self.world.engine.catalog.gone(spec, live)
+        return set(live) - self.world.engine.catalog.left_out(spec, live)
 
 
 steps = st.lists(st.one_of(st.sampled_from(list(DEFINITIONS)), st.integers(0, 2)), min_size=2, max_size=14)

@@ -6,6 +6,7 @@ key of the upstream) or a key of the upstream.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import msgspec
@@ -62,12 +63,18 @@ class SmallCatalog:
         return f"{partition_key!r} is not one of {', '.join(str(key) for key in keys)}"
 
     def keys_of(self, dataset: DatasetSpec) -> list[str | None]:
-        return [None] if dataset.partitions is None else list(dataset.partitions.split(","))
+        if dataset.partitions is None:
+            return [None]
+        return (
+            json.loads(dataset.partitions)["partition_keys"]
+            if "{" in dataset.partitions
+            else dataset.partitions.split(",")
+        )
 
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {key: why for key in partition_keys if (why := self.why_not(dataset, key)) is not None}
 
-    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+    def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         return frozenset(partition_keys).difference(self.keys_of(dataset))
 
     def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from tests.support.catalog import dataset
 from tests.support.parquet_rows import Rows, as_table, make_manifest, written_fact
 from tests.support.world import World
 
+#: Dagster's class of the definition.
+STATIC = "ExternalStaticPartitionsDefinitionData"
 DAYS = ("2024-01-01", "2024-01-02", "2024-01-03", "2024-01-04")
 DAY = PartitionColumn("day", PartitionType.DATE, "%Y-%m-%d")
 ICEBERG = TableSpec(format=TableFormat.ICEBERG, name="shop.sales", columns=(DAY,))
@@ -42,6 +45,10 @@ class PublishedWorld(World):
         self.asset = asset = "sales"
         self.warehouse = Warehouse(warehouse or str(home / "warehouse"))
         spec = msgspec.structs.replace(dataset(asset, keys=keys), table=table)
+        if keys:
+            spec = msgspec.structs.replace(
+                spec, partitions=json.dumps({"__class__": STATIC, "partition_keys": list(keys)})
+            )
         super().__init__([spec], url=sqlite_url(home), **options)
 
     @property

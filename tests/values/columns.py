@@ -129,3 +129,18 @@ def plain(value: Any) -> Any:
             return [plain(member) for member in value]
         case _:
             return value
+
+
+def loose(value: Any) -> Any:
+    """A plain value without the difference that pandas does not know: of NaN, null and, beside them, whole floats and integers."""
+    match value:
+        case None | "nan":
+            return None
+        case str() if value.removesuffix(".0").lstrip("-").isdigit():
+            return int(value.removesuffix(".0"))
+        case dict():
+            return {name: loose(member) for name, member in value.items()}
+        case list():
+            return [loose(member) for member in value]
+        case _:
+            return value

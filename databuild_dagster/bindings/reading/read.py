@@ -301,7 +301,7 @@ def _place_of_instance(instance: "DagsterInstance") -> _Place:
     engine = engine_for(instance)
     root = Path(instance.root_directory)
     own_session = temporary_session if instance.is_ephemeral else lambda: _session_of_home(root)
-    return _Place(engine.queries, engine.catalog.why_not, engine.catalog.gone, own_session)
+    return _Place(engine.queries, engine.catalog.why_not, engine.catalog.left_out, own_session)
 
 
 def _why_not(home: Path, spec: Any, key: str | None) -> str | None:
@@ -320,7 +320,7 @@ def _gone(home: Path, spec: DatasetSpec, keys: Sequence[str | None]) -> frozense
         return frozenset()
     from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 
-    return engine_for(open_instance(home)).catalog.gone(spec, unsure)
+    return engine_for(open_instance(home)).catalog.left_out(spec, unsure)
 
 
 # Spark

@@ -102,7 +102,7 @@ class DagsterCatalog:
         unsure = [key for key in partition_keys if key not in known]
         return {key: why for key in unsure if (why := self.why_not(dataset, key)) is not None}
 
-    def gone(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+    def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         """The keys that the dataset's definition does not have, also not at a later time."""
         partitions = partitions_from(dataset.partitions)
         if partitions is None:

@@ -241,7 +241,7 @@ class DistributedOperationManager:
     def _live(self, dataset: str) -> dict[str, str | None]:
         found = self.engine.queries.canonical_of_dataset(dataset)
         live = {partition_key_of(one.ref): one.uuid for one in found if one.state is InstanceState.LIVE}
-        gone = self.engine.catalog.gone(self.engine.queries.known_dataset(dataset), list(live))
+        gone = self.engine.catalog.left_out(self.engine.queries.known_dataset(dataset), list(live))
         return {key or "": uuid for key, uuid in live.items() if key not in gone}
 
     def _attempt_to_answer(self, command_id: str | None, place: int = 0) -> str | None:

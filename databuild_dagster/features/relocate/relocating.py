@@ -68,7 +68,7 @@ class Relocator:
         """The canonical instances that readers leave out because of another definition. Changes nothing."""
         queries, asset = self.engine.queries, self.dataset.asset
         canonical = queries.canonical_of_dataset(asset)
-        gone = self.engine.catalog.gone(self.dataset, [partition_key_of(one.ref) for one in canonical])
+        gone = self.engine.catalog.left_out(self.dataset, [partition_key_of(one.ref) for one in canonical])
         definitions = Definitions(queries, asset, self.dataset.partitions)
         taints = queries.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
         moved = {uuid for uuid, found in taints.items() if {taint.reason for taint in found} == {why_moved(asset)}}

@@ -49,7 +49,7 @@ def wrong_table_files(
     if not is_of_this_log(queries, mark):
         raise TableOfAnotherHistory(asset=place.asset, table=place.shown, seq=mark.seq)
     # Of dynamic partitions, only Dagster has the keys.
-    gone = DagsterCatalog(LateInstance(DagsterInstance.get)).gone
+    gone = DagsterCatalog(LateInstance(DagsterInstance.get)).left_out
     contents = contents_of_dataset(queries, as_of(queries, dataset, mark.seq), place, mark.seq, gone)
     wanted = {file.path: values for values, files in contents.files.items() for file in files}
     present = table.files()

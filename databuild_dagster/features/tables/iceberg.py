@@ -59,7 +59,7 @@ from databuild_dagster.features.tables.errors import (
 )
 from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
 from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
-from databuild_dagster.features.tables.live_files import columns_of, read_footers
+from databuild_dagster.features.tables.live_files import columns_of, read_footers, untyped_columns
 from databuild_dagster.features.tables.port import (
     METADATA_FOLDER,
     Contents,
@@ -324,6 +324,9 @@ class IcebergTable:
         found: dict[pa.Schema, str] = {}
         for (_, url), footer in zip(change.new, footers, strict=True):
             schema = columns_of(footer)
+            if untyped := untyped_columns(footer):
+                why = f"it has no type in {by_url[url].path}, because it has no value there"
+                raise ColumnRefused(**self._facts, column=untyped[0], why=why)
             if schema not in found:
                 found[schema] = by_url[url].path
                 self._check_names(schema.names)

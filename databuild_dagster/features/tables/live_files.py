@@ -57,6 +57,13 @@ def columns_of(footer: pq.FileMetaData) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in typed])
 
 
+def untyped_columns(footer: pq.FileMetaData) -> list[str]:
+    """The columns of another program's file that have no value, and so no type."""
+    import pyarrow as pa
+
+    return [field.name for field in footer.schema.to_arrow_schema() if pa.types.is_null(field.type)]
+
+
 #: Between the dimensions of a multi-partition key.
 BETWEEN_DIMENSIONS = "|"
 #: Keys of hours that a change of the clocks repeats end with their offset.

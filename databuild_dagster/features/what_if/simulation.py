@@ -99,7 +99,7 @@ class _OneLaunch:
     def __init__(self, catalog: Catalog, alike: Alike) -> None:
         self._catalog, self._alike = catalog, alike
         self.why_not, self.absent = catalog.why_not, catalog.absent
-        self.woken, self.gone, self.is_moved = catalog.woken, catalog.gone, catalog.is_moved
+        self.woken, self.left_out, self.is_moved = catalog.woken, catalog.left_out, catalog.is_moved
 
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         return self._alike.ones_for(self._catalog.inputs(dataset, partition_key))

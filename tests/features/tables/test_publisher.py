@@ -220,7 +220,9 @@ def test_of_two_publishers_at_once_one_wins_and_the_other_looks_again(world: Pub
 def test_a_table_that_was_created_or_dropped_meanwhile_is_a_conflict(world: PublishedWorld) -> None:
     world.build(DAYS[0], {"x": [1]})
     mark = Mark(world.store.identity().id, world.seq)
-    contents = contents_of_dataset(world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq)
+    contents = contents_of_dataset(
+        world.queries, world.spec, place_of(world.spec, world.warehouse.root), world.seq, world.catalog.left_out
+    )
 
     with pytest.raises(PublishConflict):
         world.table().replace(contents._replace(is_whole=False), mark, before=mark)
@@ -469,7 +471,7 @@ def test_gc_keeps_what_a_running_publication_may_list(world: PublishedWorld) -> 
     seen = world.build(DAYS[1], {"x": [2]})
     before, seq = world.table().mark(), world.seq
     place = place_of(world.spec, world.warehouse.root)
-    contents = contents_of_dataset(world.queries, world.spec, place, seq)
+    contents = contents_of_dataset(world.queries, world.spec, place, seq, world.catalog.left_out)
     world.taint(world.ref(DAYS[1]))
     world.build(DAYS[1])
 
@@ -492,7 +494,11 @@ def test_gc_that_has_recorded_a_removal_waits_for_the_table(iceberg: PublishedWo
     plan = cleaner.plan_gc(keep=0, older_than_seconds=0.0)
     iceberg.revert(DAYS[0], first)
     contents = contents_of_dataset(
-        iceberg.queries, iceberg.spec, place_of(iceberg.spec, iceberg.warehouse.root), iceberg.seq
+        iceberg.queries,
+        iceberg.spec,
+        place_of(iceberg.spec, iceberg.warehouse.root),
+        iceberg.seq,
+        iceberg.catalog.left_out,
     )
     before, after = iceberg.table().mark(), Mark(iceberg.store.identity().id, iceberg.seq)
     iceberg.revert(DAYS[0], second)
