@@ -22,7 +22,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 STOP_SPARK := $(BIN)/databuild spark stop
 
 .DEFAULT_GOAL := help
-.PHONY: help more setup story pictures demo lots-demo ui test test-all test-rest test-suite test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci package mutations check format docs site bench clean
+.PHONY: help more setup story pictures demo lots-demo ui test test-all test-rest test-suite test-long test-browser test-feature features-long test-simulation test-postgres test-engines test-engines-long test-rest-catalog flaky alone quick simulate fuzz linearize power-cuts disk-errors matrix matrix-ci values-long package mutations check format docs site bench clean
 
 # Six targets are marked by `##`, those that `make more` lists, too, by `#:`.
 help:
@@ -132,6 +132,9 @@ disk-errors: $(READY) #: let every call that changes a file fail in turn, with E
 
 package: $(READY) #: build what would be published, and use it in empty environments (ARGS=--all: every pip line of the docs)
 	@$(BIN)/python -m tests.package $(ARGS)
+
+values-long: $(CLASSES) #: columns of every type, by every writer, for every reader (ten times what CI draws)
+	@status=0; DATABUILD_VALUES=1200 $(BIN)/python -m pytest tests/values $(ARGS) || status=$$?; $(STOP_SPARK) || true; exit $$status
 
 matrix: $(READY) #: try the package beside each row of versions (ARGS="--only 3.5" for some)
 	@$(BIN)/python -m tests.matrix $(ARGS)

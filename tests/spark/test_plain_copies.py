@@ -3,16 +3,16 @@
 import os
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import reduce
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from databuild_dagster.features.lots.arrivals.recording import _columns
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.plain_copies import readable_paths
-from databuild_dagster.spark.schemas import columns_of
+from databuild_dagster.spark.schemas import columns_of, united_columns
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
 from databuild_dagster.warehouse.outside import describe_each, find_files
@@ -58,7 +58,7 @@ def landed(tmp_path):
             uri_type=UriType.IDENTIFIER,
             files=tuple(file.entry for file in described),
             created_at=datetime(2013, 1, 2, tzinfo=UTC),
-            schema=_columns(REF, described, columns_of),
+            schema=reduce(united_columns, [columns_of(file.schema) for file in described]),
         )
 
     return landed

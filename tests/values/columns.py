@@ -6,6 +6,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -129,6 +131,23 @@ def plain(value: Any) -> Any:
             return [plain(member) for member in value]
         case _:
             return value
+
+
+def of_pandas(value: Any) -> Any:
+    """What pandas has in a cell, as Python has it."""
+    if isinstance(value, np.ndarray):
+        return [of_pandas(item) for item in value]
+    if isinstance(value, dict):
+        return {name: of_pandas(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [of_pandas(item) for item in value]
+    if value is pd.NaT or value is pd.NA:
+        return None
+    if isinstance(value, pd.Timestamp):
+        return value.to_pydatetime()
+    if isinstance(value, pd.Timedelta):
+        return value.to_pytimedelta()
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def loose(value: Any) -> Any:

@@ -37,9 +37,9 @@ from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.support.instances import write_instance
 from tests.support.published import PublishedWorld
 from tests.support.table_readers import iceberg_table
-from tests.values.columns import columns, loose, plain
+from tests.values.columns import columns, loose, of_pandas, plain
 
-EXAMPLES = int(os.environ.get("DATABUILD_VALUES", "60"))
+EXAMPLES = int(os.environ.get("DATABUILD_VALUES", "120"))
 REF = parse_ref("sales")
 #: The table that an instance is published as, of some draws.
 TABLES = (
@@ -142,7 +142,7 @@ WRITERS: dict[str, Write] = {
 def expected_of(writer: str, table: pa.Table) -> list[Any]:
     """What the writer's own library has in the column."""
     if writer in ("pandas", "file of pandas"):
-        table = pa.Table.from_pandas(table.to_pandas(), preserve_index=False)
+        table = pa.table({"c": pa.array(table.to_pandas()["c"], from_pandas=True)})
     elif writer.endswith("Polars"):
         table = pl.from_arrow(table).to_arrow()
     return [plain(value) for value in table["c"].to_pylist()]
@@ -162,9 +162,10 @@ def readers(sessions: dict[str, Any]) -> dict[str, Callable[[Warehouse, Manifest
         "Polars": lambda warehouse, manifest: _in_order(
             from_arrow(read_arrow(warehouse, [manifest]), FrameKind.POLARS).to_arrow()
         ),
-        "pandas": lambda warehouse, manifest: _in_order(
-            pa.Table.from_pandas(from_arrow(read_arrow(warehouse, [manifest]), FrameKind.PANDAS), preserve_index=False)
-        ),
+        "pandas": lambda warehouse, manifest: [
+            plain(of_pandas(value))
+            for value in from_arrow(read_arrow(warehouse, [manifest]), FrameKind.PANDAS).sort_values("id")["c"]
+        ],
         "where": lambda warehouse, manifest: _in_order(
             read_arrow(warehouse, [manifest], where=parsed_filter("id >= 0"))
         ),

@@ -32,7 +32,7 @@ from databuild_dagster.features.tables.errors import (
     PublishConflict,
     TableNotOurs,
 )
-from databuild_dagster.features.tables.live_files import columns_of, read_footers
+from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import Contents, Listed, Mark, Partition, Place, Snapshot, TableFile
 from databuild_dagster.model.datasets import PartitionType
 from databuild_dagster.model.errors import DatabuildError
@@ -223,6 +223,8 @@ class DeltaTableHere:
         before = None if table is None else self._data_columns(table)
         columns = pa.schema([]) if before is None else before
         for (_, file), footer in zip(new.values(), footers, strict=True):
+            if refused := unpublishable(footer):
+                raise ColumnRefused(**self._facts, column=refused[0], why=refused[1])
             columns = self._united(columns, columns_of(footer), file.path)
         settings = {} if table is None else table.metadata().configuration
         is_taken_over = table is not None and settings[STORE_ID] != mark.store_id

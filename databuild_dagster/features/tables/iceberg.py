@@ -26,6 +26,7 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.io.pyarrow import (
+    UnsupportedPyArrowTypeException,
     _pyarrow_to_schema_without_ids,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -59,7 +60,7 @@ from databuild_dagster.features.tables.errors import (
 )
 from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
 from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
-from databuild_dagster.features.tables.live_files import columns_of, read_footers, untyped_columns
+from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import (
     METADATA_FOLDER,
     Contents,
@@ -324,9 +325,8 @@ class IcebergTable:
         found: dict[pa.Schema, str] = {}
         for (_, url), footer in zip(change.new, footers, strict=True):
             schema = columns_of(footer)
-            if untyped := untyped_columns(footer):
-                why = f"it has no type in {by_url[url].path}, because it has no value there"
-                raise ColumnRefused(**self._facts, column=untyped[0], why=why)
+            if refused := unpublishable(footer):
+                raise ColumnRefused(**self._facts, column=refused[0], why=refused[1])
             if schema not in found:
                 found[schema] = by_url[url].path
                 self._check_names(schema.names)
@@ -357,7 +357,7 @@ class IcebergTable:
         for column in columns:
             try:
                 alone = _pyarrow_to_schema_without_ids(pa.schema([column]), downcast_ns_timestamp_to_us=True)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
                 raise ColumnRefused(**self._facts, column=column.name, why=one_line(error).rstrip(".")) from error
             fields += alone.fields
         return Schema(*fields)

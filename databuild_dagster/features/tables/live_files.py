@@ -19,7 +19,7 @@ from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.errors import ListedFileLost, NotParquet
-from databuild_dagster.warehouse.files import plain_type
+from databuild_dagster.warehouse.files import plain_type, table_schema
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.manifest import Manifest, file_paths
 from databuild_dagster.warehouse.storage import storage_at
@@ -57,11 +57,17 @@ def columns_of(footer: pq.FileMetaData) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain_type(field.type)) for field in typed])
 
 
-def untyped_columns(footer: pq.FileMetaData) -> list[str]:
-    """The columns of another program's file that have no value, and so no type."""
+def unpublishable(footer: pq.FileMetaData) -> tuple[str, str] | None:
+    """The first column of a file that a table would have with another type, and why."""
     import pyarrow as pa
 
-    return [field.name for field in footer.schema.to_arrow_schema() if pa.types.is_null(field.type)]
+    for field in footer.schema.to_arrow_schema():
+        if pa.types.is_null(field.type):
+            return field.name, "it has no value in a file of another program, and so no type"
+    for column in table_schema(footer.schema.to_arrow_schema()).columns:
+        if "interval" in column.type:
+            return column.name, "Spark keeps an interval as an integer, which tables would take for one"
+    return None
 
 
 #: Between the dimensions of a multi-partition key.
