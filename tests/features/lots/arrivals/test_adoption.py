@@ -55,6 +55,15 @@ def clicks() -> pd.DataFrame:
     return pd.DataFrame({"n": [0.0]})
 
 
+@databuild_asset(
+    partitions_def=dg.HourlyPartitionsDefinition(
+        "2024-10-27-00:00", end_date="2024-10-28-00:00", timezone="Europe/Berlin"
+    )
+)
+def steps() -> pd.DataFrame:
+    return pd.DataFrame({"n": [0.0]})
+
+
 @databuild_asset
 def airlines() -> pd.DataFrame:
     return pd.DataFrame({"n": [0.0]})
@@ -82,7 +91,7 @@ class Outside(OutsideFiles):
 @pytest.fixture
 def outside(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Outside]:
     landed = databuild_boundary("landed", partitions_def=daily)
-    assets = (orders, sales, clicks, airlines, plain, landed, dg.AssetSpec("declared"))
+    assets = (orders, sales, clicks, steps, airlines, plain, landed, dg.AssetSpec("declared"))
     outside = Outside(instance, tmp_path, *assets)
     yield outside
     assert outside.check() == []
@@ -337,6 +346,22 @@ def test_a_file_that_two_partitions_would_have_is_refused(outside):
     refused = outside.refused(ListedTwice, files="{partition_key:o}rders.parquet")
 
     assert refused.message == f"{path} would belong to {FIRST} and to {SECOND}."
+
+
+def test_a_file_of_an_hour_that_the_clocks_show_twice_is_not_guessed(outside):
+    first, second = "steps@2024-10-27-02:00", "steps@2024-10-27-02:00+0100"
+    path = outside.write("2024-10-27-02.parquet", 1.0)
+    outside.write("2024-10-27-03.parquet", 1.0)
+    outside.write("2024-10-27-02+0100.parquet", 1.0)
+    by_hour = "{partition_key:%Y-%m-%d-%H}.parquet"
+
+    for one, other in ((first, second), (second, first)):
+        refused = outside.refused(ListedTwice, one.partition("@")[2], asset="steps", files=by_hour)
+        assert refused.facts == {"path": path, "one": one, "other": other}
+
+    assert recorded(outside.adopt("2024-10-27-03:00", asset="steps", files=by_hour)) == ["steps@2024-10-27-03:00"]
+    with_offset = by_hour.replace("%H", "%H%z")
+    assert recorded(outside.adopt("2024-10-27-02:00+0100", asset="steps", files=with_offset)) == [second]
 
 
 def test_files_of_our_own_warehouse_are_refused(outside):
