@@ -13,6 +13,7 @@ from databuild_dagster.model.wording import few_of
 from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
+from databuild_dagster.spark.plain_names import plain_names
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import quoted, spark_schema, united_schema
@@ -195,11 +196,12 @@ def spark_paths(
     direct = {uuid for uuid, protocol in protocols.items() if reads_s3a(protocol, setting)}
     if (reach := in_place(spark, warehouse)) is not None:
         _check_there(warehouse, manifests)
-        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in paths_of.items()}
+        named = {uuid: plain_names(paths, escapes=reach.names_files) for uuid, paths in paths_of.items()}
+        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in named.items()}
         _check_seen(spark, manifests, schema, found, f"{reach.url_of(warehouse.root)}/")
         return found
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
-    copies = iter(local_paths(warehouse, others))
+    copies = iter(plain_names(local_paths(warehouse, others), escapes=True))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
     found = paths_of | {manifest.instance_uuid: list(islice(copies, len(manifest.files))) for manifest in others}
     _check_seen(spark, manifests, schema, found, None)

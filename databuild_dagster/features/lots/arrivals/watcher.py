@@ -149,10 +149,6 @@ class Watcher:
             ref = self._ref(interval)
             if ref in self._held and self._held[ref][0] != mark:
                 del self._held[ref]
-            if unnamed := [utf8(file.path) for file in files if utf8(file.path) != file.path]:
-                # A manifest names files in UTF-8.
-                refused = CannotRead(path=unnamed[0], ref=ref, why="its name is not UTF-8")
-                self._held[ref] = mark, refused.message, now + HELD_SECONDS
             if self._known.get(ref) != mark and not self._is_held(ref, mark, now):
                 closed[interval] = files, mark
         there = {self._ref(interval) for interval in lots}
