@@ -119,11 +119,14 @@ def test_a_file_that_its_instances_manifest_does_not_list_is_found(place):
     )
 
 
-def test_a_file_that_its_instances_manifest_lists_no_longer_is_kept(place):
+@pytest.mark.parametrize("is_tainted", [False, True])
+def test_a_file_that_its_instances_manifest_lists_no_longer_is_kept(place, is_tainted):
     """Rule 6.16: the manifest is damaged, and what it leaves out may be the rows of the instance."""
     folder = place.build("a", "part-0.parquet")
     (folder / "manifest.json").unlink()
     place.write("a")
+    if is_tainted:
+        place.world.taint("a")
 
     assert place.found() == {}
 
