@@ -26,6 +26,7 @@ from databuild_dagster.cli.options import (
 from databuild_dagster.cli.output import Column, count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.why.alike import likeness_of
 from databuild_dagster.engine.wording import pause_in_words, to_resume
 from databuild_dagster.model.datasets import DatasetSpec
@@ -215,7 +216,9 @@ def _files(queries: Queries, canonical: Canonical) -> tuple[list[str], str | Non
         return [], "its data was removed since"
     warehouse = Warehouse.of_manifest(uri, asset)
     try:
-        return list(file_paths(warehouse, read_manifest(warehouse, asset, uuid))), None
+        manifest = read_manifest(warehouse, asset, uuid)
+        check_recorded(warehouse, manifest, canonical)
+        return list(file_paths(warehouse, manifest)), None
     except NO_FILES as error:
         return [], f"its files are not known: {error}"
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.data.read_plan import repair_of
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of
@@ -216,6 +217,7 @@ def _listed(live: _Live) -> _Piece:
     counts = Counts(instances=1)
     try:
         manifest = read_manifest(live.warehouse, live.spec.asset, live.uuid)
+        check_recorded(live.warehouse, manifest, live.canonical)
         lost = set(missing_files(live.warehouse, manifest))
     except DatabuildError as error:
         return _Piece(live, counts, (_fault(live, path, error),))
@@ -268,7 +270,8 @@ def _fault(live: _Live, file: str, why: str | DatabuildError) -> Fault:
         is_damage = isinstance(why, errors.DAMAGE)
         if not is_damage:
             repair = why.advice
-        why = f"cannot be read: {one_line(why.facts.get('why') or why.message).rstrip('.')}"
+        fault = "is not the one that was recorded" if isinstance(why, errors.ManifestDiffers) else "cannot be read"
+        why = f"{fault}: {one_line(why.facts.get('why') or why.message).rstrip('.')}"
     return Fault(ref, live.uuid, file, why, repair, is_damage)
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime
 
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec
 from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, UnknownPartition, near_names
@@ -65,7 +66,8 @@ def neighbour(queries: Queries, asset: str) -> Manifest | None:
 def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical]) -> list[Manifest]:
     """The manifests of instances for readers of `warehouse`: files of another one by their whole path.
 
-    Another code location may have another warehouse. Raises `ManifestMissing`.
+    Another code location may have another warehouse. Raises `ManifestMissing`, and `ManifestDiffers` where a manifest lists
+    something else than the log recorded.
     """
     by_place: dict[tuple[Warehouse, bool], list[str]] = {}
     for pinned in canonical:
@@ -73,6 +75,7 @@ def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical
             uri = pinned.manifest_uri
             place = Warehouse.of_manifest(uri, asset) if uri is not None else warehouse
             by_place.setdefault((place, pinned.manifest_state == REMOVED), []).append(pinned.uuid)
+    recorded = {pinned.uuid: pinned for pinned in canonical}
     found: dict[str, Manifest] = {}
     for (place, is_removed), uuids in by_place.items():
         try:
@@ -83,6 +86,7 @@ def manifests_in(warehouse: Warehouse, asset: str, canonical: Sequence[Canonical
             # The home was moved: the store still has its old path.
             place, manifests = warehouse, read_manifests(warehouse, asset, uuids)
         for manifest in manifests:
+            check_recorded(place, manifest, recorded[manifest.instance_uuid])
             found[manifest.instance_uuid] = manifest if place == warehouse else with_whole_uris(place, manifest)
     return [found[pinned.uuid] for pinned in canonical if pinned.uuid is not None]
 
@@ -361,6 +365,7 @@ def _with_manifests(
 ) -> list[Readable]:
     """Raises `NotOurs`, `DataRemoved`."""
     by_warehouse: dict[Warehouse, list[str]] = {}
+    recorded = {canonical.uuid: canonical for canonical in found}
     for canonical in found:
         assert canonical.uuid is not None
         # The log records a removal first; the files may go at any moment after that.
@@ -377,6 +382,7 @@ def _with_manifests(
             uuid = error.facts["uuid"]
             raise data_gone(spec, ref_of[uuid], uuid, f"there is no {error.facts['path']}") from error
         for manifest in manifests:
+            check_recorded(warehouse, manifest, recorded[manifest.instance_uuid])
             _check_files(warehouse, manifest, spec)
             readable.append(Readable(manifest.ref, warehouse, manifest))
     return sorted(readable, key=lambda found: found.ref)
@@ -391,8 +397,8 @@ def check_data_of(queries: Queries, instance: Instance, spec: DatasetSpec | None
     facts = Canonical(
         instance.ref,
         uuid=instance.uuid,
-        manifest_state=instance.manifest_state,
         manifest_uri=instance.manifest_uri,
+        **queries.data_facts([instance.uuid])[instance.uuid]._asdict(),
     )
     _readable(asset_of(instance.ref), [facts], spec)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TypedDict
 
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.removals import REMOVED
@@ -71,7 +72,9 @@ def contents_of(queries: Queries, uuid: str) -> ContentsShape:
         return _unknown(uuid, REMOVED_NOTE)
     asset = asset_of(instance.ref)
     try:
-        manifest = read_manifest(Warehouse.of_manifest(instance.manifest_uri, asset), asset, uuid)
+        warehouse = Warehouse.of_manifest(instance.manifest_uri, asset)
+        manifest = read_manifest(warehouse, asset, uuid)
+        check_recorded(warehouse, manifest, queries.data_facts([uuid])[uuid])
     except NO_FILES as error:
         return _unknown(uuid, unreadable_note(error))
     return {

@@ -14,6 +14,7 @@ from databuild_dagster.spark.errors import FilesOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow, united_in_memory
 from databuild_dagster.spark.plain_copies import readable_paths
+from databuild_dagster.spark.plain_names import plain_names
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.reach import in_place, places_read, told_as, why_not_read, without_wildcards
 from databuild_dagster.spark.schemas import absent_columns, is_widened, quoted, spark_schema, united_schema
@@ -241,18 +242,18 @@ def spark_paths(
     if (reach := in_place(spark, warehouse)) is not None:
         _check_there(warehouse, manifests)
         readable = {m.instance_uuid: readable_paths(m, paths_of[m.instance_uuid], is_sail=is_sail) for m in manifests}
-        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in readable.items()}
+        named = {uuid: plain_names(paths, escapes=reach.names_files) for uuid, paths in readable.items()}
+        found = {uuid: [reach.url_of(path) for path in paths] for uuid, paths in named.items()}
         _check_seen(spark, manifests, schema, found, f"{reach.url_of(warehouse.root)}/")
         return found
     others = [manifest for manifest in manifests if manifest.instance_uuid not in direct]
     copies = iter(local_paths(warehouse, others))
     paths_of |= {uuid: [s3a_uri(path) for path in paths_of[uuid]] for uuid in direct}
-    found = paths_of | {
-        manifest.instance_uuid: readable_paths(manifest, list(islice(copies, len(manifest.files))), is_sail=is_sail)
-        for manifest in others
-    }
-    _check_seen(spark, manifests, schema, found, None)
-    return found
+    for manifest in others:
+        paths = readable_paths(manifest, list(islice(copies, len(manifest.files))), is_sail=is_sail)
+        paths_of[manifest.instance_uuid] = plain_names(paths, escapes=True)
+    _check_seen(spark, manifests, schema, paths_of, None)
+    return paths_of
 
 
 def _check_seen(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from databuild_dagster.spark.pyspark_names import arrow_schema_of
 from databuild_dagster.spark.schemas import absent_columns, spark_schema
 from databuild_dagster.warehouse import disk, local_copies
+from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.files import as_spark_writes, fitted
 from databuild_dagster.warehouse.formats import INT96_UNIT, SPARK_SCHEMA_KEY, format_named
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, UriType
@@ -59,6 +60,8 @@ def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool) ->
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    if not os.path.exists(path):
+        raise ListedFileLost(path=path, why="it is not there")
     schema = format_named(format_name).describe(path, path).schema
     if SPARK_SCHEMA_KEY in (schema.metadata or {}):
         return None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from string import ascii_letters, digits
 from threading import Lock
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 from urllib.parse import quote
 
 from databuild_dagster.model.errors import DatabuildError
@@ -54,6 +55,8 @@ COMMITTED = re.compile(r"_committed_(\d+)")
 _WILDCARD = re.compile(r"[{}\[\]*?\\]")
 #: The characters of a path that a uri has as they are.
 _IN_A_URI = frozenset("/;:@&=+$,_-!.~'()*" + ascii_letters + digits)
+#: The others that a uri has not: controls and spaces, by their category in Unicode.
+_QUOTED = frozenset(("Cc", "Zs", "Zl", "Zp"))
 #: Names of one store: fsspec and Hadoop's file systems differ.
 _ALIASES = {"s3": ("s3", "s3a"), "s3a": ("s3a", "s3"), "gcs": ("gs",)}
 
@@ -105,7 +108,7 @@ def told_as(path: str) -> str:
     whole = path if protocol_of(path) is not None else f"file:{path}"
     return "".join(
         character
-        if character in _IN_A_URI or (ord(character) > 127 and not character.isspace() and character.isprintable())
+        if character in _IN_A_URI or (ord(character) > 127 and category(character) not in _QUOTED)
         else quote(character, safe="")
         for character in whole
     )

@@ -131,8 +131,8 @@ def list_files(folder: str, *, deep: bool, prefix: str = "") -> list[Listed]:
 
 
 def is_data(name: str) -> bool:
-    """Hidden files, and names such as `_SUCCESS`, are no data to Spark and the Hadoop world."""
-    return not name.startswith((".", "_"))
+    """Hidden files, names such as `_SUCCESS`, and those that Hadoop has not copied yet, are no data to Spark: it reads no row of them."""
+    return not name.startswith((".", "_")) and not name.endswith("._COPYING_")
 
 
 def read_range(path: str, start: int, end: int) -> bytes:

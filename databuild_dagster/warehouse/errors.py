@@ -119,6 +119,10 @@ class ManifestDamaged(DatabuildError):
     hint = _REPAIR
 
 
+class ManifestDiffers(ManifestDamaged):
+    """The manifest {path} is not the one that was recorded: {why}."""
+
+
 class NewerManifest(DatabuildError):
     """The manifest {path} has schema version {found}, newer than {known}, the newest this version reads."""
 

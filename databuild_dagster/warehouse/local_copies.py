@@ -145,7 +145,7 @@ def _copies(parent: str) -> list[tuple[float, int, str]]:
         for instance in _entries(dataset.path):
             with suppress(FileNotFoundError):
                 used_at = instance.stat().st_mtime
-                size_bytes = sum(file.stat().st_size for file in _entries(instance.path))
+                size_bytes = sum(file.stat(follow_symlinks=False).st_size for file in _entries(instance.path))
                 found.append((used_at, size_bytes, instance.path))
     return found
 

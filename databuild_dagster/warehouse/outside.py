@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
+from unicodedata import category
 
 from databuild_dagster.warehouse import errors, formats, storage
 from databuild_dagster.warehouse.files import checksum_of_other
@@ -61,6 +62,11 @@ def describe_each(
         return OutsideFile(FileEntry(path, size_bytes, facts.rows, checksum), facts.schema)
 
     return storage.storage_at(files[0][0]).for_each(describe, files) if files else []
+
+
+def is_no_url(path: str) -> bool:
+    """Whether readers of Iceberg open another file for a path or url: they take `#` and `?` for its end, and know no controls."""
+    return any(character in "#?" or category(character) == "Cc" for character in path)
 
 
 def fingerprint_of(files: Sequence[FileEntry]) -> str:

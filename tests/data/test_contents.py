@@ -7,12 +7,10 @@ import os
 from datetime import UTC, datetime
 from itertools import islice
 
-import msgspec
 import pytest
 
 from databuild_dagster.data.contents import MAX_AGE_SECONDS, Comparison, Counts, Journal, damage_behind
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.events import ManifestFact
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -22,7 +20,7 @@ from databuild_dagster.warehouse.manifest import (
     TableSchema,
     UriType,
     file_paths,
-    read_manifest,
+    manifest_fact,
     write_manifest,
 )
 from tests.support.attempts import Attempts, attempts
@@ -50,6 +48,13 @@ class Place:
 
     def build(self, ref: str, *names: str, checksum: str = SHA256) -> list[str]:
         """Make a ref live with files of the same contents; returns their paths."""
+        paths = self.list_live(ref, tuple(FileEntry(name, len(CONTENTS), 1, checksum) for name in names))
+        for path in paths:
+            self.warehouse.storage.create_only(path, CONTENTS)
+        return paths
+
+    def list_live(self, ref: str, files: tuple[FileEntry, ...], uri_type: UriType = UriType.PATH) -> list[str]:
+        """Make a ref live with a manifest of these files; returns their paths."""
         job_run = self.world.job_run(ref)
         manifest = Manifest(
             dataset=asset_of(ref),
@@ -58,16 +63,13 @@ class Place:
             job_run=job_run,
             attempt=1,
             state=ManifestState.COMPLETE,
-            files=tuple(FileEntry(name, len(CONTENTS), 1, checksum) for name in names),
+            files=files,
+            uri_type=uri_type,
             created_at=datetime(2013, 1, 1, tzinfo=UTC),
             schema=TableSchema(()),
         )
-        paths = file_paths(self.warehouse, manifest)
-        for path in paths:
-            self.warehouse.storage.create_only(path, CONTENTS)
-        uri = write_manifest(self.warehouse, manifest)
-        self.world.succeed(ref, manifest=ManifestFact(state="complete", uri=uri, files=len(names), rows=1, bytes=3))
-        return paths
+        self.world.succeed(ref, manifest=manifest_fact(manifest, write_manifest(self.warehouse, manifest)))
+        return file_paths(self.warehouse, manifest)
 
     def overwrite(self, path: str, contents: bytes) -> None:
         self.warehouse.storage.replace(path, contents)
@@ -188,10 +190,7 @@ def test_files_of_other_programs_are_compared_by_their_bytes(make_world, tmp_pat
     path = str(tmp_path / "landed.parquet")
     WRITTEN.write(pa.table({"n": [1, 2, 4]}), path)
     (described,) = describe_each([(path, os.path.getsize(path))])
-    place.build("a", "part-0")
-    manifest = read_manifest(place.warehouse, "a", place.world.uuid("a"))
-    text = msgspec.structs.replace(manifest, uri_type=UriType.IDENTIFIER, files=(described.entry,))
-    place.overwrite(place.warehouse.manifest_path("a", place.world.uuid("a")), msgspec.json.encode(text))
+    place.list_live("a", (described.entry,), UriType.IDENTIFIER)
     same = place.comparison()
     assert (list(same.faults()), same.done.not_compared) == ([], 0)
 

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from databuild_dagster.data.arrival_ids import decided_about
 from databuild_dagster.data.ownership import warehouses_of
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
-from databuild_dagster.store.queries.instances import Kept
+from databuild_dagster.store.queries.instances import DataFacts, Kept
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import Listed
@@ -26,6 +27,7 @@ from databuild_dagster.warehouse.errors import (
     EscapingFile,
     InvalidInstanceUuid,
     ManifestDamaged,
+    ManifestDiffers,
     ManifestMissing,
     NewerManifest,
 )
@@ -82,6 +84,7 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
     staged = find_staged(warehouse)
     stored = stored or find_stored(warehouse, [dataset.asset for dataset in queries.datasets().values()])
     kept = queries.kept(folder.uuid for folder in stored.folders)
+    recorded = queries.data_facts(kept)
     assets = {warehouse.dataset_dir(dataset.asset): dataset.asset for dataset in queries.datasets().values()}
     found = []
     for folder in stored.folders:
@@ -90,7 +93,7 @@ def unlisted_storage(queries: Queries, warehouse: Warehouse, now: float, stored:
             if of_arrival is not None:
                 found += of_arrival
                 continue
-        found += _of_folder(warehouse, folder, kept.get(folder.uuid), now)
+        found += _of_folder(warehouse, folder, kept.get(folder.uuid), recorded.get(folder.uuid), now)
     found += [
         Unlisted(file.path, False, None, None, 1, file.bytes, "it is in no instance's folder")
         for file in stored.strays
@@ -222,7 +225,9 @@ def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float
     return []
 
 
-def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: float) -> list[Unlisted]:
+def _of_folder(
+    warehouse: Warehouse, folder: Folder, kept: Kept | None, recorded: DataFacts | None, now: float
+) -> list[Unlisted]:
     is_old = now - folder.modified > YOUNG_SECONDS
     if kept is None or warehouse.instance_dir(asset_of(kept.ref), folder.uuid) != folder.path:
         return [_whole(folder, None, "no such instance is recorded")] if is_old else []
@@ -230,8 +235,13 @@ def _of_folder(warehouse: Warehouse, folder: Folder, kept: Kept | None, now: flo
         return []
     try:
         manifest = read_manifest(warehouse, asset_of(kept.ref), folder.uuid)
+        if recorded is not None:
+            check_recorded(warehouse, manifest, recorded)
     except ManifestMissing:
         return [_whole(folder, kept.ref, "its job run has ended, and there is no manifest")] if is_old else []
+    except ManifestDiffers:
+        # What it leaves out may be the rows of the instance. Of a live one it is reported as a damaged manifest.
+        return []
     except (ManifestDamaged, EscapingFile) as error:
         # Of a live instance it is reported as a damaged manifest.
         return [] if kept.is_live else [_whole(folder, kept.ref, f"its manifest cannot be read: {error.message}")]

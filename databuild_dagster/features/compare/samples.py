@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from typing import TypedDict
 
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.features.compare.sample_files import Sample, sample_of_file
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref, asset_of
@@ -75,6 +76,7 @@ def sample_of(queries: Queries, ref: Ref) -> SampleShape:
     warehouse = Warehouse.of_manifest(canonical.manifest_uri, asset)
     try:
         manifest = read_manifest(warehouse, asset, canonical.uuid)
+        check_recorded(warehouse, manifest, canonical)
         file, sample = _first_rows(warehouse, manifest)
     except (*NO_FILES, NotParquet, ListedFileLost, DiskTrouble, FileNotFoundError) as error:
         # The message has the path.

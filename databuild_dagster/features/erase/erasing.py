@@ -20,6 +20,7 @@ import msgspec
 
 from databuild_dagster.data.keepers import Keeper
 from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.clean.cleaning import Cleaner, Going, Plan
@@ -231,11 +232,14 @@ class Eraser:
     def _manifests(self, asset: str) -> tuple[list[tuple[Removable, Warehouse, Manifest]], list[Named]]:
         """The kept instances, the newest of each ref first, and those whose manifest cannot be read."""
         found, unreadable = [], []
-        for removable in reversed(self._removals.with_data(asset)):
+        with_data = self._removals.with_data(asset)
+        recorded = self._engine.queries.data_facts(removable.uuid for removable in with_data)
+        for removable in reversed(with_data):
             assert removable.manifest_uri is not None, "the query asks for it"
             warehouse = Warehouse.of_manifest(removable.manifest_uri, asset)
             try:
                 manifest = read_manifest(warehouse, asset, removable.uuid)
+                check_recorded(warehouse, manifest, recorded[removable.uuid])
             except DatabuildError as error:
                 unreadable.append(Named(removable.ref, f"instance {removable.uuid} cannot be read: {error.message}"))
                 continue

@@ -123,6 +123,12 @@ class OutsideOfTable(Refused):
     hint = "Delta's paths are relative. Publish as Iceberg, or build the partition here instead of adopting its files."
 
 
+class NameNotOfTables(Refused):
+    """The Iceberg table of {asset} cannot list {path!r}: its readers open no name with #, ? or a control character."""
+
+    hint = "Rename the file and record it again, or build the partition here."
+
+
 class FormatNotOfTables(Refused):
     """The table of {asset} cannot list {path}, which is {format} and not Parquet."""
 

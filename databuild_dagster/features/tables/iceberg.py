@@ -48,6 +48,7 @@ from databuild_dagster.features.tables.errors import (
     ColumnRefused,
     ColumnsDiffer,
     ForeignSnapshot,
+    NameNotOfTables,
     NoPlaceForCatalog,
     PartitionColumnsDiffer,
     PublishConflict,
@@ -78,6 +79,7 @@ from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.warehouse.disk import Listed as ListedFile
 from databuild_dagster.warehouse.disk import make_dirs
+from databuild_dagster.warehouse.outside import is_no_url
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
@@ -204,6 +206,8 @@ class IcebergTable:
         if change.is_empty and (table is None or not always):
             return None
         by_url = {url: file for files in wanted.values() for url, file in files.items()}
+        if misnamed := next((url for _, url in change.new if is_no_url(url)), None):
+            raise NameNotOfTables(asset=self._place.asset, path=_path(misnamed))
         if dry_run:
             return Snapshot(None, len(change.new), len(change.removed))
         footers = read_footers([by_url[url] for _, url in change.new])

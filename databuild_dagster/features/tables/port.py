@@ -116,7 +116,7 @@ class Table(Protocol):
         """One snapshot after which the partitions have exactly these files; None if they have them already, unless `always`.
 
         `before` is the mark that the caller has read; None also for a table whose mark cannot be read. Creates the table.
-        Raises `PublishConflict`, `ColumnRefused`, `ColumnsDiffer`, `OutsideOfTable`, `ListedFileLost`.
+        Raises `PublishConflict`, `ColumnRefused`, `ColumnsDiffer`, `OutsideOfTable`, `NameNotOfTables`, `ListedFileLost`.
         """
 
     def files(self) -> dict[str, Partition]:

@@ -132,6 +132,8 @@ class DataFacts(NamedTuple):
     files: int | None
     rows: int | None
     bytes: int | None
+    #: "complete" or "empty", "removed" after a removal.
+    manifest_state: str | None
 
 
 class InputPair(NamedTuple):

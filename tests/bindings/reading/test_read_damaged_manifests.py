@@ -29,7 +29,7 @@ hourly = dg.HourlyPartitionsDefinition("2023-02-27-00:00", end_date="2023-03-01-
 HOUR = "2023-02-27-23:00"
 #: Names of ways to spoil a manifest. Each has its own partition, which no other case has failed before.
 NEWER = "newer version"
-cases = dg.StaticPartitionsDefinition(["truncated", "without its file", NEWER])
+cases = dg.StaticPartitionsDefinition(["truncated", "without its file", "without files", NEWER])
 that_hour = dg.AssetIn(partition_mapping=dg.SpecificPartitionsPartitionMapping([HOUR]))
 
 
@@ -89,7 +89,7 @@ def zeroed(path: Path) -> None:
     file.write_bytes(bytes(file.stat().st_size))
 
 
-DAMAGES = {"truncated": truncated, "without its file": without_its_file}
+DAMAGES = {"truncated": truncated, "without its file": without_its_file, "without files": changed(files=[])}
 
 
 @pytest.mark.parametrize(
@@ -99,6 +99,7 @@ DAMAGES = {"truncated": truncated, "without its file": without_its_file}
         (changed(schema_version=2, files="elsewhere"), NewerManifest),
         (without_its_file, DataRemoved),
         (zeroed, DamagedData),
+        (changed(files=[]), DamagedData),
         (changed(state="removed"), DataRemoved),
     ],
 )

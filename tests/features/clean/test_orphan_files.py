@@ -71,7 +71,8 @@ class Place:
         self.world.job_run(ref)
         folder = self.write(ref, *names)
         uri = str(folder / "manifest.json")
-        self.world.succeed(ref, manifest=ManifestFact(state="complete", uri=uri, files=len(names), rows=1, bytes=3))
+        n = len(names)
+        self.world.succeed(ref, manifest=ManifestFact(state="complete", uri=uri, files=n, rows=n, bytes=3 * n))
         return folder
 
     def found(self, *, later: float = 2 * YOUNG_SECONDS) -> dict[str, str]:
@@ -116,6 +117,18 @@ def test_a_file_that_its_instances_manifest_does_not_list_is_found(place):
         (f"a/data/instance={uuid}/part-1.parquet", f"a/data/instance={uuid}/deeper/.part-0.parquet.crc"),
         "its manifest does not list it",
     )
+
+
+@pytest.mark.parametrize("is_tainted", [False, True])
+def test_a_file_that_its_instances_manifest_lists_no_longer_is_kept(place, is_tainted):
+    """Rule 6.16: the manifest is damaged, and what it leaves out may be the rows of the instance."""
+    folder = place.build("a", "part-0.parquet")
+    (folder / "manifest.json").unlink()
+    place.write("a")
+    if is_tainted:
+        place.world.taint("a")
+
+    assert place.found() == {}
 
 
 def test_a_removed_manifest_lists_nothing_any_more(place):

@@ -22,6 +22,7 @@ from databuild_dagster.features.tables.errors import (
     ColumnRefused,
     ColumnsDiffer,
     ForeignSnapshot,
+    NameNotOfTables,
     NotPublished,
     OutsideOfTable,
     PartitionColumnsDiffer,
@@ -326,6 +327,16 @@ def test_adopted_files_are_in_an_iceberg_table_and_outside_of_a_delta_table(
         delta.publish()
 
     assert_up_to_date(iceberg)
+
+
+def test_a_name_that_readers_of_iceberg_do_not_open_is_refused(iceberg: PublishedWorld, tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "a#b.parquet"
+    iceberg.adopt(DAYS[0], path, {"x": [1]})
+
+    with pytest.raises(NameNotOfTables) as refused:
+        iceberg.publish()
+
+    assert (refused.value.facts["path"], iceberg.table().mark()) == (str(path), None)
 
 
 def restored(home: Path, table: TableSpec, backup: Path) -> PublishedWorld:

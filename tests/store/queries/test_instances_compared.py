@@ -56,7 +56,9 @@ def test_inputs_of_two_instances_differ_by_ref(world):
     assert (counts, len(pairs)) == (InputCounts(added=0, removed=1, replaced=1), 1)
     assert world.queries.input_differences(first, first, 5) == (InputCounts(0, 0, 0), [])
     assert world.queries.n_inputs_of([first, second, b]) == {first: 1, second: 2}
-    assert world.queries.data_facts([first, "none"]) == {first: DataFacts(files=1, rows=10, bytes=100)}
+    assert world.queries.data_facts([first, "none"]) == {
+        first: DataFacts(files=1, rows=10, bytes=100, manifest_state="complete")
+    }
 
 
 def test_a_want_has_the_first_of_its_refs(world):

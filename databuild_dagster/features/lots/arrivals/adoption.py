@@ -130,6 +130,9 @@ class Adopter(Recorder):
             for path, _ in files:
                 if (other := owner.setdefault(path, ref)) != ref:
                     raise ListedTwice(path=path, one=other, other=ref)
+        for ref, files in found.items():
+            if files and (key := partition_key_of(ref)) is not None and (twin := pattern.twin_of(key)) is not None:
+                raise ListedTwice(path=files[0][0], one=ref, other=make_ref(self.dataset.asset, twin))
         check_not_own(owner, self.warehouse)
         return {ref: files for ref, files in found.items() if files}
 

@@ -1,6 +1,6 @@
 """A sensor for each boundary with a landing folder: one look, and a sentence about its result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dagster import (
@@ -24,6 +24,7 @@ from databuild_dagster.engine.registering import register
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
 from databuild_dagster.features.lots.arrivals.watcher import Look, Watcher
 from databuild_dagster.model.redaction import errors_without_secrets
+from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.warehouse.layout import Warehouse
 
@@ -106,6 +107,8 @@ def summary(look: Look) -> str:
         parts.append(f"{few_of(look.unsettled, MAX_NAMED)} is still being written")
     if look.held:
         parts.append(f"{counted(len(look.held), 'lot')} cannot be recorded")
+    if look.unclear:
+        parts.append(f"the lot of {counted(len(look.unclear), 'file')} is not known")
     if look.strangers:
         parts.append(_belongs_to_none(look.strangers))
     if look.more:
@@ -115,15 +118,20 @@ def summary(look: Look) -> str:
 
 def warnings(look: Look) -> list[str]:
     """Problems that a person has to solve."""
-    found = [f"{ref} cannot be recorded: {why}" for ref, why in list(look.held.items())[:MAX_NAMED]]
-    if more := len(look.held) - MAX_NAMED:
-        found += [f"{counted(more, 'more lot')} cannot be recorded."] if more > 0 else []
+    found = _not_recorded(look.held, "lot") + _not_recorded(look.unclear, "file")
     if look.strangers:
         found.append(
             f"{_belongs_to_none(look.strangers)}, because no time of a partition is in the name of "
             f"{few_of(sorted(look.strangers), MAX_NAMED)}."
         )
     return found
+
+
+def _not_recorded(why_not: Mapping[Ref, str] | Mapping[str, str], noun: str) -> list[str]:
+    """A sentence for each of the first, and one for all others."""
+    found = [f"{name} cannot be recorded: {why}" for name, why in list(why_not.items())[:MAX_NAMED]]
+    more = len(why_not) - MAX_NAMED
+    return found + ([f"{counted(more, f'more {noun}')} cannot be recorded."] if more > 0 else [])
 
 
 def _belongs_to_none(strangers: Sequence[str]) -> str:

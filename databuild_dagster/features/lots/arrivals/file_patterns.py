@@ -42,6 +42,18 @@ class FilePattern:
         """The globs of one partition: with its key, and with Hive's spelling of the key if that differs."""
         return list(dict.fromkeys(self._filled(partition_key, spelled) for spelled in (str, hive_value)))
 
+    def twin_of(self, partition_key: str) -> str | None:
+        """The key with the same paths by a format: of the other hour of two that the clocks show under one local time."""
+        partitions = self._partitions
+        if not isinstance(partitions, TimeWindowPartitionsDefinition):
+            return None
+        start: datetime = partitions.start_time_for_partition_key(partition_key)
+        other = start.replace(fold=1 - start.fold)
+        if start.utcoffset() == other.utcoffset():
+            return None
+        twin = partitions.get_partition_key_for_timestamp(other.timestamp())
+        return twin if twin != partition_key and self.of(twin) == self.of(partition_key) else None
+
     def _filled(self, partition_key: str | None, spelled: Callable[[str], str]) -> str:
         return "".join(
             literal + ("" if name is None else glob.escape(spelled(self._value(name, spec or "", partition_key))))

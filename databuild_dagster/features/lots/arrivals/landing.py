@@ -2,8 +2,8 @@
 
 The text around the fields is a pattern of paths: `*`, `?` and `[…]` stay within a name, `**/` is any folders. The fields
 are strftime's; together they are the event time, the beginning of the data in the file. Without `{time:…}` the time of
-the last modification counts. Unfinished files are left out: hidden files and folders, and the usual suffixes of temporary
-names.
+the last modification counts. A local time that the clocks show twice or never has two readings. Unfinished files are left out:
+hidden files and folders, and the usual suffixes of temporary names.
 """
 
 import re
@@ -109,13 +109,22 @@ class LandingPattern:
         is_like = self._meant.fullmatch(path) is not None or self._like.fullmatch(path) is not None
         return is_like and not self._is_left_out(path)
 
-    def time_of(self, file: Listed) -> datetime | None:
-        """The time of a file; None if its name has none, or one that does not exist."""
+    def times_of(self, file: Listed) -> tuple[datetime, ...]:
+        """The time of a file: none if its name has none, and two for a local time that the clocks show twice or never."""
         if (found := self._meant.fullmatch(self._below_folder(file))) is None:
-            return None
-        return (
-            _time_of(found.groupdict(), self.timezone) if self.by_name else datetime.fromtimestamp(file.modified, UTC)
-        )
+            return ()
+        if not self.by_name:
+            return (datetime.fromtimestamp(file.modified, UTC),)
+        at = _time_of(found.groupdict(), self.timezone)
+        return () if at is None else self._readings(at)
+
+    def _readings(self, at: datetime) -> tuple[datetime, ...]:
+        other = at.replace(fold=1)
+        if at.utcoffset() == other.utcoffset():
+            return (at,)
+        last = at + timedelta(seconds=self.resolution_seconds, microseconds=-1)
+        # A day whose midnight the clocks skip begins with the first moment that they show.
+        return (at,) if not exists(at) and exists(last) else (at, other)
 
     def _below_folder(self, file: Listed) -> str:
         return file.path[len(self.folder) + 1 :]
@@ -204,6 +213,11 @@ class LandingPattern:
 
     def _bad(self, why: str) -> BadLandingPattern:
         return BadLandingPattern(pattern=self.text, asset=self.asset, why=why)
+
+
+def exists(at: datetime) -> bool:
+    """Whether the clocks of its zone show a time at least once: they skip those of a change to summer time."""
+    return at.astimezone(UTC).astimezone(at.tzinfo).replace(tzinfo=None) == at.replace(tzinfo=None)
 
 
 def glob_expression(glob: str) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import compress, islice, pairwise
 from typing import TYPE_CHECKING
+from unicodedata import category
 
 import msgspec
 from dagster import DagsterInstance
@@ -25,10 +26,11 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.lots.arrivals.arrival_errors import CannotRead, ColumnsDiffer, OwnFiles
 from databuild_dagster.model.commands import ArriveLots
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import DatasetSpec, TableFormat, TableSpec
 from databuild_dagster.model.errors import CanonicalMoved, Conflict, InstanceExists, Refused
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, partition_key_of
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_columns, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
@@ -45,7 +47,8 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifests,
 )
-from databuild_dagster.warehouse.outside import OutsideFile, describe_each
+from databuild_dagster.warehouse.outside import OutsideFile, describe_each, is_no_url
+from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,10 +104,17 @@ class Recorder:
         self, found: Mapping[Ref, Sequence[tuple[str, int]]], origin: Callable[[Ref, Sequence[FileEntry]], str]
     ) -> dict[Ref, Outside | CannotRead | ColumnsDiffer]:
         """The same, with the refusal of a ref in place of its result."""
-        facts = iter(describe_each([file for files in found.values() for file in files]))
-        columns_of_schema = _remembering(columns_of)
         described: dict[Ref, Outside | CannotRead | ColumnsDiffer] = {}
         for ref, files in found.items():
+            if (
+                misnamed := next(((path, why) for path, _ in files if (why := self._why_misnamed(path))), None)
+            ) is not None:
+                described[ref] = CannotRead(path=utf8(misnamed[0]), ref=ref, why=misnamed[1])
+        facts = iter(describe_each([file for ref, files in found.items() if ref not in described for file in files]))
+        columns_of_schema = _remembering(columns_of)
+        for ref, files in found.items():
+            if ref in described:
+                continue
             try:
                 of_ref = [_readable(ref, fact) for fact in list(islice(facts, len(files)))]
             except CannotRead as refused:
@@ -116,6 +126,25 @@ class Recorder:
             except (CannotRead, ColumnsDiffer) as refused:
                 described[ref] = refused
         return described
+
+    def _why_misnamed(self, path: str) -> str | None:
+        """Why not each reader opens a file of this name; for Spark, one on a disk gets a link (`plain_names`)."""
+        if utf8(path) != path:
+            return "its name is not UTF-8"
+        if (
+            isinstance(self.dataset.table, TableSpec)
+            and self.dataset.table.format is TableFormat.ICEBERG
+            and is_no_url(path)
+        ):
+            return "readers of its Iceberg table open no name with #, ? or a control character"
+        if protocol_of(path) is None:
+            return None
+        names = path.partition("://")[2].split("/")
+        if not {"", ".", ".."}.isdisjoint(names) or any(category(character) == "Cc" for character in path):
+            return (
+                "Sail opens no object with a control character in its name, or with a part of it that is empty, . or .."
+            )
+        return None
 
     def check_readable_together(self, described: Sequence[Outside]) -> None:
         """Columns may differ, but a reader has to be able to unite them. Raises `SchemasDiffer`."""

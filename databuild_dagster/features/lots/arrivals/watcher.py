@@ -8,8 +8,9 @@ One look is one listing, a bounded number of opened files, and one event per bat
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import sha256
 
 from dagster import DagsterInstance, TimeWindowPartitionsDefinition
@@ -29,7 +30,7 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     SaidWrong,
 )
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary
-from databuild_dagster.features.lots.arrivals.landing import LandingPattern
+from databuild_dagster.features.lots.arrivals.landing import LandingPattern, exists
 from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
@@ -72,6 +73,10 @@ class Look:
     canonical: dict[Ref, Canonical] = field(default_factory=dict)
     #: Files that match the pattern but name no time, or no time of a partition.
     strangers: list[str] = field(default_factory=list)
+    #: Files whose name has a local time that the clocks show twice or never, and why their lot is not known.
+    unclear: dict[str, str] = field(default_factory=dict)
+    #: The intervals that these files may be of.
+    doubtful: set[Interval] = field(default_factory=set)
     #: Lots that wait because a file of them is being written.
     unsettled: list[str] = field(default_factory=list)
     #: Whether the next look has more to do.
@@ -116,7 +121,10 @@ class Watcher:
             self._engine,
             self._dataset,
             look.held,
-            dict.fromkeys(look.strangers, "a file for no lot: no time of a partition is in its name"),
+            {
+                **dict.fromkeys(look.strangers, "a file for no lot: no time of a partition is in its name"),
+                **look.unclear,
+            },
             self._recorder.actor,
             is_whole=not look.more,
         )
@@ -141,10 +149,6 @@ class Watcher:
             ref = self._ref(interval)
             if ref in self._held and self._held[ref][0] != mark:
                 del self._held[ref]
-            if unnamed := [utf8(file.path) for file in files if utf8(file.path) != file.path]:
-                # A manifest names files in UTF-8.
-                refused = CannotRead(path=unnamed[0], ref=ref, why="its name is not UTF-8")
-                self._held[ref] = mark, refused.message, now + HELD_SECONDS
             if self._known.get(ref) != mark and not self._is_held(ref, mark, now):
                 closed[interval] = files, mark
         there = {self._ref(interval) for interval in lots}
@@ -153,7 +157,7 @@ class Watcher:
         self._held = {ref: held for ref, held in self._held.items() if ref in there or not held[0]}
         self._take_news(closed, seen)
         if self._boundary.empty:
-            self._take_empty(lots, seen, now)
+            self._take_empty(lots.keys() | seen.doubtful, seen, now)
         return seen
 
     def _lots(self, seen: Look) -> dict[Interval, list[Listed]]:
@@ -163,14 +167,30 @@ class Watcher:
             raise NoLandingFolder(folder=self._pattern.folder, asset=self._dataset.asset) from error
         lots: dict[Interval, list[Listed]] = {}
         for file in filter(self._pattern.is_meant, listed):
-            at = self._pattern.time_of(file)
-            interval = None if at is None else self._windows.at(at.timestamp())
-            if interval is None:
+            times = self._pattern.times_of(file)
+            found = [self._windows.at(at.timestamp()) for at in times]
+            intervals = {interval for interval in found if interval is not None}
+            if not intervals:
                 seen.strangers.append(utf8(file.path))
-            else:
-                lots.setdefault(interval, []).append(file)
+            elif len(set(found)) == 1:
+                lots.setdefault(intervals.pop(), []).append(file)
+            elif not self._is_listed(file, intervals):
+                seen.unclear[utf8(file.path)] = self._why_unclear(times[0])
+                seen.doubtful |= intervals
         check_not_own((file.path for files in lots.values() for file in files), self._warehouse)
         return lots
+
+    def _is_listed(self, file: Listed, intervals: Set[Interval]) -> bool:
+        """Whether a person has named the lot of the file."""
+        has = (instances_of(self._engine, self._dataset.asset, self._ref(interval)) for interval in intervals)
+        return any(file.path == listed.uri for manifests in has for manifest in manifests for listed in manifest.files)
+
+    def _why_unclear(self, at: datetime) -> str:
+        shown = "show twice" if exists(at) else "skip"
+        return (
+            f"its name has the local time {at:%Y-%m-%d %H:%M}, which the clocks of {at.tzinfo} {shown}; write the offset into the "
+            f"name (%z), or `databuild lot arrive {self._dataset.asset} LOT FILE` names its lot"
+        )
 
     def _is_settled(self, files: Sequence[Listed], now: float) -> bool:
         """An object in an object store is complete; a file on a disk may still grow."""
@@ -205,11 +225,11 @@ class Watcher:
                 seen.news[interval] = files, mark
                 seen.canonical[ref] = canonical[ref]
 
-    def _take_empty(self, lots: Mapping[Interval, Sequence[Listed]], seen: Look, now: float) -> None:
+    def _take_empty(self, with_files: Set[Interval], seen: Look, now: float) -> None:
         """Past intervals without a file and without an instance."""
         by = now - self._boundary.grace_seconds
         passed = list(self._windows.ended_by(self._none_empty_before, by, MAX_INTERVALS_PER_LOOK))
-        candidates = [interval for interval in (*sorted(self._passed_over), *passed) if interval not in lots]
+        candidates = [interval for interval in (*sorted(self._passed_over), *passed) if interval not in with_files]
         canonical = self._engine.queries.canonical([self._ref(interval) for interval in candidates])
         missing = [interval for interval in candidates if canonical[self._ref(interval)].uuid is None]
         for interval in candidates:
@@ -220,7 +240,9 @@ class Watcher:
         seen.canonical.update({self._ref(interval): canonical[self._ref(interval)] for interval in seen.empty})
         seen.more = seen.more or len(missing) > room or len(passed) >= MAX_INTERVALS_PER_LOOK
         # An interval without an instance is checked again by the next look.
-        self._passed_over = {interval for interval in (*self._passed_over, *passed) if interval in lots} | set(missing)
+        self._passed_over = {interval for interval in (*self._passed_over, *passed) if interval in with_files} | set(
+            missing
+        )
         if passed:
             self._none_empty_before = passed[-1].end
 

@@ -102,7 +102,7 @@ def look(dataset: str | None, where: Where, as_json: bool) -> None:
                 click.echo(f"  {sentence}")
     if refused:
         raise next(iter(refused.values()))
-    if any(looked.held for looked in looks.values()):
+    if any(looked.held or looked.unclear for looked in looks.values()):
         raise Exit(FAILED)
 
 
@@ -112,7 +112,7 @@ def _look_as_json(asset: str, look: Look) -> dict[str, object]:
         "recorded": [recorded.ref for recorded in look.recorded],
         "empty": [recorded.ref for recorded in look.recorded if not recorded.files],
         "new_files": sum(len(recorded.files) - recorded.n_kept for recorded in look.recorded),
-        **picked(look, "late", "held", "strangers", "unsettled", "more"),
+        **picked(look, "late", "held", "strangers", "unclear", "unsettled", "more"),
     }
 
 

@@ -20,6 +20,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.ownership import Ownership
+from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.features.lots.copies.copies import (
@@ -225,6 +226,7 @@ class Writer:
         try:
             read = read_manifests if canonical.manifest_state == ManifestState.REMOVED else kept_manifests
             (manifest,) = read(warehouse, asset, [canonical.uuid])
+            check_recorded(warehouse, manifest, canonical)
         except ManifestMissing:
             return _Record(warehouse, None, has_data=False)
         except (ManifestDamaged, EscapingFile, NewerManifest):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import msgspec
 import pandas as pd
 import pytest
 
@@ -24,12 +26,14 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
 )
 from databuild_dagster.features.lots.arrivals.file_patterns import BadFilePattern
 from databuild_dagster.model.commands import SucceedJobRuns
+from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import BeingBuilt, DatabuildError, UnknownPartition
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.selections import InvalidSelection
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.errors import SchemasDiffer
 from tests.features.lots.arrivals.outside_files import OutsideFiles
+from tests.support.object_store import S3Server
 
 DAYS = ["2024-01-29", "2024-01-30", "2024-01-31"]
 FIRST, SECOND, THIRD = (f"orders@{day}" for day in DAYS)
@@ -52,6 +56,15 @@ def sales() -> pd.DataFrame:
 
 @databuild_asset(partitions_def=hourly)
 def clicks() -> pd.DataFrame:
+    return pd.DataFrame({"n": [0.0]})
+
+
+@databuild_asset(
+    partitions_def=dg.HourlyPartitionsDefinition(
+        "2024-10-27-00:00", end_date="2024-10-28-00:00", timezone="Europe/Berlin"
+    )
+)
+def steps() -> pd.DataFrame:
     return pd.DataFrame({"n": [0.0]})
 
 
@@ -82,7 +95,7 @@ class Outside(OutsideFiles):
 @pytest.fixture
 def outside(instance: dg.DagsterInstance, tmp_path: Path) -> Iterator[Outside]:
     landed = databuild_boundary("landed", partitions_def=daily)
-    assets = (orders, sales, clicks, airlines, plain, landed, dg.AssetSpec("declared"))
+    assets = (orders, sales, clicks, steps, airlines, plain, landed, dg.AssetSpec("declared"))
     outside = Outside(instance, tmp_path, *assets)
     yield outside
     assert outside.check() == []
@@ -339,6 +352,22 @@ def test_a_file_that_two_partitions_would_have_is_refused(outside):
     assert refused.message == f"{path} would belong to {FIRST} and to {SECOND}."
 
 
+def test_a_file_of_an_hour_that_the_clocks_show_twice_is_not_guessed(outside):
+    first, second = "steps@2024-10-27-02:00", "steps@2024-10-27-02:00+0100"
+    path = outside.write("2024-10-27-02.parquet", 1.0)
+    outside.write("2024-10-27-03.parquet", 1.0)
+    outside.write("2024-10-27-02+0100.parquet", 1.0)
+    by_hour = "{partition_key:%Y-%m-%d-%H}.parquet"
+
+    for one, other in ((first, second), (second, first)):
+        refused = outside.refused(ListedTwice, one.partition("@")[2], asset="steps", files=by_hour)
+        assert refused.facts == {"path": path, "one": one, "other": other}
+
+    assert recorded(outside.adopt("2024-10-27-03:00", asset="steps", files=by_hour)) == ["steps@2024-10-27-03:00"]
+    with_offset = by_hour.replace("%H", "%H%z")
+    assert recorded(outside.adopt("2024-10-27-02:00+0100", asset="steps", files=with_offset)) == [second]
+
+
 def test_files_of_our_own_warehouse_are_refused(outside):
     outside.folder = Path(outside.warehouse.root)
     path = outside.write("airlines/data/a/part-0.parquet", 1.0)
@@ -346,6 +375,43 @@ def test_files_of_our_own_warehouse_are_refused(outside):
     refused = outside.refused(OwnFiles, asset="airlines", files="airlines/data/*/*.parquet")
 
     assert refused.message == f"{path} lies in the warehouse {outside.warehouse.root}, whose files are databuild's own."
+
+
+def test_a_file_whose_name_no_manifest_can_have_is_refused(outside):
+    path = outside.day(DAYS[0], 1.0)
+    os.rename(path, os.path.join(os.path.dirname(path).encode(), b"caf\xe9.parquet"))
+
+    refused = outside.refused(CannotRead, DAYS[0])
+
+    assert refused.facts["path"].endswith("/caf\\udce9.parquet")
+    assert refused.facts["why"] == "its name is not UTF-8"
+
+
+@pytest.mark.parametrize("name", ["a#b.parquet", "a?b.parquet", "a\tb.parquet"])
+def test_a_name_that_readers_of_an_iceberg_table_do_not_open_is_refused(outside, name):
+    path = outside.day(DAYS[0], 1.0, name=name)
+    orders_as_table = msgspec.structs.replace(outside.datasets["orders"], table=TableSpec(format=TableFormat.ICEBERG))
+    adopter = Adopter(outside.engine, outside.instance, orders_as_table, outside.warehouse)
+
+    refused = outside.refusal(CannotRead, adopter.adopt, f"{outside.folder}/{PATTERN}")
+
+    assert refused.facts["path"] == path
+    assert refused.facts["why"] == "readers of its Iceberg table open no name with #, ? or a control character"
+    outside.adopt()
+    assert outside.numbers(FIRST) == [1.0]
+
+
+@pytest.mark.parametrize("name", ["a\tb.parquet", "x//a.parquet", "./a.parquet"])
+def test_an_object_that_not_each_spark_opens_is_refused(outside, s3: S3Server, bucket: str, name):
+    path = outside.day(DAYS[0], 1.0)
+    s3.client().upload_file(path, bucket, f"landing/{name}")
+    recorder = Adopter(outside.engine, outside.instance, outside.datasets["orders"], outside.warehouse)
+    url = f"s3://{bucket}/landing/{name}"
+
+    with pytest.raises(CannotRead, match="Sail opens no object") as refused:
+        recorder.described({FIRST: [(url, os.path.getsize(path))]}, lambda ref, files: "origin")
+
+    assert refused.value.facts["path"] == url
 
 
 def test_files_without_rows_are_empty_and_have_their_columns(outside):

@@ -18,6 +18,7 @@ from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.features.lots.arrivals import watcher as watching
+from databuild_dagster.features.lots.arrivals.arrival import Arriver
 from databuild_dagster.features.lots.arrivals.arrival_errors import NoLandingFolder, OwnFiles
 from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once, summary, warnings
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
@@ -197,6 +198,72 @@ def test_a_name_tells_the_time_of_the_partitions_zone_unless_it_tells_its_own(pl
     place.look(files=f"{place.folder}/flights_{{time:%Y%m%dT%H%M%z}}.parquet", partitions_def=new_york)
 
     assert place.lots() == {"00": ["flights_20130101T0500Z.parquet"], "05": ["flights_20130101T0500.parquet"]}
+
+
+def in_berlin(kind: Any, day: str, end: str) -> Any:
+    return kind(day, end_date=end, timezone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("day", "end", "shown", "waiting"),
+    [
+        ("2012-10-28", "2012-10-29", "show twice", ["02:00", "02:00+0100"]),
+        ("2012-03-25", "2012-03-26", "skip", ["01:00"]),
+    ],
+    ids=["twice", "never"],
+)
+def test_a_local_time_that_the_clocks_show_twice_or_never_is_not_guessed(place, day, end, shown, waiting):
+    hours = in_berlin(dg.HourlyPartitionsDefinition, f"{day}-00:00", f"{end}-00:00")
+    files = f"{place.folder}/{{time:%Y-%m-%d-%H}}.parquet"
+    path = place.drop(f"{day}-02.parquet", 1.0)
+    place.drop(f"{day}-03.parquet", 2.0)
+
+    look = place.look(files=files, partitions_def=hours, empty=True)
+
+    assert [Path(file.uri).name for file in place.manifest(f"flights@{day}-03:00").files] == [f"{day}-03.parquet"]
+    (why,) = look.unclear.values()
+    assert f"the local time {day} 02:00, which the clocks of Europe/Berlin {shown};" in why
+    assert why.endswith("`databuild lot arrive flights LOT FILE` names its lot")
+    assert (list(look.unclear), [aside.reason for aside in place.queries.set_aside()]) == ([str(path)], [why])
+    # The lots that it may be of are not empty for want of a file.
+    hours_of_day = {lot.ref.partition("@")[2][11:] for lot in place.queries.canonical_of_dataset("flights")}
+    assert hours_of_day.isdisjoint(waiting)
+    assert len(hours_of_day) == len(hours.get_partition_keys()) - len(waiting)
+
+
+def test_a_person_names_the_lot_of_a_file_whose_local_time_is_unclear(place):
+    hours = in_berlin(dg.HourlyPartitionsDefinition, "2012-10-28-00:00", "2012-10-29-00:00")
+    options = {"files": f"{place.folder}/{{time:%Y-%m-%d-%H}}.parquet", "partitions_def": hours}
+    path = place.drop("2012-10-28-02.parquet", 1.0)
+    assert list(place.look(**options).unclear) == [str(path)]
+
+    arriver = Arriver(place.engine, place.instance, place.datasets["flights"], place.warehouse)
+    arriver.arrive("2012-10-28-02:00+0100", [str(path)])
+
+    assert (place.look(**options).unclear, place.queries.set_aside()) == ({}, [])
+
+
+def test_a_local_time_that_is_in_one_lot_by_either_reading_is_of_that_lot(place):
+    days = in_berlin(dg.DailyPartitionsDefinition, "2012-10-28", "2012-10-29")
+    place.drop("2012-10-28-02.parquet", 1.0)
+
+    look = place.look(files=f"{place.folder}/{{time:%Y-%m-%d-%H}}.parquet", partitions_def=days)
+
+    assert (look.unclear, [lot.ref for lot in look.recorded]) == ({}, ["flights@2012-10-28"])
+
+
+def test_a_local_time_with_its_offset_is_exact(place):
+    hours = in_berlin(dg.HourlyPartitionsDefinition, "2012-10-28-00:00", "2012-10-29-00:00")
+    place.drop("2012-10-28-02+0200.parquet", 1.0)
+    place.drop("2012-10-28-02+0100.parquet", 2.0)
+
+    look = place.look(files=f"{place.folder}/{{time:%Y-%m-%d-%H%z}}.parquet", partitions_def=hours)
+
+    found = {lot.ref: Path(lot.files[0].uri).name for lot in look.recorded}
+    assert found == {
+        "flights@2012-10-28-02:00": "2012-10-28-02+0200.parquet",
+        "flights@2012-10-28-02:00+0100": "2012-10-28-02+0100.parquet",
+    }
 
 
 def test_include_and_exclude_say_which_of_those_that_fit(place):

@@ -76,6 +76,7 @@ def test_every_boundary_looks_and_the_next_tick_launches_what_subscribes(project
         "empty": [],
         "new_files": 0,
         "strangers": [],
+        "unclear": {},
         "unsettled": [],
         "more": False,
     }

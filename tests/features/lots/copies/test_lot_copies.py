@@ -34,6 +34,7 @@ from databuild_dagster.warehouse.manifest import (
     FileEntry,
     Manifest,
     ManifestState,
+    manifest_fact,
     read_manifest,
     write_manifest,
 )
@@ -84,7 +85,7 @@ class Place(DeployedWorld):
             dataset=asset_of(ref), ref=ref, instance_uuid=uuid, job_run=job_run, state=state, files=files
         )
         uri = write_manifest(self.warehouse, manifest)
-        return ManifestFact(state=state.value, uri=uri, files=len(files), rows=manifest.rows, bytes=3)
+        return manifest_fact(manifest, uri)
 
     def arrive_with(self, ref: str, origin: str, state: ManifestState = ManifestState.COMPLETE) -> str:
         job_run = self.engine.new_id()
