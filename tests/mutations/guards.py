@@ -62,6 +62,7 @@ PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
+FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
@@ -76,6 +77,7 @@ STREAMS = "tests/web/test_streams.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
+UNPRINTABLE = "tests/bindings/building/test_step_unprintable.py"
 WINDOW_KEYS = "tests/bindings/registry/test_window_keys.py"
 TIME_ZONES = "tests/bindings/registry/test_catalog_time_zones.py"
 WANTS = "tests/model/decide/test_wants.py"
@@ -878,8 +880,8 @@ GUARDS = (
         "a quoted error of another program shows its secrets",
         "3.9",
         "model/wording.py",
-        "without_secrets(str(text))",
-        "str(text)",
+        "without_secrets(text_of(text))",
+        "text_of(text)",
         (REDACTION,),
     ),
     Guard(
@@ -894,9 +896,33 @@ GUARDS = (
         "a cause shows its secrets to Dagster",
         "3.9",
         "model/redaction.py",
-        "None if cause is None else _cleaned(cause, seen)",
-        "cause",
+        "None if link is None else _cleaned(link, seen)",
+        "link",
         (REDACTION,),
+    ),
+    Guard(
+        "an exception that cannot be printed ends the whole step",
+        "6.8",
+        "model/redaction.py",
+        "        return without_secrets(text := str(error)) == text\n    except _WHILE_PRINTING:",
+        "        return without_secrets(text := str(error)) == text\n    except KeyError:",
+        (UNPRINTABLE,),
+    ),
+    Guard(
+        "a partition whose exception cannot be printed takes its launch along",
+        "6.1",
+        "model/redaction.py",
+        "        return str(value)\n    except _WHILE_PRINTING as broken:",
+        "        return str(value)\n    except KeyError as broken:",
+        (UNPRINTABLE,),
+    ),
+    Guard(
+        "an exception that asks a JVM which is gone fails its ref for good",
+        "6.8",
+        "spark/failures.py",
+        "        return question()\n    except Exception:",
+        "        return question()\n    except KeyError:",
+        (FAILURES,),
     ),
     Guard(
         "Dagster keeps rows of each partition unasked",

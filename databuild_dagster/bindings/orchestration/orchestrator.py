@@ -120,7 +120,7 @@ def run_tick(
     for name, error in failed.items():
         if name == TICK:
             raise error
-        report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
+        report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(error)}")
     for sentence in work.report.set_aside.sentences()[:MAX_SENTENCES]:
         report_problem(sentence)
     return work.report
