@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import text_of, without_secrets
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.spark import errors
 from databuild_dagster.spark.pyspark_names import condition_of, has_jvm, query_contexts
 from databuild_dagster.store.errors import StoreUnusable
@@ -191,8 +192,8 @@ def refusal(spark: str, error: Exception) -> errors.SparkRefuses:
 
 
 def explain_failure(exception: BaseException) -> str:
-    """The failure and its place in one sentence; the exception's own first line if it is not known."""
-    sentence = without_secrets(_sentence(exception))
+    """The failure and its place in one sentence in UTF-8; the exception's own first line if it is not known."""
+    sentence = without_secrets(utf8(_sentence(exception)))
     return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"
 
 

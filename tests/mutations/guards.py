@@ -51,6 +51,7 @@ LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
+METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -915,6 +916,38 @@ GUARDS = (
         "        return str(value)\n    except _WHILE_PRINTING as broken:",
         "        return str(value)\n    except KeyError as broken:",
         (UNPRINTABLE,),
+    ),
+    Guard(
+        "metadata that Dagster cannot write end a step after its first success",
+        "6.8",
+        "bindings/declare/build_context.py",
+        "        storable(metadata, str(self))\n",
+        "",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata that a function changes later end a step after its first success",
+        "6.8",
+        "bindings/building/outputs.py",
+        "storable(context.output_metadata(ref), ref)",
+        "context.output_metadata(ref)",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata of a check end a step after its first success",
+        "6.8",
+        "bindings/declare/gates.py",
+        'storable(answer.metadata or {}, f"check {gate.name}")',
+        "dict(answer.metadata or {})",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata of a Failure end a step after its failures are recorded",
+        "6.8",
+        "bindings/building/step.py",
+        'storable(cause.metadata, "dagster.Failure") if',
+        "cause.metadata if",
+        (METADATA,),
     ),
     Guard(
         "an exception that asks a JVM which is gone fails its ref for good",
