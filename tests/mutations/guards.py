@@ -65,6 +65,7 @@ PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
+REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REMOVING = "tests/warehouse/test_removing.py"
@@ -916,6 +917,22 @@ GUARDS = (
         "        return str(value)\n    except _WHILE_PRINTING as broken:",
         "        return str(value)\n    except KeyError as broken:",
         (UNPRINTABLE,),
+    ),
+    Guard(
+        "a run that Dagster refuses to make ends the tick and leaves its lease",
+        "6.8",
+        "bindings/orchestration/refused_orders.py",
+        "            create_execution_plan(job, run_config=request.run_config)\n",
+        "",
+        (f"{REFUSED_ORDERS}::test_a_tick_reports_what_dagster_refuses_and_orders_the_rest",),
+    ),
+    Guard(
+        "a step whose pool has the limit 0 waits for ever",
+        "6.8",
+        "bindings/orchestration/refused_orders.py",
+        ".get_concurrency_info(pool).limit == 0",
+        ".get_concurrency_info(pool).limit == -1",
+        (f"{REFUSED_ORDERS}::test_a_tick_reports_what_dagster_refuses_and_orders_the_rest",),
     ),
     Guard(
         "metadata that Dagster cannot write end a step after its first success",
