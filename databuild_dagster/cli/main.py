@@ -32,7 +32,7 @@ from databuild_dagster.cli.process import (
 )
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
-from databuild_dagster.model.redaction import without_secrets
+from databuild_dagster.model.redaction import traceback_of
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, numbers_cut, one_line
 from databuild_dagster.version import __version__
 
@@ -236,7 +236,7 @@ def _run(arguments: list[str]) -> int:
         raise
     except Exception as error:
         if debug:
-            click.echo(without_secrets(traceback.format_exc()), err=True, nl=False)
+            click.echo(traceback_of(error), err=True, nl=False)
         if isinstance(error, Stopped) and isinstance(error.__cause__, Exception):
             _report(error.__cause__, as_json=as_json)
             return FAILED
@@ -272,7 +272,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
         return REFUSED
     if type(error).__module__.startswith("databuild_dagster."):
-        _tell(type(error).__name__, one_line(str(error), most=None), "", as_json=as_json)
+        _tell(type(error).__name__, one_line(error, most=None), "", as_json=as_json)
         return REFUSED
     if trouble := _trouble_with_dagsters_files(error):
         _tell("DagsterStorageUnusable", *trouble, as_json=as_json)
@@ -287,7 +287,7 @@ def _report(error: Exception, *, as_json: bool) -> int:
         return REFUSED
     _tell(
         type(error).__name__,
-        one_line(f"{type(error).__name__}: {error}", most=None),
+        f"{type(error).__name__}: {one_line(error, most=None)}",
         "Run it again with --debug.",
         as_json=as_json,
     )

@@ -8,6 +8,7 @@ with `keep_secret` by the code that reads it.
 from __future__ import annotations
 
 import re
+import traceback
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ HIDDEN: Final = "***"
 MIN_LENGTH: Final = 8
 #: Links of a chain of exceptions.
 MAX_LINKS: Final = 50
+#: What a user's class may raise while it is printed; `KeyboardInterrupt` is not its own.
+_WHILE_PRINTING: Final = (Exception, SystemExit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +211,33 @@ def errors_without_secrets() -> Iterator[None]:
 
 
 class QuotedError(Exception):
-    """The type and the text of an exception that composed its text from attributes with a secret."""
+    """The type and the text of an exception whose text has a secret in an attribute, or that Python cannot print."""
+
+    #: Python itself records the exception in whose place this one is raised, and would print it.
+    __context__: BaseException | None = None
+
+
+def text_of(value: object) -> str:
+    """The text of any value. A class of a user may raise in `__str__`: the text then says so, and what was raised."""
+    try:
+        return str(value)
+    except _WHILE_PRINTING as broken:
+        try:
+            why = f"{type(broken).__name__}: {broken}"
+        except _WHILE_PRINTING:
+            why = type(broken).__name__
+        return f"its text cannot be printed, because its class raised {why}"
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as Python prints it, without secrets."""
+    return without_secrets("".join(traceback.format_exception(hide_secrets_of(error))))
 
 
 def hide_secrets_of(error: BaseException) -> BaseException:
     """Take the secrets out of an exception and of those that led to it, because Dagster and `logging` print them all.
 
-    Returns the exception to raise: the same one, or a `QuotedError`.
+    Returns the exception to raise: the same one, or a `QuotedError`, which Python can always print.
     """
     return _cleaned(error, {})
 
@@ -222,20 +245,35 @@ def hide_secrets_of(error: BaseException) -> BaseException:
 def _cleaned(error: BaseException, seen: dict[int, BaseException]) -> BaseException:
     if id(error) in seen or len(seen) >= MAX_LINKS:
         return seen.get(id(error), error)
-    seen[id(error)] = error
-    error.args = tuple(without_secrets(arg) if isinstance(arg, str) else arg for arg in error.args)
-    if notes := getattr(error, "__notes__", None):
-        error.__notes__ = [without_secrets(note) for note in notes]
-    for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        _cleaned(member, seen)
+    seen[id(error)] = cleaned = error
+    if not _hides_secrets(error):
+        shown = without_secrets(f"{type(error).__name__}: {text_of(error)}")
+        cleaned = seen[id(error)] = QuotedError(shown).with_traceback(error.__traceback__)
+    elif isinstance(error, BaseExceptionGroup):
+        members = [_cleaned(member, seen) for member in error.exceptions]
+        if any(shown is not member for shown, member in zip(members, error.exceptions, strict=True)):
+            cleaned = seen[id(error)] = error.derive(members).with_traceback(error.__traceback__)
     cause, context, is_without_context = error.__cause__, error.__context__, error.__suppress_context__
-    cleaned, text = error, str(error)
-    if (shown := without_secrets(text)) != text:
-        cleaned = seen[id(error)] = QuotedError(f"{type(error).__name__}: {shown}").with_traceback(error.__traceback__)
-    cleaned.__cause__ = None if cause is None else _cleaned(cause, seen)
-    cleaned.__context__ = None if context is None else _cleaned(context, seen)
-    cleaned.__suppress_context__ = is_without_context
+    for name, link in (("__cause__", cause), ("__context__", context)):
+        _set(cleaned, name, None if link is None else _cleaned(link, seen))
+    _set(cleaned, "__suppress_context__", is_without_context)
     return cleaned
+
+
+def _hides_secrets(error: BaseException) -> bool:
+    """Take the secrets out of an exception's own fields; whether Python can print it, and its text then has none."""
+    try:
+        _set(error, "args", tuple(without_secrets(arg) if isinstance(arg, str) else arg for arg in error.args))
+        if notes := getattr(error, "__notes__", None):
+            _set(error, "__notes__", [without_secrets(note) for note in notes])
+        return without_secrets(text := str(error)) == text
+    except _WHILE_PRINTING:
+        return False
+
+
+def _set(error: BaseException, name: str, value: object) -> None:
+    """A class may refuse its fields, such as a frozen dataclass."""
+    object.__setattr__(error, name, value)
 
 
 def _is_secret(name: Any, value: Any) -> bool:

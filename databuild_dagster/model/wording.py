@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from databuild_dagster.model.redaction import without_secrets
+from databuild_dagster.model.redaction import text_of, without_secrets
 
 #: Characters at the end of an id that tables print for it, and the fewest that name it on the command line.
 SHORT_ID = 8
@@ -35,7 +35,7 @@ def mid_sentence(sentence: str) -> str:
 
 def one_line(text: object, most: int | None = MAX_QUOTED) -> str:
     """A text of several lines, such as an exception's, as part of a sentence without secrets; None for all of it."""
-    line = " ".join(without_secrets(str(text)).split())
+    line = " ".join(without_secrets(text_of(text)).split())
     return line if most is None else shortened(line, most)
 
 

@@ -5,11 +5,13 @@ Spark's own messages are pages long and end in Java; the useful part is the cond
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.redaction import without_secrets
+from databuild_dagster.model.redaction import text_of, without_secrets
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.spark import errors
 from databuild_dagster.spark.pyspark_names import condition_of, has_jvm, query_contexts
 from databuild_dagster.store.errors import StoreUnusable
@@ -190,14 +192,14 @@ def refusal(spark: str, error: Exception) -> errors.SparkRefuses:
 
 
 def explain_failure(exception: BaseException) -> str:
-    """The failure and its place in one sentence; the exception's own first line if it is not known."""
-    sentence = without_secrets(_sentence(exception))
+    """The failure and its place in one sentence in UTF-8; the exception's own first line if it is not known."""
+    sentence = without_secrets(utf8(_sentence(exception)))
     return sentence if len(sentence) <= MAX_SENTENCE_LENGTH else f"{sentence[: MAX_SENTENCE_LENGTH - 1]}…"
 
 
 def _sentence(exception: BaseException) -> str:
     if isinstance(exception, DatabuildError):
-        return str(exception)
+        return text_of(exception)
     if not _from_spark(exception):
         return f"{type(exception).__name__}: {_first_line(exception)}"
     text = _all_text(exception)
@@ -273,22 +275,28 @@ def _where(exception: BaseException) -> str:
     for link in _chain(exception):
         if not isinstance(link, PySparkException):
             continue
-        for context in query_contexts(link):
-            try:
-                fragment, call_site = context.fragment(), context.callSite()
-            except Exception:  # PySpark raises for a fact that this kind of context lacks.
-                continue
+        for context in _asked(partial(query_contexts, link), ()):
+            # PySpark raises for a fact that this kind of context lacks.
+            fragment, call_site = _asked(context.fragment, ""), _asked(context.callSite, "")
             if call_site:
                 return f" (in {fragment or 'a query'}, {call_site.strip()})"
     return ""
+
+
+def _asked(question: Callable[[], Any], otherwise: Any) -> Any:
+    """What an exception answers. One of a classic session asks its JVM, and raises if that is gone."""
+    try:
+        return question()
+    except Exception:
+        return otherwise
 
 
 def _condition(exception: BaseException) -> tuple[str, dict[str, str]]:
     from pyspark.errors import PySparkException
 
     for link in _chain(exception):
-        if isinstance(link, PySparkException) and (condition := condition_of(link)):
-            return condition, dict(link.getMessageParameters() or {})
+        if isinstance(link, PySparkException) and (condition := _asked(partial(condition_of, link), "")):
+            return condition, dict(_asked(link.getMessageParameters, {}) or {})
     return "", {}
 
 
@@ -321,7 +329,7 @@ def _raised_in_python(text: str) -> str | None:
 
 
 def _all_text(exception: BaseException) -> str:
-    return "\n".join(f"{type(link).__name__} {link}" for link in _chain(exception))
+    return "\n".join(f"{type(link).__name__} {text_of(link)}" for link in _chain(exception))
 
 
 def _chain(exception: BaseException) -> Iterator[BaseException]:
@@ -339,4 +347,4 @@ def _names(text: str, phrases: tuple[str, ...]) -> bool:
 
 
 def _first_line(exception: BaseException) -> str:
-    return next((line.strip() for line in str(exception).splitlines() if line.strip()), "no message")
+    return next((line.strip() for line in text_of(exception).splitlines() if line.strip()), "no message")

@@ -15,13 +15,17 @@ from databuild_dagster.model.redaction import (
     RULES,
     QuotedError,
     errors_without_secrets,
+    hide_secrets_of,
     keep_secret,
     keep_secrets_of,
     repr_without_secrets,
+    text_of,
+    traceback_of,
     values_without_secrets,
     without_secrets,
 )
 from databuild_dagster.model.wording import one_line
+from tests.support.unprintable import ODD, NoText, NoTextEither
 
 #: In every text with a secret, and nowhere else.
 MARK = "MaRk"
@@ -202,3 +206,29 @@ def test_members_of_a_group_hold_no_secret():
         raise ExceptionGroup("two", [ValueError("password=MaRk"), ValueError("2")])
 
     assert [str(member) for member in caught.value.exceptions] == ["password=***", "2"]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_exception_that_cannot_be_printed_is_replaced_with_its_causes(name):
+    error = ODD[name]()
+
+    shown = hide_secrets_of(error)
+
+    printed = "".join(traceback.format_exception(shown))
+    assert type(error).__name__ in printed
+    assert MARK not in printed
+    assert traceback_of(error) == printed
+    assert type(error).__name__ in traceback_of(shown)
+
+
+def test_an_exception_in_the_place_of_one_that_cannot_be_printed_is_printed_alone():
+    with pytest.raises(QuotedError) as raised, errors_without_secrets():
+        raise ODD["fields"]()
+
+    assert traceback_of(raised.value).endswith("QuotedError: OddFields: \n")
+
+
+def test_the_text_of_an_exception_that_has_none_says_what_its_class_raised():
+    assert text_of(ValueError("a\nb")) == "a\nb"
+    assert text_of(NoText()) == "its text cannot be printed, because its class raised RuntimeError: no text"
+    assert one_line(NoTextEither()) == "its text cannot be printed, because its class raised NoText"

@@ -51,6 +51,7 @@ LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
+METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -62,7 +63,9 @@ PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
+FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
+REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REMOVING = "tests/warehouse/test_removing.py"
@@ -76,6 +79,7 @@ STREAMS = "tests/web/test_streams.py"
 TAINTS = "tests/model/decide/test_taints_downstream.py"
 TICK = "tests/engine/test_tick.py"
 TICK_SERVING = "tests/engine/test_tick_serving.py"
+UNPRINTABLE = "tests/bindings/building/test_step_unprintable.py"
 WINDOW_KEYS = "tests/bindings/registry/test_window_keys.py"
 TIME_ZONES = "tests/bindings/registry/test_catalog_time_zones.py"
 WANTS = "tests/model/decide/test_wants.py"
@@ -878,8 +882,8 @@ GUARDS = (
         "a quoted error of another program shows its secrets",
         "3.9",
         "model/wording.py",
-        "without_secrets(str(text))",
-        "str(text)",
+        "without_secrets(text_of(text))",
+        "text_of(text)",
         (REDACTION,),
     ),
     Guard(
@@ -894,9 +898,105 @@ GUARDS = (
         "a cause shows its secrets to Dagster",
         "3.9",
         "model/redaction.py",
-        "None if cause is None else _cleaned(cause, seen)",
-        "cause",
+        "None if link is None else _cleaned(link, seen)",
+        "link",
         (REDACTION,),
+    ),
+    Guard(
+        "an exception that cannot be printed ends the whole step",
+        "6.8",
+        "model/redaction.py",
+        "        return without_secrets(text := str(error)) == text\n    except _WHILE_PRINTING:",
+        "        return without_secrets(text := str(error)) == text\n    except KeyError:",
+        (UNPRINTABLE,),
+    ),
+    Guard(
+        "a partition whose exception cannot be printed takes its launch along",
+        "6.1",
+        "model/redaction.py",
+        "        return str(value)\n    except _WHILE_PRINTING as broken:",
+        "        return str(value)\n    except KeyError as broken:",
+        (UNPRINTABLE,),
+    ),
+    Guard(
+        "a type that Iceberg lacks counts as a catalog that cannot be reached",
+        "10.10",
+        "features/tables/iceberg.py",
+        "            except Exception as error:  # pyiceberg raises several types here.\n                raise self._without_type",
+        "            except (TypeError, ValueError) as error:\n                raise self._without_type",
+        (PUBLISHER,),
+    ),
+    Guard(
+        "an unsigned number is in an Iceberg table, where no engine reads it",
+        "10.10",
+        "features/tables/iceberg.py",
+        "if pa.types.is_uint64(column.type):",
+        "if False:",
+        (f"{PUBLISHER}::test_a_column_type_that_the_table_cannot_have_is_refused_by_name",),
+    ),
+    Guard(
+        "a column has the name of a partition column of Delta in other letters",
+        "10.10",
+        "features/tables/delta.py",
+        "        if name.casefold() in own:",
+        "        if name in self._partition_names:",
+        (PUBLISHER,),
+    ),
+    Guard(
+        "a run that Dagster refuses to make ends the tick and leaves its lease",
+        "6.8",
+        "bindings/orchestration/refused_orders.py",
+        "            create_execution_plan(job, run_config=request.run_config)\n",
+        "",
+        (f"{REFUSED_ORDERS}::test_a_tick_reports_what_dagster_refuses_and_orders_the_rest",),
+    ),
+    Guard(
+        "a step whose pool has the limit 0 waits for ever",
+        "6.8",
+        "bindings/orchestration/refused_orders.py",
+        ".get_concurrency_info(pool).limit == 0",
+        ".get_concurrency_info(pool).limit == -1",
+        (f"{REFUSED_ORDERS}::test_a_tick_reports_what_dagster_refuses_and_orders_the_rest",),
+    ),
+    Guard(
+        "metadata that Dagster cannot write end a step after its first success",
+        "6.8",
+        "bindings/declare/build_context.py",
+        "        storable(metadata, str(self))\n",
+        "",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata that a function changes later end a step after its first success",
+        "6.8",
+        "bindings/building/outputs.py",
+        "storable(context.output_metadata(ref), ref)",
+        "context.output_metadata(ref)",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata of a check end a step after its first success",
+        "6.8",
+        "bindings/declare/gates.py",
+        'storable(answer.metadata or {}, f"check {gate.name}")',
+        "dict(answer.metadata or {})",
+        (METADATA,),
+    ),
+    Guard(
+        "metadata of a Failure end a step after its failures are recorded",
+        "6.8",
+        "bindings/building/step.py",
+        'storable(cause.metadata, "dagster.Failure") if',
+        "cause.metadata if",
+        (METADATA,),
+    ),
+    Guard(
+        "an exception that asks a JVM which is gone fails its ref for good",
+        "6.8",
+        "spark/failures.py",
+        "        return question()\n    except Exception:",
+        "        return question()\n    except KeyError:",
+        (FAILURES,),
     ),
     Guard(
         "Dagster keeps rows of each partition unasked",

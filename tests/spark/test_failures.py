@@ -4,6 +4,7 @@ import sys
 
 import pyspark.sql.functions as F
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql.types import LongType
 
 from databuild_dagster.spark.failures import explain_failure, is_of_the_machine, is_transient
@@ -80,3 +81,19 @@ def test_a_module_that_the_workers_lack_is_named_with_what_to_do(spark, tmp_path
         "spark.addArtifacts('only_here.py', pyfile=True)."
     )
     assert not is_transient(failed.value)
+
+
+def test_an_error_of_spark_that_asks_a_jvm_which_is_gone_is_a_lost_session():
+    class Asking(PySparkException):
+        """As those of a classic session do: they have an id of an object in the JVM."""
+
+        def __str__(self):
+            raise ConnectionError("Answer from Java side is empty")
+
+    for name in ("getCondition", "getErrorClass", "getMessageParameters", "getQueryContext"):
+        setattr(Asking, name, Asking.__str__)
+
+    assert explain_failure(Asking("gone")) == (
+        "The Spark server was lost during the job: the next attempt gets another session."
+    )
+    assert is_transient(Asking("gone"))

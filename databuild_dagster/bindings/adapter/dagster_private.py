@@ -61,7 +61,7 @@ try:
         StepMaterializationData,
     )
     from dagster._core.execution import compute_logs
-    from dagster._core.execution.api import execute_run_iterator
+    from dagster._core.execution.api import create_execution_plan, execute_run_iterator
     from dagster._core.instance import DynamicPartitionsStore
     from dagster._core.storage.asset_value_loader import AssetValueLoader
     from dagster._core.storage.compute_log_manager import CapturedLogContext

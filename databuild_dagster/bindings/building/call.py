@@ -1,6 +1,5 @@
 """One call of an asset's function: its job runs, its results so far, and the tools that all calls of a step share."""
 
-import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import attempts_before, instances_of, remove_attempts_before
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
-from databuild_dagster.model.redaction import without_secrets
+from databuild_dagster.model.redaction import traceback_of
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.failures import explain_failure, is_transient
@@ -195,8 +194,3 @@ class Leftovers:
             removing.remove_from_attempts(paths)
         except DatabuildError as error:
             self._context.log.warning(f"{counted(len(paths), 'file')} without a manifest could not be removed: {error}")
-
-
-def traceback_of(error: BaseException) -> str:
-    """The traceback as Python prints it, without secrets."""
-    return without_secrets("".join(traceback.format_exception(error)))

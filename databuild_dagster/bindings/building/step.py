@@ -27,6 +27,7 @@ from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, cla
 from databuild_dagster.bindings.claims.run_messages import NotBuilt, NotLive, not_live
 from databuild_dagster.bindings.claims.wait_for_builds import Waiting, in_the_way_of
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
+from databuild_dagster.bindings.declare.metadata import InvalidMetadata, storable
 from databuild_dagster.bindings.declare.parameters import kind_of
 from databuild_dagster.bindings.display.materialization import page_metadata
 from databuild_dagster.bindings.display.ui_events import Painter
@@ -301,7 +302,7 @@ class _Step:
         if progress.failed or progress.denied or (waiting and self.is_direct):
             self.painter.only_failed([*progress.failed, *progress.denied])
             why = _failure_message(progress) or next(iter(waiting.values())).sentence
-            metadata = progress.cause.metadata if isinstance(progress.cause, Failure) else {}
+            metadata = self._metadata_of(progress.cause)
             if first := next(iter([*progress.failed, *progress.denied]), None):
                 metadata = {**metadata, **page_metadata(self.engine, first)}
             raise (
@@ -322,6 +323,14 @@ class _Step:
                 yield self.painter.all_live(asset_key(asset))
                 if self.is_direct:
                     self._put_value(asset, [ref for ref in asked if asset_of(ref) == asset])
+
+    def _metadata_of(self, cause: BaseException | None) -> Mapping[str, Any]:
+        """The metadata of Dagster's own error; none that Dagster cannot store, because the failures are recorded."""
+        try:
+            return storable(cause.metadata, "dagster.Failure") if isinstance(cause, Failure) else {}
+        except InvalidMetadata as error:
+            self.context.log.warning(str(error))
+            return {}
 
     def _put_value(self, asset: str, refs: Sequence[Ref]) -> None:
         """Give the result of `materialize()` the rows, which are live already."""

@@ -12,6 +12,7 @@ from dagster import AssetExecutionContext, AssetKey, DagsterInstance, DagsterRun
 from dagster import TimeWindowPartitionsDefinition as TimeWindowPartitions
 
 from databuild_dagster.bindings.adapter.keys import asset_key
+from databuild_dagster.bindings.declare.metadata import storable
 from databuild_dagster.bindings.declare.outcomes import texts_of
 from databuild_dagster.model.refs import AnyRef, PartitionRef, Ref, asset_of, parse_ref, partition_key_of
 
@@ -161,7 +162,7 @@ class BuildContext:
         """Add metadata to the materializations of this call in Dagster.
 
         It applies to every partition and output of the call unless one is named. Raises ValueError for a name that the
-        call does not build.
+        call does not build, and `InvalidMetadata` for a value that Dagster cannot store.
         """
         chosen = [
             ref
@@ -173,6 +174,7 @@ class BuildContext:
         if not chosen and (partition_key is not None or output_name not in self._output_names.values()):
             named = " and ".join(repr(name) for name in (output_name, partition_key) if name is not None)
             raise ValueError(f"add_output_metadata of {self} names {named}, which this call does not build.")
+        storable(metadata, str(self))
         for ref in chosen:
             self._metadata.setdefault(ref, {}).update(metadata)
 

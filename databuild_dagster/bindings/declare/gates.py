@@ -11,6 +11,7 @@ from typing import Any
 
 from dagster import AssetCheckResult, AssetCheckSeverity
 
+from databuild_dagster.bindings.declare.metadata import storable
 from databuild_dagster.bindings.declare.outcomes import BadResult
 from databuild_dagster.bindings.declare.parameters import (
     InvalidAsset,
@@ -21,6 +22,7 @@ from databuild_dagster.bindings.declare.parameters import (
     parameters_of,
 )
 from databuild_dagster.model.refs import PARTITION_KEY
+from databuild_dagster.model.wording import utf8
 from databuild_dagster.spark.memory_frames import FrameKind, column_names, from_arrow, to_arrow
 
 _ALLOWED = (*(kind for kind in ParameterKind if kind.is_input), ParameterKind.CONTEXT, ParameterKind.SPARK_SESSION)
@@ -74,15 +76,16 @@ def verdict_of(
     """The verdict of a gate's result: one on all partitions that it has checked, or one per key.
 
     A frame has the wrong rows, and passes without rows. In a batch its column `partition_key` has their partitions.
-    Raises `BadResult`.
+    Raises `BadResult`, `InvalidMetadata`.
     """
     match answer:
         case bool():
             return Verdict(gate.name, answer, "" if answer else "it returned False")
         case AssetCheckResult():
             is_warning = answer.severity is AssetCheckSeverity.WARN
-            why = "" if answer.passed else answer.description or "it did not pass"
-            return Verdict(gate.name, bool(answer.passed), why, is_warning, dict(answer.metadata or {}))
+            why = "" if answer.passed else utf8(answer.description or "it did not pass")
+            metadata = storable(answer.metadata or {}, f"check {gate.name}")
+            return Verdict(gate.name, bool(answer.passed), why, is_warning, metadata)
         case _ if type(answer).__module__ == "numpy" and type(answer).__name__.startswith("bool"):
             return verdict_of(gate, bool(answer), keys, is_batched=is_batched)
         case _ if (kind := kind_of(type(answer))) is not None and kind.is_input:

@@ -13,6 +13,7 @@ from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector, run_request
 from databuild_dagster.bindings.orchestration.duties import TICK, Beside, Work, do_duties, duties
+from databuild_dagster.bindings.orchestration.refused_orders import fail_refused
 from databuild_dagster.bindings.registry.instance import engine_for, warehouse_of
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
@@ -121,7 +122,9 @@ def run_tick(
     for name, error in failed.items():
         if name == TICK:
             raise error
-        report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(str(error))}")
+        report_problem(f"The tick could not {name}: {type(error).__name__}: {one_line(error)}")
+    for sentence in fail_refused(instance, repository, launcher)[:MAX_SENTENCES]:
+        report_problem(sentence)
     for sentence in work.report.set_aside.sentences()[:MAX_SENTENCES]:
         report_problem(sentence)
     return work.report

@@ -110,7 +110,7 @@ class Coordinator:
             if not self._leads(id.dataset):
                 return
         except msgspec.MsgspecError as error:
-            done.problems[id] = f"the coordinator's lease of {id.dataset} cannot be read: {one_line(str(error))}"
+            done.problems[id] = f"the coordinator's lease of {id.dataset} cannot be read: {one_line(error)}"
             return
         try:
             outcome = self.complete(id)
@@ -120,7 +120,7 @@ class Coordinator:
             attempts += 1
             wait = backoff_seconds(attempts)
             self._backoff[id] = attempts, self.manager.engine.steady() + wait
-            why = f"its completion raised {type(error).__name__}: {one_line(str(error))}"[:MAX_ERROR]
+            why = f"its completion raised {type(error).__name__}: {one_line(error)}"[:MAX_ERROR]
             done.problems[id] = why
             # Others read why, and the next coordinator continues the count.
             now = self.manager.engine.now()

@@ -36,7 +36,7 @@ def backoff_seconds(attempts: int) -> float:
 
 def error_text(error: Exception) -> str:
     """The type and the message of an error."""
-    return f"{type(error).__name__}: {one_line(str(error))}"
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 class RetryJob(Exception):
@@ -139,7 +139,7 @@ class JobContext:
         try:
             n_bytes = len(records.to_bytes(detail))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise InvalidRequest(what="a job's detail", value=detail, why=one_line(str(error))) from None
+            raise InvalidRequest(what="a job's detail", value=detail, why=one_line(error)) from None
         if n_bytes > MAX_DETAIL_BYTES:
             why = f"{MAX_DETAIL_BYTES} may be"
             raise InvalidRequest(what="the detail of a job", value=f"{n_bytes} bytes", why=why)

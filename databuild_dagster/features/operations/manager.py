@@ -316,7 +316,7 @@ class DistributedOperationManager:
         except Refused as refused:
             return refused.message
         except Exception as error:  # Of the type's own `upgraded`, anything.
-            return f"its argument cannot be read: {one_line(str(error))}"
+            return f"its argument cannot be read: {one_line(error)}"
         return None
 
     def read(self, id: OperationId) -> Seen:
@@ -400,7 +400,7 @@ def stored(type_id: str, dataset: str, arg: Any) -> Any:
 
 
 def _wrong_argument(type_id: str, dataset: str, error: Exception) -> errors.InvalidOperation:
-    why = f"its argument is wrong: {one_line(str(error))}"
+    why = f"its argument is wrong: {one_line(error)}"
     return errors.InvalidOperation(type_name=type_id, dataset=dataset, why=why)
 
 

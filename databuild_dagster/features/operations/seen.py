@@ -176,7 +176,7 @@ def ended_view(id: OperationId, value: bytes) -> OperationView:
     try:
         ended = records.ended_of(id, value)
     except (Refused, msgspec.MsgspecError) as error:
-        why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(str(error))}"
+        why = error.message if isinstance(error, Refused) else f"its entry cannot be read: {one_line(error)}"
         unreadable = OPERATION.next(OperationState.RUNNING, OperationCause.ENDED_BY_NEWER_CODE)
         return OperationView(id, unreadable, 0, 0, {}, None, problem=why)
     return OperationView(

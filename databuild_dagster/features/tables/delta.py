@@ -31,6 +31,7 @@ from databuild_dagster.features.tables.errors import (
     PartitionColumnsDiffer,
     PublishConflict,
     TableNotOurs,
+    name_of_partition,
 )
 from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import Contents, Listed, Mark, Partition, Place, Snapshot, TableFile
@@ -269,9 +270,10 @@ class DeltaTableHere:
 
     def _check_name(self, columns: pa.Schema, name: str) -> None:
         why = None
-        if name in self._partition_names:
-            why = "it is the name of the partition column; publish=Delta(partition_column=…) gives that another"
-        elif not name or any(letter in " ,;{}()\n\t=" for letter in name):
+        own = {other.casefold(): other for other in self._partition_names}
+        if name.casefold() in own:
+            why = name_of_partition(own[name.casefold()], "Delta(partition_column=…)")
+        elif not name or any(letter in " ,;{}()\n\t=\0" for letter in name):
             why = "Delta allows none of ' ,;{}()=' in a name, nor an empty one"
         elif name.casefold() in {other.casefold() for other in columns.names}:
             why = "Delta sees upper and lower case as one, and there is such a column already"
@@ -283,8 +285,9 @@ class DeltaTableHere:
         for column in columns:
             try:
                 Schema.from_arrow(pa.schema([column]))
-            except Exception as error:  # deltalake raises several types here.
-                raise ColumnRefused(**self._facts, column=column.name, why=one_line(error).rstrip(".")) from error
+            except Exception as error:  # deltalake raises several types here, with the frames of its backtrace.
+                why = f"Delta has no type for {column.type}"
+                raise ColumnRefused(**self._facts, column=column.name, why=why) from error
         return str(Schema.from_arrow(columns).to_json())
 
     def _data_columns(self, table: DeltaTable) -> pa.Schema:

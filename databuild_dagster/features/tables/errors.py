@@ -111,6 +111,11 @@ class ColumnRefused(Refused):
     hint = "Rename or convert the column in the asset's function, or publish the dataset in the other format."
 
 
+def name_of_partition(own: str, keyword: str) -> str:
+    """Why a column is refused that has the name of a partition column, in any case of its letters."""
+    return f"it is the name of the partition column {own!r}, upper and lower case being one; publish={keyword} gives that another"
+
+
 class ColumnsDiffer(Refused):
     """The columns of {path} do not fit the table {table} of {asset}: {why}."""
 

@@ -26,7 +26,6 @@ from pyiceberg.exceptions import (
     ValidationError,
 )
 from pyiceberg.io.pyarrow import (
-    UnsupportedPyArrowTypeException,
     _pyarrow_to_schema_without_ids,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -58,6 +57,7 @@ from databuild_dagster.features.tables.errors import (
     TableOfAnotherDataset,
     TagTaken,
     UnknownCatalog,
+    name_of_partition,
 )
 from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
 from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
@@ -328,6 +328,10 @@ class IcebergTable:
         """The different columns of new files, each with the path of the first file that has them. Raises `ColumnRefused`."""
         found: dict[pa.Schema, str] = {}
         for (_, url), footer in zip(change.new, footers, strict=True):
+            # They are decimals for Spark, which Iceberg does not read from integers.
+            for column in footer.schema.to_arrow_schema():
+                if pa.types.is_uint64(column.type):
+                    raise self._without_type(column)
             schema = columns_of(footer)
             if refused := unpublishable(footer):
                 raise ColumnRefused(**self._facts, column=refused[0], why=refused[1])
@@ -337,7 +341,7 @@ class IcebergTable:
         return found
 
     def _check_names(self, names: Sequence[str]) -> None:
-        own = {column.name.casefold() for column in self._place.spec.columns}
+        own = {column.name.casefold(): column.name for column in self._place.spec.columns}
         seen: dict[str, str] = {}
         for name in names:
             other = seen.setdefault(name.casefold(), name)
@@ -346,9 +350,7 @@ class IcebergTable:
             elif name in _RESERVED:
                 why = "Iceberg has a column of its own by that name"
             elif name.casefold() in own:
-                why = (
-                    "it is the name of the partition column; publish=Iceberg(…, partition_column=…) gives that another"
-                )
+                why = name_of_partition(own[name.casefold()], "Iceberg(…, partition_column=…)")
             elif other != name:
                 why = f"many engines see {other!r} and {name!r} as one"
             else:
@@ -361,10 +363,13 @@ class IcebergTable:
         for column in columns:
             try:
                 alone = _pyarrow_to_schema_without_ids(pa.schema([column]), downcast_ns_timestamp_to_us=True)
-            except (TypeError, ValueError, UnsupportedPyArrowTypeException) as error:
-                raise ColumnRefused(**self._facts, column=column.name, why=one_line(error).rstrip(".")) from error
+            except Exception as error:  # pyiceberg raises several types here.
+                raise self._without_type(column) from error
             fields += alone.fields
         return Schema(*fields)
+
+    def _without_type(self, column: pa.Field) -> ColumnRefused:
+        return ColumnRefused(**self._facts, column=column.name, why=f"Iceberg has no type for {column.type}")
 
     def _check_partitions(self, table: PyIcebergTable) -> None:
         schema, spec = table.schema(), table.spec()

@@ -293,3 +293,25 @@ def test_first_days_that_are_built_together_must_fit_each_other(deploy: Any) -> 
     site.build(f"table@{DAYS[0]}", f"table@{DAYS[1]}")
 
     assert {site.state(f"table@{day}") for day in DAYS[:2]} == {LIVE, FAILED}
+
+
+def described_so(rows: pd.DataFrame) -> dg.AssetCheckResult:
+    return dg.AssetCheckResult(passed=False, description="a file \udcff is odd")
+
+
+def raising_so(rows: pd.DataFrame) -> bool:
+    raise ValueError("a file \udcff is odd")
+
+
+@pytest.mark.parametrize("check", [described_so, raising_so])
+def test_the_reason_of_a_gate_keeps_its_words_if_utf8_cannot_hold_one(deploy: Any, check: Any) -> None:
+    @databuild_asset(blocking_checks=[check])
+    def odd() -> pd.DataFrame:
+        return pd.DataFrame({"x": [1]})
+
+    site = deploy(odd)
+
+    site.build("odd")
+
+    assert site.state("odd") is FAILED
+    assert "a file \\udcff is odd" in site.failure()

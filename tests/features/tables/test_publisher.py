@@ -300,8 +300,11 @@ def test_a_table_of_other_partition_columns_is_refused(world: PublishedWorld) ->
     [
         (ICEBERG, "day", "the column 'day': it is the name of the partition column"),
         (DELTA, "day", "the column 'day': it is the name of the partition column"),
+        (ICEBERG, "Day", "the column 'Day': it is the name of the partition column 'day', upper and lower case"),
+        (DELTA, "DAY", "the column 'DAY': it is the name of the partition column 'day', upper and lower case"),
         (ICEBERG, "_file", "Iceberg has a column of its own"),
         (DELTA, "a b", "Delta allows none of"),
+        (DELTA, "day\0", "Delta allows none of"),
     ],
 )
 def test_a_column_name_that_the_table_cannot_have_is_refused(
@@ -311,6 +314,37 @@ def test_a_column_name_that_the_table_cannot_have_is_refused(
     world.build(DAYS[0], {column: [1]})
 
     with pytest.raises(ColumnRefused, match=why):
+        world.publish()
+
+    assert world.table().mark() is None
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "why"),
+    [
+        (ICEBERG, pa.decimal256(50, 2), r"Iceberg has no type for decimal256\(50, 2\)\. Rename"),
+        (
+            ICEBERG,
+            pa.timestamp("us", "Europe/Berlin"),
+            r"Iceberg has no type for timestamp\[us, tz=Europe/Berlin\]\. Rename",
+        ),
+        (ICEBERG, pa.null(), r"Iceberg has no type for null\. Rename"),
+        (ICEBERG, pa.uint64(), r"Iceberg has no type for uint64\. Rename"),
+        (DELTA, pa.decimal256(50, 2), r"Delta has no type for decimal256\(50, 2\)\. Rename"),
+        (
+            DELTA,
+            pa.timestamp("us", "Europe/Berlin"),
+            r"Delta has no type for timestamp\[us, tz=Europe/Berlin\]\. Rename",
+        ),
+    ],
+)
+def test_a_column_type_that_the_table_cannot_have_is_refused_by_name(
+    table: TableSpec, kind: pa.DataType, why: str, tmp_path: Path
+) -> None:
+    world = PublishedWorld(tmp_path, table)
+    world.build(DAYS[0], {"n": [1], "took": pa.array([None], kind)})
+
+    with pytest.raises(ColumnRefused, match=f"cannot have the column 'took': {why}"):
         world.publish()
 
     assert world.table().mark() is None

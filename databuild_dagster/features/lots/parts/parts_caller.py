@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from functools import partial
 from threading import BoundedSemaphore
 
-from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools, traceback_of
+from databuild_dagster.bindings.building.call import Call, Leftovers, Stops, Tools
 from databuild_dagster.bindings.building.outputs import Outputs, unwrapped
 from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
@@ -16,6 +16,7 @@ from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.features.lots.parts.lot_in_parts import LotInParts, Part
 from databuild_dagster.features.lots.parts.lot_parts import PartSplit
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.redaction import traceback_of
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.failures import explain_failure, is_lost
