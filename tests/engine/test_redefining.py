@@ -104,7 +104,7 @@ class Deployed:
 steps = st.lists(st.one_of(st.sampled_from(list(DEFINITIONS)), st.integers(0, 2)), min_size=2, max_size=14)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(steps)
 def test_readers_never_take_an_instance_for_another_window(steps: list[str | int]) -> None:
     """The model: for each key the meaning that it had when it was built, forgotten once the key means something else."""

@@ -57,6 +57,7 @@ OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
 PAGES_ESCAPED = "tests/web/test_pages.py"
+PLAIN_COPIES = "tests/spark/test_plain_copies.py"
 PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
@@ -68,6 +69,9 @@ FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
 REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
+REDEFINING = "tests/engine/test_redefining.py"
+RELOCATING = "tests/features/relocate/test_relocating.py"
+WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
@@ -1605,5 +1609,69 @@ GUARDS = (
         "        if self._n_open >= self._most:\n",
         "        if False:\n",
         (STREAMS,),
+    ),
+    Guard(
+        "a day is read as a week",
+        "2.6",
+        "engine/redefining.py",
+        "            engine.handle(TaintPartitions(seen=tuple(live), reason=why), actor=actor)\n",
+        "            pass\n",
+        (REDEFINING,),
+    ),
+    Guard(
+        "a build of another window becomes live",
+        "2.6",
+        "engine/redefining.py",
+        "            engine.handle(CancelJobRuns(job_run_ids=ids, reason=why, keep_wants=True), actor=actor)\n",
+        "            pass\n",
+        (REDEFINING,),
+    ),
+    Guard(
+        "an instance is judged by the last definition and not by its own",
+        "2.6",
+        "engine/redefining.py",
+        "        return self._texts[max(bisect_right(self._times, time) - 1, 0)]\n",
+        "        return self._texts[-1]\n",
+        (REDEFINING,),
+    ),
+    Guard(
+        "an instance is relocated to another window",
+        "2.6",
+        "features/relocate/relocating.py",
+        "windows_of(now, found) != windows or ",
+        "",
+        (RELOCATING,),
+    ),
+    Guard(
+        "a live partition is replaced by a relocated one",
+        "2.6",
+        "features/relocate/relocating.py",
+        "            elif now[to].state in _BUSY:\n",
+        "            elif False:\n",
+        (RELOCATING,),
+    ),
+    Guard(
+        "a column without a value has a type of its own",
+        "10.2",
+        "spark/schemas.py",
+        "        case (NullType(), found) | (found, NullType()):\n            return found\n",
+        "",
+        (WITHOUT_VALUES,),
+    ),
+    Guard(
+        "a file has a column without a type",
+        "10.2",
+        "spark/staging.py",
+        "    table = table.drop_columns(list(absent_columns(schema_from_spark(text))))\n",
+        "",
+        (WITHOUT_VALUES,),
+    ),
+    Guard(
+        "Sail gets the types of Arrow that it refuses",
+        "values",
+        "spark/plain_copies.py",
+        "    if is_sail and any(_is_strange(field.type) for field in schema):\n        return False\n",
+        "",
+        (PLAIN_COPIES,),
     ),
 )
