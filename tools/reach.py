@@ -22,11 +22,11 @@ FEATURES: Final = f"{PACKAGE}.features"
 CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings")
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
-    "cli.build": 40_100,
+    "cli.build": 40_200,
     "cli.read": 28_000,
     "core": 46_000,
     # 78,000 was the aim; decision 0057 says what is left. Right values and errors of users at the border took 300 lines more.
-    "package": 79_800,
+    "package": 79_900,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
