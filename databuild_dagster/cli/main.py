@@ -215,7 +215,10 @@ def _run(arguments: list[str]) -> int:
     try:
         _check_are_text(arguments)
         with tracebacks_logged(debug):
-            result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False)
+            # click writes colors to each terminal; rich asks for these by itself.
+            is_plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+            color = False if is_plain else None
+            result = cli.main(args=arguments, prog_name="databuild", standalone_mode=False, color=color)
         return result if isinstance(result, int) else 0
     except Exit as leaving:
         return leaving.code

@@ -1,4 +1,4 @@
-"""A terminal that lacks some characters shows question marks, and no command fails for it."""
+"""A terminal that lacks some characters shows question marks, one without colors gets none, and no command fails for it."""
 
 import io
 
@@ -35,3 +35,25 @@ def test_a_character_that_stderr_cannot_show_is_replaced(monkeypatch, encoding, 
 
     assert code == 2
     assert shown in err
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_colors"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_a_terminal_without_colors_gets_none(monkeypatch, tmp_path, variables, has_colors):
+    """https://no-color.org: a variable that is set and not empty."""
+    (tmp_path / "assets.py").write_text("import dagster as dg\n\n@dg.asset\ndef a():\n    return 1\n")
+    terminal = Terminal()
+    for name, value in {"TERM": "xterm", "NO_COLOR": "", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout", terminal)
+
+    run(["migrate-project", str(tmp_path)])
+
+    assert ("\x1b[" in terminal.getvalue()) is has_colors

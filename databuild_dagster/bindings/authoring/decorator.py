@@ -31,6 +31,7 @@ from databuild_dagster.bindings.declare.parameters import (
     Parameter,
     ParameterKind,
     Returns,
+    name_of,
     parameters_of,
     why_out_of_bounds,
 )
@@ -142,7 +143,7 @@ def databuild_asset(
     local_names = dict(sys._getframe(2).f_locals)
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
-        asset_name = function.__name__ if name is None else name
+        asset_name = name_of(function, name)
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
         refuse_options(asset_name, given, REFUSED, options_of(databuild_asset))
@@ -225,7 +226,7 @@ def databuild_multi_asset(
     local_names = dict(sys._getframe(1).f_locals)
 
     def decorate(function: Callable[..., Any]) -> DatabuildAsset:
-        own_name = function.__name__ if name is None else name
+        own_name = name_of(function, name)
         given = cast(dict[str, Any], dict(options))
         of_features = settings.taken_out(given)
         known = options_of(databuild_multi_asset)

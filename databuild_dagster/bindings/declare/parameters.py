@@ -11,6 +11,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from dagster import AssetExecutionContext, Config, MaterializeResult, OpExecutionContext, Output
@@ -121,6 +122,17 @@ def parameters_of(
     return tuple(
         _parameter(function, parameter, hints) for parameter in inspect.signature(function).parameters.values()
     )
+
+
+def name_of(function: Callable[..., Any], name: str | None) -> str:
+    """The given name, or that of the function. Raises `InvalidAsset` for a callable that is no function."""
+    if isinstance(function, partial) or not inspect.isroutine(function):
+        kind = type(function)
+        raise InvalidAsset(
+            f"Asset {name or '?'!r} is given a {kind.__module__}.{kind.__qualname__}, which is no function; "
+            "write a function with annotated parameters that calls it."
+        )
+    return function.__name__ if name is None else name
 
 
 def kind_of(annotation: Any) -> ParameterKind | None:

@@ -1,5 +1,6 @@
 """An asset's signature: what is understood, and what is refused at import with the parameter's name."""
 
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -9,7 +10,7 @@ from dagster_pyspark import LazyPySparkResource, PySparkResource
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.connect.dataframe import DataFrame as ConnectDataFrame
 
-from databuild_dagster import BuildContext, InvalidAsset, databuild_asset
+from databuild_dagster import BuildContext, InvalidAsset, databuild_asset, databuild_multi_asset
 from databuild_dagster.bindings.declare.parameters import ParameterKind, kind_of
 
 
@@ -98,6 +99,27 @@ def to_a_number() -> int: ...  # type: ignore[empty-body]
 def test_a_signature_that_means_nothing_is_refused_with_the_name(function: Any, sentence: str) -> None:
     with refused(sentence):
         databuild_asset(function)
+
+
+class Callable:
+    def __call__(self) -> pd.DataFrame:
+        return pd.DataFrame()
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"),
+    [
+        (partial(lambda n: n, 1), "functools.partial"),
+        (Callable(), "test_parameters.Callable"),
+        (Callable, "builtins.type"),
+    ],
+)
+@pytest.mark.parametrize("decorator", [databuild_asset, databuild_multi_asset])
+def test_a_callable_that_is_no_function_is_refused(decorator: Any, function: Any, kind: str) -> None:
+    with pytest.raises(
+        InvalidAsset, match=rf"Asset 'rates' is given a .*{kind}, which is no function; write a function"
+    ):
+        decorator(name="rates")(function)
 
 
 def test_ins_for_no_parameter_is_refused() -> None:

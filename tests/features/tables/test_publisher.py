@@ -322,15 +322,13 @@ def test_a_column_name_that_the_table_cannot_have_is_refused(
 @pytest.mark.parametrize(
     ("table", "kind", "why"),
     [
-        (ICEBERG, pa.decimal256(50, 2), r"Iceberg has no type for decimal256\(50, 2\)\. Rename"),
         (
             ICEBERG,
             pa.timestamp("us", "Europe/Berlin"),
             r"Iceberg has no type for timestamp\[us, tz=Europe/Berlin\]\. Rename",
         ),
-        (ICEBERG, pa.null(), r"Iceberg has no type for null\. Rename"),
+        (ICEBERG, pa.null(), "it has no value in a file of another program, and so no type"),
         (ICEBERG, pa.uint64(), r"Iceberg has no type for uint64\. Rename"),
-        (DELTA, pa.decimal256(50, 2), r"Delta has no type for decimal256\(50, 2\)\. Rename"),
         (
             DELTA,
             pa.timestamp("us", "Europe/Berlin"),
