@@ -58,7 +58,7 @@ def columns_of(footer: pq.FileMetaData) -> pa.Schema:
 
 #: Between the dimensions of a multi-partition key.
 BETWEEN_DIMENSIONS = "|"
-#: Keys of hours that a change of the clocks repeats end with their offset.
+#: Of two hours that the clocks show under one time, Dagster's key of the second ends with its offset; without one it is the first.
 _OFFSET = "%z"
 _MAX_ZONES = 64
 
