@@ -72,7 +72,7 @@ def unpublishable(footer: pq.FileMetaData) -> tuple[str, str] | None:
 
 #: Between the dimensions of a multi-partition key.
 BETWEEN_DIMENSIONS = "|"
-#: Keys of hours that a change of the clocks repeats end with their offset.
+#: Of two hours that the clocks show under one time, Dagster's key of the second ends with its offset; without one it is the first.
 _OFFSET = "%z"
 _MAX_ZONES = 64
 

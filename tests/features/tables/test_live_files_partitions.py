@@ -21,6 +21,7 @@ TEXT = PartitionColumn("shop")
         ((), None, ()),
         ((DAY,), "2024-02-29", (date(2024, 2, 29),)),
         ((HOUR,), "2024-07-01-02:00", (datetime(2024, 7, 1, 0, tzinfo=UTC),)),
+        ((HOUR,), "2024-10-27-02:00", (datetime(2024, 10, 27, 0, tzinfo=UTC),)),
         ((HOUR,), "2024-10-27-02:00+0200", (datetime(2024, 10, 27, 0, tzinfo=UTC),)),
         ((HOUR,), "2024-10-27-02:00+0100", (datetime(2024, 10, 27, 1, tzinfo=UTC),)),
         ((TEXT,), "a|b", ("a|b",)),
