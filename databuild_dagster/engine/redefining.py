@@ -80,7 +80,7 @@ def end_moved(engine: Engine, specs: Iterable[DatasetSpec], actor: str) -> list[
         left = [one for one in canonical if one.state is InstanceState.LIVE and partition_key_of(one.ref) in gone]
         if live or left:
             sentences.append(
-                f"The partitions of {spec.asset} changed: {counted(len(live), 'instance')} with another window of time under its key "
+                f"The partitions of {spec.asset} changed: {counted(len(live), 'instance')} whose key means another window of time "
                 f"became tainted, and readers leave out {len(left)} whose keys are gone. "
                 f"databuild relocate {spec.asset} carries over those whose windows exist under new keys."
             )

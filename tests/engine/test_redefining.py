@@ -148,7 +148,7 @@ def test_one_sentence_says_what_becomes_of_earlier_instances() -> None:
     deployed.define("weeks")
 
     (sentence,) = deployed.sentences
-    assert "sales changed: 1 instance with another window of time under its key became tainted" in sentence
+    assert "sales changed: 1 instance whose key means another window of time became tainted" in sentence
     assert "leave out 1 whose keys are gone" in sentence
     uuid = deployed.world.uuid("sales@2024-01-07")
     assert [taint.reason for taint in deployed.world.queries.taints_of(uuid)] == [why_moved("sales")]

@@ -44,4 +44,4 @@ def _show(asset: str, survey: Survey, *, dry_run: bool) -> None:
         click.echo(f"{count(len(survey.moves), 'instance')} {verb} carried over.")
     for why in dict.fromkeys(survey.stay.values()):
         refs = [ref for ref, reason in survey.stay.items() if reason == why]
-        click.echo(f"{count(len(refs), 'instance')} stay, first {refs[0]}: {why}.")
+        click.echo(f"{count(len(refs), 'instance')} {'stays' if len(refs) == 1 else 'stay'}, first {refs[0]}: {why}.")
