@@ -58,11 +58,12 @@ def why_moved(asset: str) -> str:
     return f"the key means another window of time since the partitions of {asset} changed"
 
 
-def end_moved(engine: Engine, specs: Iterable[DatasetSpec], actor: str) -> list[str]:
+def end_moved(engine: Engine, specs: Iterable[DatasetSpec], registered: Iterable[DatasetSpec], actor: str) -> list[str]:
     """Make way for the definitions of `specs`, which are not registered yet. Returns a sentence for each dataset that needs one."""
+    present = {spec.asset: spec for spec in registered}
     sentences = []
     for spec in specs:
-        now = engine.queries.dataset(spec.asset)
+        now = present.get(spec.asset)
         if now is None or now.partitions == spec.partitions or not spec.kind.is_built:
             continue
         canonical = engine.queries.canonical_of_dataset(spec.asset)

@@ -164,12 +164,12 @@ def test_another_word_for_an_option_proposes_the_option() -> None:
 
 
 def test_a_name_like_no_command_is_refused_in_json_too() -> None:
-    code, out, _ = databuild("frobnicate", "--json")
+    code, out, _ = databuild("xyzzy", "--json")
 
     assert code == 2
     assert json.loads(out)["error"] == {
         "type": "UsageError",
-        "message": "There is no command `databuild frobnicate`.",
+        "message": "There is no command `databuild xyzzy`.",
         "hint": "`databuild --help` shows how to use it.",
     }
 

@@ -9,7 +9,7 @@ FEATURE = Feature(
         Command(
             "relocate",
             "commands:relocate",
-            "Carry data over to the keys of new partitions.",
+            "Bring data of ASSET to the keys of its new partitions.",
             "Maintain",
             after="revert",
         ),

@@ -16,7 +16,7 @@ from databuild_dagster.features.relocate.relocating import Relocator, Survey
 @definitions
 @tabular
 def relocate(asset: str, dry_run: bool, where: Where, as_json: bool) -> None:
-    """Carry data of ASSET over to the keys of its new partitions.
+    """Bring data of ASSET to the keys of its new partitions.
 
     When the partitions of an asset are redefined, readers leave out what was built under keys that are gone or mean another window
     of time. An instance whose window a key has now becomes a new instance of that key, with the same files. The others stay as they
