@@ -26,7 +26,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "cli.read": 28_000,
     "core": 46_000,
     # 78,000 was the aim; decision 0057 says what is left. Right values and errors of users at the border took 300 lines more.
-    "package": 79_900,
+    "package": 80_000,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")
