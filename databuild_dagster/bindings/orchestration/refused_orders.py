@@ -58,12 +58,20 @@ def _why_refused(instance: dg.DagsterInstance, repository: dg.RepositoryDefiniti
             create_execution_plan(job, run_config=request.run_config)
             accepted.selections.add(keys)
     except dg.DagsterInvalidConfigError as error:
-        return f"{_CONFIG} {one_line(' '.join(found.message for found in error.errors))}"
+        return _of_config(error)
     except Exception as error:  # Dagster raises many kinds, and the user's resources and hooks any.
         return f"{type(error).__name__}: {one_line(error)}"
     for pool in _closed_pools(instance, repository, keys):
         return f"its pool {pool!r} has the limit 0. `dagster instance concurrency set {pool} 1` raises it."
     return None
+
+
+def _of_config(error: dg.DagsterInvalidConfigError) -> str:
+    """The values that are there and cannot be read, such as variables of the environment, or else those that are not there."""
+    unread = [found.error_data.message for found in error.errors if hasattr(found.error_data, "message")]
+    if unread:
+        return one_line(" ".join(message.partition(": ")[2] for message in unread))
+    return f"{_CONFIG} {one_line(' '.join(found.message for found in error.errors))}"
 
 
 def _closed_pools(

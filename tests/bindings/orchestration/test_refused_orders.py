@@ -39,6 +39,15 @@ def pooled() -> pd.DataFrame:
     return FRAME
 
 
+class Till(Shop):
+    """Another kind of resource."""
+
+
+@databuild_asset
+def of_environment(till: Till) -> pd.DataFrame:
+    return FRAME
+
+
 @dg.asset
 def foreign(config: Settings) -> None:
     """Plain."""
@@ -56,7 +65,16 @@ def plain() -> pd.DataFrame:
 
 @pytest.fixture
 def site(deploy: Any) -> Any:
-    site = deploy(configured, launched, pooled, foreign, after, plain, resources={"shop": Shop.configure_at_launch()})
+    site = deploy(
+        configured,
+        launched,
+        pooled,
+        of_environment,
+        foreign,
+        after,
+        plain,
+        resources={"shop": Shop.configure_at_launch(), "till": Till(url=dg.EnvVar("NO_SUCH_VARIABLE"))},
+    )
     site.instance.event_log_storage.set_concurrency_slots("closed", 0)
     return site
 
@@ -66,6 +84,7 @@ def site(deploy: Any) -> Any:
     [
         ("configured", "{'configured': {'config': {'since': 0}}}"),
         ("launched", "{'shop': {'config': {'url': '...'}}}"),
+        ("of_environment", 'fetch the environment variable "NO_SUCH_VARIABLE" which is not set'),
         ("pooled", "its pool 'closed' has the limit 0. `dagster instance concurrency set closed 1` raises it."),
     ],
 )
