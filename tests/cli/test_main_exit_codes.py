@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "taint": (DAY, "--reason", "x"),
     "untaint": ("x",),
     "revert": (DAY, "--to", "x"),
+    "relocate": ("orders",),
     "retry": (DAY,),
     "pause": (DAY, "--reason", "x"),
     "resume": (DAY,),

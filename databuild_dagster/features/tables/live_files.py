@@ -66,7 +66,7 @@ def unpublishable(footer: pq.FileMetaData) -> tuple[str, str] | None:
             return field.name, "it has no value in a file of another program, and so no type"
     for column in table_schema(footer.schema.to_arrow_schema()).columns:
         if "interval" in column.type:
-            return column.name, "Spark keeps an interval as an integer, which tables would take for one"
+            return column.name, "it is an interval of time, for which tables have no type"
     return None
 
 
