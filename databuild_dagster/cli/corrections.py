@@ -15,13 +15,12 @@ from databuild_dagster.model.commands import (
     ResumePartitions,
     RetryRefs,
     TaintPartitions,
-    UntaintPartitions,
 )
 from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.partitions import paused, resumed
-from databuild_dagster.shapes.taints import revert_command, taint_partitions, would_taint
+from databuild_dagster.shapes.taints import revert_command, taint_partitions, untaint_command, would_taint
 from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
@@ -99,9 +98,9 @@ def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None
 def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
     engine = the_engine()
-    taint_id = engine.queries.full_id(IdKind.TAINT, taint_id)
-    engine.handle(UntaintPartitions(taint_id=taint_id, reason=reason), actor=this_user())
-    answer({"taint_id": taint_id}, f"Taint {taint_id} is taken back.", as_json=as_json)
+    command = untaint_command(engine, taint_id, reason)
+    engine.handle(command, actor=this_user())
+    answer({"taint_id": command.taint_id}, f"Taint {command.taint_id} is taken back.", as_json=as_json)
 
 
 @click.command()

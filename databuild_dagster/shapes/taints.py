@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import TypedDict
 
 from databuild_dagster.data.read_plan import check_data_of
 from databuild_dagster.engine.engine import Engine, Outcome, Preview
-from databuild_dagster.engine.redefining import Definitions
-from databuild_dagster.model.commands import RevertCanonical, TaintPartitions
+from databuild_dagster.engine.redefining import Definitions, moved_of, why_moved
+from databuild_dagster.model.commands import RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.ids import IdKind
 
 
@@ -74,6 +76,29 @@ def would_taint(preview: Preview) -> WouldTaintShape:
     }
 
 
+def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions:
+    """The command that takes back a taint, named by its id or the end of it.
+
+    Raises `NotFound`, and `CannotRevert` for the taint of partitions that still mean another window of time (rule 2.6).
+    """
+    queries = engine.queries
+    taint_id = queries.full_id(IdKind.TAINT, name)
+    canonical = queries.canonical(queries.tainted_by(taint_id))
+    by_asset: dict[str, list[Canonical]] = {}
+    for one in canonical.values():
+        by_asset.setdefault(asset_of(one.ref), []).append(one)
+    for asset, found in by_asset.items():
+        spec = queries.dataset(asset)
+        taints = queries.taints_in_force([one.uuid for one in found if one.uuid is not None])
+        is_ours = any(
+            taint.taint_id == taint_id and taint.reason == why_moved(asset) for taint in chain.from_iterable(taints.values())
+        )
+        if spec is not None and is_ours:
+            for one in moved_of(engine, spec, found, Definitions(queries, asset)):
+                raise CannotRevert(ref=one.ref, uuid=one.uuid, why="its key means another window of time now")
+    return UntaintPartitions(taint_id=taint_id, reason=reason)
+
+
 def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: str) -> RevertCanonical:
     """The command that makes an instance, named by its uuid or the end of it, the one that readers see.
 
@@ -87,7 +112,7 @@ def revert_command(engine: Engine, ref: Ref, name: str, *, force: bool, reason: 
         raise CannotRevert(ref=ref, uuid=uuid, why="it has no such instance")
     if instance.live_at is not None:  # What was never live is refused for that.
         check_data_of(queries, instance, spec)
-        before = Definitions(queries, asset_of(ref), None if spec is None else spec.partitions).at(instance.live_at)
+        before = Definitions(queries, asset_of(ref)).at(queries.seqs_of([uuid])[uuid])
         if spec is not None and engine.catalog.is_moved(spec, partition_key_of(ref), before):
             raise CannotRevert(ref=ref, uuid=uuid, why="its key means another window of time now")
     return RevertCanonical(ref=ref, uuid=uuid, force=force, reason=reason)

@@ -74,7 +74,16 @@ def _is_read(schema: pa.Schema, fields: Sequence[pa.Field], *, is_sail: bool) ->
     types = {field.name: field.type for field in as_spark_writes(schema)}
     if is_sail and any(_is_strange(field.type) for field in schema):
         return False
-    return all(types.get(field.name, field.type) == field.type for field in fields)
+    return all(_told(types.get(field.name, field.type)) == _told(field.type) for field in fields)
+
+
+def _told(kind: pa.DataType) -> list[pa.DataType]:
+    """The types inside of a type for which Spark goes by those that it is given: none, and decimals."""
+    import pyarrow as pa
+
+    if pa.types.is_null(kind) or pa.types.is_decimal(kind):
+        return [kind]
+    return [told for place in range(kind.num_fields) for told in _told(kind.field(place).type)]
 
 
 def _is_strange(kind: pa.DataType) -> bool:

@@ -135,7 +135,9 @@ def typed_fields(
     for field in voids:
         found = NullType() if field.name in blank else field.dataType
         data_type = united_type(types.get(field.name, found), found) or found
-        fields[fields.index(field)] = field_of(field.name, data_type, field.dataType if field.name in blank else None)
+        # Without any other column the file has these, and Spark makes any type of a text.
+        shown = field.dataType if field.name in blank and len(voids) < len(fields) else None
+        fields[fields.index(field)] = field_of(field.name, data_type, shown)
     return fields
 
 

@@ -35,6 +35,7 @@ from databuild_dagster.shapes.taints import (
     UntaintedShape,
     revert_command,
     taint_partitions,
+    untaint_command,
 )
 from databuild_dagster.shapes.wants import (
     CanceledWantShape,
@@ -214,8 +215,7 @@ def _would_taint(state: State, command: TaintPartitions, preview: Preview) -> li
 
 
 def _untaint(state: State, values: Values) -> UntaintPartitions:
-    taint_id = state.engine.queries.full_id(IdKind.TAINT, values["taint"])
-    return UntaintPartitions(taint_id=taint_id, reason=values["reason"] or "")
+    return untaint_command(state.engine, values["taint"], values["reason"] or "")
 
 
 def _untainted(engine: Engine, command: UntaintPartitions, handle: Handle) -> UntaintedShape:

@@ -17,8 +17,10 @@ from databuild_dagster.bindings.registry.registration import partitions_text
 from databuild_dagster.engine.redefining import why_moved
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import make_ref, partition_key_of
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.shapes.taints import untaint_command
 from tests.support.world import World
 
 TOKYO = ZoneInfo("Asia/Tokyo")
@@ -62,6 +64,16 @@ DEFINITIONS = {
     ),
     "names": Partitions(dg.StaticPartitionsDefinition([FIRST, "north"]), (FIRST, "north"), str),
     "fewer names": Partitions(dg.StaticPartitionsDefinition(["north"]), ("north",), str),
+    "shops": Partitions(
+        dg.MultiPartitionsDefinition(
+            {
+                "day": dg.DailyPartitionsDefinition(FIRST, end_date=END),
+                "shop": dg.StaticPartitionsDefinition(["north", "south"]),
+            }
+        ),
+        ("2023-12-31|north", "2024-01-07|south"),
+        lambda key: (day(key.partition("|")[0]), key.partition("|")[2]),
+    ),
     "none": Partitions(None, (None,), str),
 }
 
@@ -164,3 +176,56 @@ def test_partitions_that_only_begin_later_need_no_sentence_about_windows(name: s
 
     assert deployed.sentences == ()
     assert deployed.seen() == {"2024-01-07"}
+
+
+def test_the_window_is_that_of_the_beginning_of_a_build() -> None:
+    """The key is gone in between, so nothing cancels the build; it ends under a definition that it does not know."""
+    deployed = Deployed()
+    deployed.define("days")
+    deployed.world.start("sales@2023-12-31")
+    deployed.define("later days")
+    deployed.world.succeed("sales@2023-12-31")
+
+    deployed.define("days of Tokyo")
+
+    assert deployed.world.state("sales@2023-12-31") is InstanceState.TAINTED
+
+
+def test_an_asset_that_comes_back_with_other_partitions_is_compared() -> None:
+    deployed = Deployed()
+    other = DatasetSpec(asset="other", job="other", location="here")
+    deployed.define("days")
+    deployed.build("2024-01-07")
+    register(deployed.world.engine, "here", (other,))
+
+    deployed.define("weeks")
+
+    assert deployed.seen() == set()
+    assert len(deployed.sentences) == 1
+
+
+def test_the_taint_of_a_window_is_not_taken_back_while_it_is_another() -> None:
+    deployed = Deployed()
+    deployed.define("days")
+    ref = deployed.build("2024-01-07")
+    deployed.define("weeks")
+    (taint,) = deployed.world.queries.taints_of(deployed.world.uuid(ref))
+
+    with pytest.raises(CannotRevert, match="its key means another window of time now"):
+        untaint_command(deployed.world.engine, taint.taint_id, "")
+
+    deployed.define("days")
+    deployed.world.handle(untaint_command(deployed.world.engine, taint.taint_id, ""))
+    assert deployed.seen() == {"2024-01-07"}
+
+
+def test_an_earlier_taint_that_is_taken_back_shows_no_other_window() -> None:
+    deployed = Deployed()
+    deployed.define("days")
+    ref = deployed.build("2024-01-07")
+    taint_id = deployed.world.taint(ref, reason="maybe wrong")
+    deployed.define("weeks")
+
+    deployed.world.untaint(taint_id)
+
+    assert deployed.world.state(ref) is InstanceState.TAINTED

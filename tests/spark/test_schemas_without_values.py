@@ -84,6 +84,15 @@ def test_spark_reads_them_as_one(spark, warehouse, write, lack, tmp_path):
     ]
 
 
+def test_a_frame_of_nothing_else_than_nan_unites_with_days(spark, warehouse, write):
+    manifests = [write(pd.DataFrame({"fee": [np.nan]})), write(pa.table({"fee": [datetime(2013, 1, 1).date()]}))]
+
+    read = read_instances(spark, warehouse, manifests)
+
+    assert read.dtypes == [("fee", "date")]
+    assert sorted(map(str, (row.fee for row in read.collect()))) == ["2013-01-01", "None"]
+
+
 def test_a_day_without_a_value_is_read_alone_as_text(spark, warehouse, write):
     manifest = write(table(1, None))
 

@@ -5,7 +5,7 @@ cannot change are cached, because each tick asks the same thousands of questions
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from functools import cache
@@ -66,6 +66,8 @@ class DagsterCatalog:
         self._dataset_of: Callable[[str], DatasetSpec | None] = lambda asset: None
         #: Keys known to exist, by the text of their definition. None of them is ever removed.
         self._existing: defaultdict[str, set[str | None]] = defaultdict(set)
+        #: Keys that exist now or later, by the text of their definition.
+        self._possible: defaultdict[str, set[str | None]] = defaultdict(set)
         #: For partitions in time, the start of the first and of the last one known to exist. They are never removed.
         self._spans: dict[str, tuple[float, float]] = {}
         self._inputs: dict[tuple[DatasetSpec, str | None], tuple[Ref, ...]] = {}
@@ -107,10 +109,14 @@ class DagsterCatalog:
         partitions = partitions_from(dataset.partitions)
         if partitions is None:
             return frozenset(key for key in partition_keys if key is not None)
-        known = self._existing[dataset.partitions or ""]
+        known = self._existing[dataset.partitions or ""] | self._possible[dataset.partitions or ""]
         unsure = [key for key in partition_keys if key not in known]
         with dg.partition_loading_context(effective_dt=_AFTER_ALL, dynamic_partitions_store=self._instance):
-            return frozenset(key for key in unsure if key is None or not _has_or_none(partitions, key))
+            has = _possibility(partitions, self._instance)
+            gone = frozenset(key for key in unsure if key is None or not has(key))
+        if not is_dynamic(partitions) and len(known) < MAX_REMEMBERED:
+            self._possible[dataset.partitions or ""].update(key for key in unsure if key not in gone)
+        return gone
 
     def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
         """Whether a key of the dataset meant another window of time under the partitions `before`."""
@@ -236,13 +242,11 @@ def windows_of(partitions: dg.PartitionsDefinition, key: str) -> tuple[tuple[flo
         case dg.TimeWindowPartitionsDefinition():
             try:
                 window = partitions.time_window_for_partition_key(key)
-            except ValueError:
+            except (ValueError, OverflowError):
                 return None
             return ((window.start.timestamp(), window.end.timestamp()),)
         case dg.MultiPartitionsDefinition():
-            try:
-                keys = partitions.get_partition_key_from_str(key).keys_by_dimension
-            except (ValueError, dg.DagsterError):
+            if (keys := _by_dimension(partitions, key)) is None:
                 return None
             along = [windows_of(one.partitions_def, keys[one.name]) for one in partitions.partitions_defs]
             return None if None in along else tuple(part for found in along for part in found or ())
@@ -264,11 +268,37 @@ def _have_same_windows(one: dg.PartitionsDefinition, other: dg.PartitionsDefinit
             return not isinstance(one, timed) and not isinstance(other, timed)
 
 
-def _has_or_none(partitions: dg.PartitionsDefinition, key: str) -> bool:
-    try:
-        return _has(partitions, key)
-    except (ValueError, dg.DagsterError):
-        return False
+def _by_dimension(partitions: dg.MultiPartitionsDefinition, key: str) -> Mapping[str, str] | None:
+    """The parts of a key; None for one that is not of these dimensions."""
+    if key.count("|") != len(partitions.partitions_defs) - 1:
+        return None
+    return partitions.get_partition_key_from_str(key).keys_by_dimension
+
+
+def _possibility(
+    partitions: dg.PartitionsDefinition, store: dagster_private.DynamicPartitionsStore
+) -> Callable[[str], bool]:
+    """A function that says whether a definition has a key, now or later; dynamic keys are asked for at once."""
+    match partitions:
+        case dg.DynamicPartitionsDefinition():
+            return frozenset(partitions.get_partition_keys(dynamic_partitions_store=store)).__contains__
+        case dg.MultiPartitionsDefinition():
+            along = {one.name: cache(_possibility(one.partitions_def, store)) for one in partitions.partitions_defs}
+
+            def has_all(key: str) -> bool:
+                parts = _by_dimension(partitions, key)
+                return parts is not None and all(along[name](part) for name, part in parts.items())
+
+            return has_all
+        case _:
+
+            def has(key: str) -> bool:
+                try:
+                    return _has(partitions, key)
+                except (ValueError, OverflowError, dg.DagsterError):
+                    return False
+
+            return has
 
 
 def _lines(partitions: dg.PartitionsDefinition, keys: Sequence[str]) -> list[list[str]]:

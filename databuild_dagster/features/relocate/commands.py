@@ -12,7 +12,7 @@ from databuild_dagster.features.relocate.relocating import Relocator, Survey
 
 @click.command()
 @click.argument("asset", metavar="ASSET")
-@click.option("--dry-run", is_flag=True, help="Show what would be carried over, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be carried over, and carry nothing over.")
 @definitions
 @tabular
 def relocate(asset: str, dry_run: bool, where: Where, as_json: bool) -> None:
@@ -26,7 +26,8 @@ def relocate(asset: str, dry_run: bool, where: Where, as_json: bool) -> None:
     relocator = Relocator(found.engine, found.instance, found.dataset)
     survey = relocator.survey()
     if not dry_run:
-        relocator.relocate(survey.moves)
+        failed = relocator.relocate(survey.moves)
+        survey = Survey([move for move in survey.moves if move.ref not in failed], survey.stay | failed)
     if as_json:
         emit({"done": not dry_run, "moves": [move._asdict() for move in survey.moves], "stay": survey.stay})
         return

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import dagster as dg
@@ -23,16 +22,20 @@ from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.redefining import Definitions, why_moved
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import Ref, derive_partition_uuid, make_ref, partition_key_of
+from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     Manifest,
     UriType,
     is_in_attempt,
     manifest_fact,
+    missing_files,
     read_manifest,
     write_manifest,
 )
@@ -69,11 +72,12 @@ class Relocator:
         queries, asset = self.engine.queries, self.dataset.asset
         canonical = queries.canonical_of_dataset(asset)
         gone = self.engine.catalog.left_out(self.dataset, [partition_key_of(one.ref) for one in canonical])
-        definitions = Definitions(queries, asset, self.dataset.partitions)
+        definitions = Definitions(queries, asset)
+        born = queries.seqs_of([one.uuid for one in canonical if one.uuid is not None])
         taints = queries.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
         moved = {uuid for uuid, found in taints.items() if {taint.reason for taint in found} == {why_moved(asset)}}
         left = [one for one in canonical if _is_left_out(one, gone, moved)]
-        targets = {one.ref: self._same_window(one, definitions.of(one)) for one in left}
+        targets = {one.ref: self._same_window(one, definitions.at(born[str(one.uuid)])) for one in left}
         now = queries.canonical([ref for ref in targets.values() if ref is not None])
         moves: dict[Ref, Move] = {}
         stay: dict[Ref, str] = {}
@@ -83,21 +87,26 @@ class Relocator:
             if to is None:
                 stay[one.ref] = "no partition has its window"
             elif now[to].state in _BUSY:
-                stay[one.ref] = f"{to} is {str(now[to].state).lower()}"
+                stay[one.ref] = "the partition with its window is live, or being built"
             elif to in moves:
-                stay[one.ref] = f"{moves[to].ref} has the same window"
+                stay[one.ref] = "another instance has the same window"
             else:
                 moves[to] = Move(one.ref, to, one.uuid)
         return Survey(list(moves.values()), stay)
 
-    def relocate(self, moves: Sequence[Move]) -> None:
-        """Make the new instances live, each by an event of its own. A killed command continues with what is left.
+    def relocate(self, moves: Sequence[Move]) -> dict[Ref, str]:
+        """Make the new instances live, each by an event of its own; returns why the others stay.
 
-        Raises `CanonicalMoved`, `BeingBuilt`, and what the warehouse raises.
+        A killed command continues with what is left.
         """
         canonical = self.engine.queries.canonical([ref for move in moves for ref in (move.ref, move.to)])
+        stay: dict[Ref, str] = {}
         for move in moves:
-            self._relocate_one(move, canonical)
+            try:
+                self._relocate_one(move, canonical)
+            except DatabuildError as error:
+                stay[move.ref] = error.message.rstrip(".")
+        return stay
 
     def _same_window(self, one: Canonical, before: str | None) -> Ref | None:
         key, earlier, now = partition_key_of(one.ref), partitions_from(before), partitions_from(self.dataset.partitions)
@@ -119,7 +128,6 @@ class Relocator:
             old,
             ref=move.to,
             lot_id=lot_id_of(self.dataset, partition_key_of(move.to)),
-            created_at=datetime.now(UTC),
             children=(),
             adopted_from=None,
             attempt=1,
@@ -128,6 +136,8 @@ class Relocator:
         job_run = arrival_id(self.engine.queries.beginning(), bare, canonical[move.to].uuid)
         uuid = derive_partition_uuid(job_run, move.to)
         new = msgspec.structs.replace(bare, job_run=job_run, instance_uuid=uuid)
+        for lost in missing_files(warehouse, old):
+            raise ListedFileLost(path=lost, why="it is not there, or has another size")
         if names := _own_files(old):
             warehouse.storage.share(
                 warehouse.instance_dir(asset, old.instance_uuid), warehouse.instance_dir(asset, uuid), names
@@ -144,7 +154,7 @@ class Relocator:
 
 
 def _is_left_out(one: Canonical, gone: frozenset[str | None], moved: set[str]) -> bool:
-    if one.manifest_uri is None or one.live_at is None:
+    if one.manifest_uri is None or one.live_at is None or one.manifest_state == REMOVED:
         return False
     is_gone = one.state is InstanceState.LIVE and partition_key_of(one.ref) in gone
     return is_gone or (one.state is InstanceState.TAINTED and one.uuid in moved)

@@ -492,6 +492,11 @@ class InstanceQueries(Asking):
         seq = min(seq, MAX_SEQ)
         return self._store.ask(sql, {**parameters, "seq": seq, "end": (seq + 1) << BITS})
 
+    def seqs_of(self, uuids: Iterable[str]) -> dict[str, int]:
+        """The seq of the event that created each instance."""
+        sql = f"SELECT uuid, id >> {BITS} FROM {PREFIX}instances WHERE uuid IN (SELECT value FROM json_each(?))"
+        return dict(self._all(sql, Keys(uuids)))
+
     def taints_of(self, uuid: str) -> list[Taint]:
         sql = f"""
             SELECT {_TAINT.columns} FROM {PREFIX}taints t

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pandas as pd
+import pytest
 
 from databuild_dagster import BuildContext, databuild_asset, table
 from databuild_dagster.features.relocate.relocating import Relocator
@@ -102,4 +104,38 @@ def test_a_partition_that_was_built_again_is_not_replaced(deploy: Any) -> None:
 
     survey = relocator(site).survey()
 
-    assert (survey.moves, survey.stay) == ([], {"sales@2024-01-01": "sales@20240101 is live"})
+    assert (survey.moves, survey.stay) == (
+        [],
+        {"sales@2024-01-01": "the partition with its window is live, or being built"},
+    )
+
+
+def test_a_command_that_ended_before_its_event_continues(deploy: Any, monkeypatch: Any) -> None:
+    deploy(sales_by(DAYS)).build("sales@2024-01-01")
+    site = deploy(sales_by(NUMBERS))
+    moves = relocator(site).survey().moves
+
+    def away(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(site.engine, "handle", away)
+        relocator(site).relocate(moves)
+    stay = relocator(site).relocate(relocator(site).survey().moves)
+
+    assert stay == {}
+    assert rows(site) == [("20240101", "2024-01-01")]
+
+
+def test_lost_files_stay_and_the_others_are_carried_over(deploy: Any) -> None:
+    deploy(sales_by(DAYS)).build("sales@2024-01-01", "sales@2024-01-02")
+    site = deploy(sales_by(NUMBERS))
+    moves = relocator(site).survey().moves
+    uri = site.engine.queries.canonical([moves[0].ref])[moves[0].ref].manifest_uri
+    for file in Path(str(uri)).parent.glob("part-*"):
+        file.unlink()
+
+    stay = relocator(site).relocate(moves)
+
+    assert list(stay) == ["sales@2024-01-01"]
+    assert rows(site) == [("20240102", "2024-01-02")]
