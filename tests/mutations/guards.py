@@ -899,6 +899,22 @@ GUARDS = (
         (REDACTION,),
     ),
     Guard(
+        "the log keeps a password of Oracle that run config gives as a dsn",
+        "3.9",
+        "model/redaction.py",
+        "values_without_secrets(_without_login(name, found))",
+        "values_without_secrets(found)",
+        (REDACTION,),
+    ),
+    Guard(
+        "the log keeps the value of a name such as db_pass",
+        "3.9",
+        "model/redaction.py",
+        "(?:sig|pwd|sas|pass)",
+        "(?:sig|pwd|sas)",
+        (REDACTION,),
+    ),
+    Guard(
         "a cause shows its secrets to Dagster",
         "3.9",
         "model/redaction.py",
