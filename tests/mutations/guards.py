@@ -1690,4 +1690,12 @@ GUARDS = (
         "",
         (PLAIN_COPIES,),
     ),
+    Guard(
+        "a page that lets its own name lead to this server acts on its pages",
+        "pages",
+        "web/authority.py",
+        "self._settings.user_header is None and not is_known_host(host, self._settings.hosts)",
+        "False",
+        (AUTHORITY,),
+    ),
 )
