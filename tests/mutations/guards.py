@@ -71,6 +71,7 @@ REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REDEFINING = "tests/engine/test_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
+TRANSFER = "tests/store/test_transfer.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
@@ -1697,5 +1698,21 @@ GUARDS = (
         "self._settings.user_header is None and not is_known_host(host, self._settings.hosts)",
         "False",
         (AUTHORITY,),
+    ),
+    Guard(
+        "an import reads an endless line",
+        "3.12",
+        "store/transfer.py",
+        "if len(line) > MAX_LINE:",
+        "if False:",
+        (TRANSFER,),
+    ),
+    Guard(
+        "an import reads a device or a pipe",
+        "3.12",
+        "store/transfer.py",
+        "not stat.S_ISREG(os.stat(path).st_mode)",
+        "stat.S_ISFIFO(os.stat(path).st_mode)",
+        (TRANSFER,),
     ),
 )
