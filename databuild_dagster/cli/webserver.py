@@ -106,7 +106,8 @@ def webserver(arguments: tuple[str, ...]) -> None:
 
     The pages have no login: put a proxy with one in front of a server that others reach.
     DATABUILD_USER_HEADER names the header in which the proxy gives the user, DATABUILD_API_TOKEN or
-    DATABUILD_API_TOKEN_FILE the token of programs that call actions.
+    DATABUILD_API_TOKEN_FILE the token of programs that call actions, DATABUILD_HOSTS the names of this server under which
+    people act on its pages.
     """
     # The web server takes a second to import.
     from databuild_dagster.bindings.adapter.dagster_web import run_webserver

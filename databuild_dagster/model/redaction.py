@@ -49,9 +49,7 @@ _NAMES = (
 )
 #: One of them is in every name.
 _WORDS_OF_NAMES = (
-    "passw",
-    "passf",
-    "passp",
+    "pass",
     "secret",
     "credential",
     "authorization",
@@ -63,13 +61,17 @@ _WORDS_OF_NAMES = (
     "pwd",
     "sas",
 )
-#: Words that are names of secrets only if they are the end of a name.
-_LAST_WORDS = r"(?:token|signature|(?<![A-Za-z0-9])(?:sig|pwd|sas))"
+#: Words that are names of secrets only if they are the end of a name: db_pass and dbPass, and no bypass.
+_LAST_WORDS = r"(?:token|signature|(?<![A-Za-z0-9])(?:sig|pwd|sas|pass)|(?-i:(?<=[a-z0-9])Pass))"
 _QUOTE = r"""\\*["']?"""
 _VALUE = (
     r"(?:(?:bearer|basic|token|digest)\s+)?"
     r"""(?:(\\*")[^"]*"?|(\\*')[^']*'?|[^\s&;"'<>\\][^\s&;"'<>]*)"""
 )
+#: Settings whose value may be a login of Oracle's: dsn, connect_string, connectionString.
+_CONNECTION = r"(?:dsn|(?:conn|connect|connection)(?:[_.-]?(?:str|string|descriptor))?)"
+#: Only its place tells it from `raw/orders@2024-01-01`, `owner/name@v1` and a path with an address of mail.
+_LOGIN = r"""[^\s/@"'<>=:;,()]{0,128}/(?:\\*"[^"\\]{1,128}\\*"|[^\s/@"'<>][^\s@"'<>]{0,128})@"""
 
 #: The lengths are limited, so that the time is proportional to the length of the text.
 RULES: Final = (
@@ -117,6 +119,24 @@ RULES: Final = (
         rf"\1{HIDDEN}%40",
     ),
     Rule(
+        "user and password of Oracle",
+        ("jdbc:oracle:", "dsn", "conn"),
+        _compiled(
+            rf"(jdbc:oracle:\w{{1,10}}:|(?<![a-z0-9]){_CONNECTION}{_QUOTE}\s{{0,9}}[=:]\s{{0,9}}{_QUOTE}){_LOGIN}"
+        ),
+        rf"\1{HIDDEN}@",
+    ),
+    # Nothing else is followed by two slashes, a description, or a host with a port and a service.
+    Rule(
+        "user and password before an address of Oracle",
+        ("@",),
+        _compiled(
+            rf"(?<![\w/.$#@-]){_LOGIN}"
+            r"(?=//\w|\(\s{0,9}description|(?:[a-z][\w.-]{0,200}|\d{1,3}(?:\.\d{1,3}){3}):\d{2,5}/\w)"
+        ),
+        f"{HIDDEN}@",
+    ),
+    Rule(
         "token of a header",
         ("bearer", "basic"),
         _compiled(r"""\b(bearer|basic)\s{1,9}(?=[^\s"']{0,200}[0-9=_])[\w.~+/=-]{8,}"""),
@@ -145,6 +165,8 @@ RULES: Final = (
     ),
 )
 _NAME = re.compile(rf"{_NAMES}|{_LAST_WORDS}$", re.IGNORECASE)
+_NAME_OF_CONNECTION = re.compile(rf"(?:^|[^a-z0-9]){_CONNECTION}$", re.IGNORECASE)
+_LOGIN_ALONE = _compiled(rf"^\s*{_LOGIN}")
 
 _kept: set[str] = set()
 _kept_pattern: re.Pattern[str] | None = None
@@ -184,7 +206,7 @@ def values_without_secrets(value: Any) -> Any:
             return without_secrets(value)
         case Mapping():
             return {
-                name: HIDDEN if _is_secret(name, found) else values_without_secrets(found)
+                name: HIDDEN if _is_secret(name, found) else values_without_secrets(_without_login(name, found))
                 for name, found in value.items()
             }
         case list() | tuple():
@@ -280,6 +302,12 @@ def _is_secret(name: Any, value: Any) -> bool:
     """Whether a setting is a secret by its name; a provider of credentials is a class."""
     is_text = isinstance(name, str) and isinstance(value, str)
     return is_text and _NAME.search(name) is not None and not name.lower().endswith("provider")
+
+
+def _without_login(name: Any, value: Any) -> Any:
+    """The value without a login of Oracle's, which the name of the setting tells from a path."""
+    is_text = isinstance(name, str) and isinstance(value, str)
+    return _LOGIN_ALONE.sub(f"{HIDDEN}@", value) if is_text and _NAME_OF_CONNECTION.search(name) else value
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Annotated, Any, BinaryIO, Final
@@ -25,6 +26,10 @@ from databuild_dagster.store.store import Store
 
 #: Events read from the log at once.
 _PAGE: Final = 1000
+#: Bytes of one line. An event has kilobytes, and that of a large manifest megabytes.
+MAX_LINE: Final = 256 * 2**20
+#: Bytes of the first line, which has one number.
+_MAX_BEGIN: Final = 1000
 #: The types of events with manifests; no other payload has a path.
 _WITH_PATHS: Final = ("JobRunSucceeded", "LotArrived")
 
@@ -87,6 +92,9 @@ def import_log(store: Store, path: str) -> int:
     another.
     """
     try:
+        # A pipe would wait for a writer, and is gone after the first of two readings; a device may have no end.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise ExportDamaged(path=path, why="it is a pipe, a device or a folder, and no file")
         with open(path, "rb") as file:
             # Whole before anything is written: the digest is in the last line.
             for _ in _read(file, path):
@@ -105,8 +113,8 @@ def import_log(store: Store, path: str) -> int:
 
 def _read(file: BinaryIO, path: str) -> Iterator[_Event]:
     """The events of a file, which is known to be whole after the last one. Raises `ExportDamaged`."""
-    lines, digest, n_events = iter(file), hashlib.sha256(), 0
-    _check_begin(next(lines, b""), path)
+    _check_begin(file.readline(_MAX_BEGIN), path)
+    lines, digest, n_events = _lines(file, path), hashlib.sha256(), 0
     for line in lines:
         try:
             row = _decode_event(line)
@@ -119,6 +127,15 @@ def _read(file: BinaryIO, path: str) -> Iterator[_Event]:
             raise ExportDamaged(path=path, why=f"line {n_events + 1} has event {row[0]} in place of {n_events}")
         yield row
     raise ExportDamaged(path=path, why=f"it ends after {n_events} events, without its last line")
+
+
+def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
+    while line := file.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise ExportDamaged(
+                path=path, why=f"it has a line of more than {MAX_LINE:,} bytes, and no event has so many"
+            )
+        yield line
 
 
 def _check_begin(line: bytes, path: str) -> None:

@@ -1,14 +1,18 @@
 """Who may act, and under which name the log knows him: a page of this server with its token, or a caller with the bearer token.
 
 A page's token belongs to a cookie that the browser sends to no other site (SameSite=Strict), and is made with a secret of this
-process: another site can neither read it nor guess it. The request must come from the same origin besides.
+process: another site can neither read it nor guess it. The request must come from the same origin besides, and from a known
+host: for a browser, a page that lets its own name lead to this server has the same origin.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import socket
+from collections.abc import Collection
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
@@ -24,6 +28,7 @@ from databuild_dagster.web.refusals import (
     OtherOrigin,
     ReadOnlyServer,
     StalePage,
+    UnknownHost,
     WrongToken,
 )
 from databuild_dagster.web.settings import Settings
@@ -133,8 +138,11 @@ class Authority:
         return hmac.new(self._secret, session.encode(), "sha256").hexdigest()
 
     def _check_page(self, request: Request, csrf: str) -> None:
-        """Raises `OtherOrigin`, `StalePage`."""
-        check_origin(request)
+        """Raises `OtherOrigin`, `UnknownHost`, `StalePage`."""
+        host = check_origin(request)
+        # The login of a proxy is a cookie of the proxy's own name, which a browser sends to no other one.
+        if self._settings.user_header is None and not is_known_host(host, self._settings.hosts):
+            raise UnknownHost(host=host[:MAX_NAME])
         session = cookie_of(request, SESSION_COOKIE)
         if not session or not hmac.compare_digest(self._token_of(session).encode(), csrf.encode("utf-8", "replace")):
             raise StalePage
@@ -151,8 +159,11 @@ class Authority:
             raise WrongToken
 
 
-def check_origin(request: Request) -> None:
-    """A browser names the origin of a request that changes something, and no page can change that. Raises `OtherOrigin`."""
+def check_origin(request: Request) -> str:
+    """The host of the page that acts. A browser names the origin of a request that changes something, and no page can change that.
+
+    Raises `OtherOrigin`.
+    """
     site = request.headers.get("sec-fetch-site")
     if site not in (None, "same-origin"):
         raise OtherOrigin(why=f"the browser calls it {site[:20]}")
@@ -160,7 +171,7 @@ def check_origin(request: Request) -> None:
     if origin is None:
         if site is None:
             raise OtherOrigin(why="it names no origin")
-        return
+        return _host_of(request.headers.get("host", ""))
     # A page of another site cannot set the second header, which a proxy sets that replaces the first.
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None, ""}
     try:
@@ -169,6 +180,28 @@ def check_origin(request: Request) -> None:
         place = ""
     if place not in hosts:
         raise OtherOrigin(why="its origin is not the host of this server")
+    return _host_of(place)
+
+
+def _host_of(place: str) -> str:
+    """The host without its port, in small letters; empty for no host."""
+    try:
+        return (urlsplit(f"//{place}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def is_known_host(host: str, configured: Collection[str]) -> bool:
+    """Whether no stranger can let the host lead to this server: an address, a name without a dot, or a name of this server.
+
+    Only a name that its owner publishes can lead to one machine and later to another one, and such a name has a dot.
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        is_private = host != "" and ("." not in host or host.endswith(".localhost"))
+        return is_private or host in configured or host == socket.gethostname().lower()
+    return True
 
 
 def check_is_opened(request: Request) -> None:

@@ -90,6 +90,12 @@ class OtherOrigin(ActionRefused):
     hint = "Act on a page of this server. A proxy in between must pass the header Host on as the browser sends it."
 
 
+class UnknownHost(ActionRefused):
+    """This server does not know itself by the name {host!r}, so its pages act under another one only."""
+
+    hint = "If the name is this server's, start it with the name in DATABUILD_HOSTS, such as DATABUILD_HOSTS=pages.example."
+
+
 class StalePage(ActionRefused):
     """The page has no valid token of this web server, so nothing was done."""
 

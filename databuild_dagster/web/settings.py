@@ -18,9 +18,12 @@ USER_HEADER_VARIABLE: Final = "DATABUILD_USER_HEADER"
 TOKEN_VARIABLE: Final = "DATABUILD_API_TOKEN"
 TOKEN_FILE_VARIABLE: Final = "DATABUILD_API_TOKEN_FILE"
 MIN_TOKEN: Final = 16
+#: Names of this server, for people who act on its pages, with commas between them.
+HOSTS_VARIABLE: Final = "DATABUILD_HOSTS"
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_HOST = re.compile(r"[a-z0-9]([a-z0-9_.-]{0,251}[a-z0-9])?")
 
 
 class BadSetting(InvalidRequest):
@@ -36,6 +39,8 @@ class Settings:
     read_only: bool = False
     user_header: str | None = None
     token: str | None = field(default=None, repr=False)
+    #: In small letters, without ports.
+    hosts: frozenset[str] = frozenset()
 
 
 #: No proxy and no token: people act on pages under names that they type.
@@ -47,7 +52,17 @@ def settings_of_environment(*, read_only: bool = False, environment: Mapping[str
     header = environment.get(USER_HEADER_VARIABLE) or None
     if header is not None and not _HEADER_NAME.fullmatch(header):
         raise BadSetting(what=USER_HEADER_VARIABLE, value=header, why="it is no name of a header")
-    return Settings(read_only, header, _token(environment))
+    return Settings(read_only, header, _token(environment), _hosts(environment))
+
+
+def _hosts(environment: Mapping[str, str]) -> frozenset[str]:
+    names = (name.strip().lower() for name in environment.get(HOSTS_VARIABLE, "").split(","))
+    hosts = frozenset(name for name in names if name)
+    for host in sorted(hosts):
+        if not _HOST.fullmatch(host):
+            why = f"{host!r} is no name of a host; give names without ports, such as pages.example, and commas between"
+            raise BadSetting(what=HOSTS_VARIABLE, value=host, why=why)
+    return hosts
 
 
 def _token(environment: Mapping[str, str]) -> str | None:

@@ -57,6 +57,15 @@ FORMS = {
     "an element of XML": ("<Error><Token-0>MaRk</Token-0></Error>", "<Error><Token-0>***</Token-0></Error>"),
     "an access key id": ("AKIA0123456789ABCDEF", "***"),
     "a token of GitHub": ("used ghp_0123456789abcdefghijMaRk", "used ***"),
+    "a name with pass as its last word": ("{'db_pass': 'MaRk x'}", "{'db_pass': '***'}"),
+    "the same in camel case": ("at h;dbPass=MaRk", "at h;dbPass=***"),
+    "a dsn of Oracle": ("{'dsn': 'kate/MaRk@db'}", "{'dsn': '***@db'}"),
+    "a connect string": ("connect_string=kate/MaRk@db.tns", "connect_string=***@db.tns"),
+    "Oracle's JDBC": ("no jdbc:oracle:thin:kate/MaRk@//db/x", "no jdbc:oracle:thin:***@//db/x"),
+    "Oracle's JDBC with a quoted password": ('jdbc:oracle:oci:kate/"Ma@MaRk"@db', "jdbc:oracle:oci:***@db"),
+    "Oracle's address": ("cannot connect as kate/MaRk@db.internal:1521/xe", "cannot connect as ***@db.internal:1521/xe"),
+    "Oracle's address with slashes": ("cannot connect as 'kate/MaRk@//db/xe'", "cannot connect as '***@//db/xe'"),
+    "Oracle's description": ("kate/MaRk@(DESCRIPTION=(X=1))", "***@(DESCRIPTION=(X=1))"),
     "a private key": ("-----BEGIN PRIVATE KEY-----\nMaRk\n-----END PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----***"),
 }  # fmt: skip
 
@@ -82,6 +91,10 @@ def test_a_secret_is_hidden_by_its_form_and_the_rest_is_shown(name):
         "Syntax error at or near token: 'x'",
         "The partition key: 2024-01-01 of secrets@2024 is live",
         "Basic authentication fails",
+        "raw/orders@2024-01-01, raw/orders@2024-01-01-10:00 and raw/x@DE|2024-01-01",
+        "uses: owner/name@v1, @scope/name@1.0, /home/users/kate@mail.example and git@host:22/x",
+        "bypass=1 and compass: 'north', passing=3, and db_pass is missing",
+        "jdbc:oracle:thin:@//db:1521/xe, jdbc:oracle:thin:kate@db and dsn=db/xe",
         "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message><Key>a/b</Key></Error>",
     ],
 )
@@ -102,7 +115,9 @@ def test_each_rule_has_a_text_that_no_other_rule_mends():
     assert needed == {rule.form for rule in RULES}
 
 
-@pytest.mark.parametrize("piece", ["password", "://a:", "sc://", "token=", "https://webhook", "eyJ", "bearer ", "\\'"])
+@pytest.mark.parametrize(
+    "piece", ["password", "://a:", "sc://", "token=", "https://webhook", "eyJ", "bearer ", "\\'", "a/", "dsn=a/"]
+)
 def test_a_text_of_megabytes_takes_time_proportional_to_its_length(piece):
     def seconds(length: int) -> float:
         began_at = process_time()
@@ -135,6 +150,24 @@ def test_the_value_of_a_name_of_a_secret_is_hidden_in_json_and_the_rest_is_shown
     shown = values_without_secrets(config)
 
     assert shown == {"url": "sc://h/;***", "api": {"token": "***", "n": 3}, "list": ["x://***@h"], "key": "2024"}
+
+
+def test_pass_as_the_last_word_of_a_name_and_a_login_of_oracle_are_hidden_in_json():
+    config = {"db_pass": "MaRk", "dbPass": "MaRk", "dsn": "kate/MaRk@db", "connectionString": "kate/MaRk@db"}
+    paths = {"bypass": "yes", "path": "owner/name@v1", "ref": "raw/orders@2024-01-01", "dsn": "db/xe"}
+
+    shown = values_without_secrets({"ops": {"x": {"config": config}}, **paths})
+
+    hidden = {"db_pass": "***", "dbPass": "***", "dsn": "***@db", "connectionString": "***@db"}
+    assert shown == {"ops": {"x": {"config": hidden}}, **paths}
+
+
+def test_a_login_of_oracle_is_hidden_in_a_note_and_in_a_cause():
+    error, login = ValueError("no answer"), "jdbc:oracle:thin:kate/MaRk@//db"
+    error.add_note(f"at {login}")
+    error.__cause__ = KeyError(login)
+
+    assert MARK not in traceback_of(error)
 
 
 def test_a_provider_of_credentials_is_no_secret():

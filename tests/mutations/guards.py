@@ -71,6 +71,7 @@ REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REDEFINING = "tests/engine/test_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
+TRANSFER = "tests/store/test_transfer.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
@@ -899,6 +900,22 @@ GUARDS = (
         (REDACTION,),
     ),
     Guard(
+        "the log keeps a password of Oracle that run config gives as a dsn",
+        "3.9",
+        "model/redaction.py",
+        "values_without_secrets(_without_login(name, found))",
+        "values_without_secrets(found)",
+        (REDACTION,),
+    ),
+    Guard(
+        "the log keeps the value of a name such as db_pass",
+        "3.9",
+        "model/redaction.py",
+        "(?:sig|pwd|sas|pass)",
+        "(?:sig|pwd|sas)",
+        (REDACTION,),
+    ),
+    Guard(
         "a cause shows its secrets to Dagster",
         "3.9",
         "model/redaction.py",
@@ -1665,5 +1682,29 @@ GUARDS = (
         "    if is_sail and any(_is_strange(field.type) for field in schema):\n        return False\n",
         "",
         (PLAIN_COPIES,),
+    ),
+    Guard(
+        "a page that lets its own name lead to this server acts on its pages",
+        "pages",
+        "web/authority.py",
+        "self._settings.user_header is None and not is_known_host(host, self._settings.hosts)",
+        "False",
+        (AUTHORITY,),
+    ),
+    Guard(
+        "an import reads an endless line",
+        "3.12",
+        "store/transfer.py",
+        "if len(line) > MAX_LINE:",
+        "if False:",
+        (TRANSFER,),
+    ),
+    Guard(
+        "an import reads a device or a pipe",
+        "3.12",
+        "store/transfer.py",
+        "not stat.S_ISREG(os.stat(path).st_mode)",
+        "stat.S_ISFIFO(os.stat(path).st_mode)",
+        (TRANSFER,),
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from databuild_dagster.engine.migrating import migrate
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.store import schema
+from databuild_dagster.store import log, schema, transfer
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import ExportDamaged, ExportRefused, StoreNotEmpty
 from databuild_dagster.store.store import Store, open_store
@@ -196,3 +197,27 @@ def test_an_export_is_a_new_file_and_never_half_of_one(eventful, file, tmp_path)
 
     assert file.read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "log.jsonl"]
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe", "."])
+def test_what_is_no_regular_file_is_refused_and_not_read(new_store: Store, tmp_path: Path, path: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ExportDamaged, match="a pipe, a device or a folder"):
+        import_log(new_store, str(tmp_path / path))
+
+    with new_store.reading() as connection:
+        assert log.head(connection) == log.BEFORE_ALL
+
+
+@pytest.mark.parametrize("begin", [b"", b'{"databuild_log":1}\n'])
+def test_a_file_of_one_endless_line_is_refused_before_its_end(
+    new_store: Store, file: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
+) -> None:
+    """The rest of the file is a hole, so that it costs no disk."""
+    monkeypatch.setattr(transfer, "MAX_LINE", 2**20)
+    file.write_bytes(begin)
+    os.truncate(file, 2**40)
+
+    with pytest.raises(ExportDamaged, match="first line" if not begin else "a line of more than 1,048,576 bytes"):
+        import_log(new_store, str(file))

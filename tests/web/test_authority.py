@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import httpx
 import pytest
 from starlette.requests import Request
 from starlette.testclient import TestClient
@@ -79,14 +80,65 @@ def test_a_header_of_a_proxy_that_is_not_configured_is_ignored(own_world: PagesW
 def test_a_form_is_of_the_host_that_the_proxy_passes_on(
     own_world: PagesWorld, headers: dict[str, str], status: int
 ) -> None:
-    client = mounted(own_world)
+    client = mounted(own_world, Settings(hosts=frozenset({"pages.example"})))
+
+    answer = _posted(client, headers)
+
+    assert answer.status_code == status, answer.text
+
+
+def _posted(client: TestClient, headers: dict[str, str]) -> httpx.Response:
+    """The answer to Anna's form with these headers."""
     page = confirmation(client, "want", refs=DAY)
     form = {**dict(form_of(page.text)), "actor": "Anna"}
     cookie = f"databuild_session={page.cookies['databuild_session']}"
+    return client.post(f"{API}/actions/want", data=form, headers={**headers, "cookie": cookie})
 
-    answer = client.post(f"{API}/actions/want", data=form, headers={**headers, "cookie": cookie})
 
-    assert answer.status_code == status, answer.text
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example:3000", "origin": "http://evil.example:3000"},
+        {"host": "evil.example", "origin": "http://evil.example", "x-forwarded-host": "localhost"},
+        {"host": "EVIL.example.", "origin": "http://EVIL.example."},
+        {"host": "evil.example:3000", "sec-fetch-site": "same-origin"},
+        {"host": "127.0.0.1.evil.example", "origin": "http://127.0.0.1.evil.example"},
+    ],
+)
+def test_a_page_that_lets_its_own_name_lead_to_this_server_cannot_act(
+    own_world: PagesWorld, headers: dict[str, str]
+) -> None:
+    client, before = mounted(own_world), own_world.seq
+
+    refused = _posted(client, headers)
+
+    assert (refused.status_code, own_world.seq) == (403, before), refused.text
+    assert refused.json()["error"]["type"] == "UnknownHost"
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost:3000", "127.0.0.1:3000", "[::1]:3000", "10.0.0.7", "build-server", "a.localhost"]
+)
+def test_a_host_that_no_stranger_can_publish_is_known(own_world: PagesWorld, host: str) -> None:
+    answer = _posted(mounted(own_world), {"host": host, "origin": f"http://{host}"})
+
+    assert answer.status_code == 200, answer.text
+
+
+def test_pages_are_read_under_any_name(own_world: PagesWorld) -> None:
+    assert mounted(own_world).get("/", headers={**HTML, "host": "pages.example"}).status_code == 200
+
+
+def test_a_form_that_the_login_of_a_proxy_confirms_is_taken_under_any_name(behind_a_proxy: TestClient) -> None:
+    page = behind_a_proxy.get(f"/confirm/want?refs={DAY}", headers={**HTML, USER: "anna"})
+    host = {"host": "pages.example", "origin": "http://pages.example"}
+    cookie = f"databuild_session={page.cookies['databuild_session']}"
+
+    answer = behind_a_proxy.post(
+        f"{API}/actions/want", data=dict(form_of(page.text)), headers={**host, USER: "anna", "cookie": cookie}
+    )
+
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ def test_the_environment_gives_the_header_and_the_token(tmp_path: Path) -> None:
     assert settings_of_environment(environment={}) == Settings()
 
 
+def test_the_environment_gives_the_names_of_the_server() -> None:
+    settings = settings_of_environment(environment={"DATABUILD_HOSTS": "Pages.example, build.internal,"})
+
+    assert settings.hosts == {"pages.example", "build.internal"}
+
+
 def test_the_token_is_in_no_message_and_no_repr() -> None:
     settings = settings_of_environment(environment={"DATABUILD_API_TOKEN": TOKEN})
 
@@ -37,6 +43,7 @@ def test_the_token_is_in_no_message_and_no_repr() -> None:
     ("environment", "why"),
     [
         ({"DATABUILD_USER_HEADER": "X Forwarded"}, "DATABUILD_USER_HEADER cannot be used: it is no name of a header"),
+        ({"DATABUILD_HOSTS": "https://pages.example:8443"}, "'https://pages.example:8443' is no name of a host"),
         ({"DATABUILD_API_TOKEN": "short"}, "a token has at least 16 letters"),
         ({"DATABUILD_API_TOKEN": "with spaces in it all over"}, "and no space"),
         ({"DATABUILD_API_TOKEN_FILE": "/no/such/file"}, "the file cannot be read (FileNotFoundError)"),
