@@ -18,6 +18,7 @@ from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import counted
+from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -77,10 +78,17 @@ def moved_of(
     ]
 
 
-def end_moved(engine: Engine, specs: Iterable[DatasetSpec], registered: Iterable[DatasetSpec], actor: str) -> list[str]:
-    """Make way for the definitions of `specs`, which are not registered yet. Returns a sentence for each dataset that needs one."""
+def end_moved(
+    engine: Engine, specs: Iterable[DatasetSpec], registered: Iterable[DatasetSpec], head: Head, actor: str
+) -> list[str]:
+    """Make way for the definitions of `specs`, which are not registered yet; `head` is the end of the log, 0 if it was not read.
+
+    Returns a sentence for each dataset that needs one.
+    """
     present = {spec.asset: spec for spec in registered}
-    sentences = []
+    sentences: list[str] = []
+    if not present and not head.seq:
+        return sentences
     for spec in specs:
         if not spec.kind.is_built or not _may_change(engine, spec, present):
             continue

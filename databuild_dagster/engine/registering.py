@@ -174,6 +174,6 @@ def _recorded(
     # Before the event, so that no other version takes this one for one that has ended.
     note_code(engine, location, _fingerprint(own))
     actor = f"code location {location}"
-    redefined = end_moved(engine, own.values(), known.values(), actor)
+    redefined = end_moved(engine, own.values(), known.values(), head, actor)
     events = engine.handle(RegisterDatasets(location=location, datasets=tuple(own.values())), actor=actor).events
     return engine.queries.datasets(), Head(events[-1].seq, events[-1].at) if events else head, redefined

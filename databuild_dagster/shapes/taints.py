@@ -91,7 +91,8 @@ def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions
         spec = queries.dataset(asset)
         taints = queries.taints_in_force([one.uuid for one in found if one.uuid is not None])
         is_ours = any(
-            taint.taint_id == taint_id and taint.reason == why_moved(asset) for taint in chain.from_iterable(taints.values())
+            taint.taint_id == taint_id and taint.reason == why_moved(asset)
+            for taint in chain.from_iterable(taints.values())
         )
         if spec is not None and is_ours:
             for one in moved_of(engine, spec, found, Definitions(queries, asset)):

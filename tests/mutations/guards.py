@@ -1551,8 +1551,8 @@ GUARDS = (
         "a browser's request from another site acts",
         "pages",
         "web/authority.py",
-        "        check_origin(request)\n        session",
-        "        session",
+        '        raise OtherOrigin(why="its origin is not the host of this server")\n',
+        "        pass\n",
         (ACTING,),
     ),
     Guard(
@@ -1623,8 +1623,8 @@ GUARDS = (
         "a day is read as a week",
         "2.6",
         "engine/redefining.py",
-        "            engine.handle(TaintPartitions(seen=tuple(live), reason=why), actor=actor)\n",
-        "            pass\n",
+        "        engine.handle(TaintPartitions(seen=tuple(live), uuids=tuple(tainted), reason=why), actor=actor)\n",
+        "        pass\n",
         (REDEFINING,),
     ),
     Guard(
@@ -1639,8 +1639,8 @@ GUARDS = (
         "an instance is judged by the last definition and not by its own",
         "2.6",
         "engine/redefining.py",
-        "        return self._texts[max(bisect_right(self._times, time) - 1, 0)]\n",
-        "        return self._texts[-1]\n",
+        "        return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None\n",
+        "        return self.last\n",
         (REDEFINING,),
     ),
     Guard(
