@@ -1,8 +1,9 @@
-"""Copies, on this machine, of files of other programs that Spark does not read as what their manifest says.
+"""Copies, on this machine, of files that Spark does not read as what their manifest says.
 
 No Spark has Parquet's column without a type. Sail compares the types of Arrow that a writer left in a file with those that it reads,
-and refuses long lists, lists of one length and categories. A decimal of another width is read as such by Spark 4 alone. A copy has
-the types of the manifest; it lies beside the copies of objects, and goes like them."""
+and refuses long lists, lists of one length and categories. A decimal of another width, as files of other programs and parts of one
+lot may have, is read as such by Spark 4 alone. A copy has the types of the manifest; it lies beside the copies of objects, and goes
+like them."""
 
 from __future__ import annotations
 
@@ -38,15 +39,15 @@ def readable_paths(manifest: Manifest, paths: Sequence[str], *, is_sail: bool) -
 
     Raises `ListedFileLost`, `UnreadableFile`, `DiskTrouble`.
     """
-    is_outside = manifest.uri_type is UriType.IDENTIFIER and manifest.schema.spark is not None
-    if not is_outside or any("://" in path for path in paths):
+    is_of_many = manifest.uri_type is UriType.IDENTIFIER or bool(manifest.children)
+    if not is_of_many or manifest.schema.spark is None or any("://" in path for path in paths):
         return list(paths)
     absent = absent_columns(manifest.schema)
     fields = [field for field in arrow_schema_of(spark_schema(manifest.schema)) if field.name not in absent]
 
     def readable(pair: tuple[str, FileEntry]) -> str:
         path, file = pair
-        schema = _schema_of(path, file.checksum, manifest.format, as_arrow=is_sail)
+        schema = _schema_of(path, file.checksum, manifest.format, as_arrow=is_sail, is_ours=bool(manifest.children))
         if schema is None or (absent.isdisjoint(schema.names) and _is_read(schema, fields, is_sail=is_sail)):
             return path
         return _copy(path, file, fields, manifest.format)
@@ -55,15 +56,15 @@ def readable_paths(manifest: Manifest, paths: Sequence[str], *, is_sail: bool) -
 
 
 @lru_cache(_REMEMBERED)
-def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool) -> pa.Schema | None:
-    """The columns of a file, or those `as_arrow` that its writer kept; None for one that Spark wrote."""
+def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool, is_ours: bool) -> pa.Schema | None:
+    """The columns of a file, or those `as_arrow` that its writer kept; None for one that Spark wrote, unless it is a part of ours."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not os.path.exists(path):
         raise ListedFileLost(path=path, why="it is not there")
     schema = format_named(format_name).describe(path, path).schema
-    if SPARK_SCHEMA_KEY in (schema.metadata or {}):
+    if SPARK_SCHEMA_KEY in (schema.metadata or {}) and not is_ours:
         return None
     kept = (pq.read_metadata(path).metadata or {}).get(_ARROW_SCHEMA_KEY) if as_arrow else None
     return pa.ipc.read_schema(pa.py_buffer(b64decode(kept))) if kept else schema

@@ -78,11 +78,6 @@ class Column(msgspec.Struct, frozen=True):
     type: str
     nullable: bool
 
-    @property
-    def is_void(self) -> bool:
-        """Whether it has no value, and so no type; also a part of it."""
-        return self.type == "void" or '"void"' in self.type
-
 
 class TableSchema(msgspec.Struct, frozen=True, omit_defaults=True):
     """The columns of the files."""

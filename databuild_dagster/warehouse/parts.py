@@ -64,15 +64,18 @@ def lot_state(parts: Iterable[ManifestState | None]) -> ManifestState:
 def lot_schema(parts: Iterable[Manifest]) -> TableSchema:
     """The columns of all parts: those of a part with rows, because an empty part takes its columns from elsewhere."""
     schemas = [part.schema for part in sorted(parts, key=lambda part: not part.files)]
-    # A part without any value in a column has no type for it.
-    typed = (schema for schema in schemas if schema.columns and not any(column.is_void for column in schema.columns))
-    return next(typed, next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS))
+    return next((schema for schema in schemas if schema.columns), schemas[0] if schemas else _NO_COLUMNS)
 
 
 def lot_as_a_whole(parts: Sequence[PartManifest]) -> Manifest:
     """One manifest with the files of all parts, at least one, to read them together."""
     files = tuple(file for part in parts for file in part.files)
     return msgspec.structs.replace(parts[0], files=files, schema=lot_schema(parts))
+
+
+def _may_differ(one: str, other: str) -> bool:
+    """Frames in memory give a column the type of its values: none without any, and decimals as wide as the largest."""
+    return "void" in f"{one} {other}" or (one.startswith("decimal(") and other.startswith("decimal("))
 
 
 def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
@@ -86,7 +89,7 @@ def why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
             return f"it has no column {name!r}, which part {before.part} has"
         if name not in known:
             return f"it has a column {name!r}, which part {before.part} has not"
-        if found[name] != known[name] and "void" not in (found[name], known[name]):
+        if found[name] != known[name] and not _may_differ(found[name], known[name]):
             return f"its column {name!r} is {found[name]}, and that of part {before.part} is {known[name]}"
     return None
 

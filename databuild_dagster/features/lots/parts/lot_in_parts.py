@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 from hashlib import sha256
 from threading import BoundedSemaphore, Lock
 from typing import Any
@@ -23,6 +24,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.errors import BadPartColumn
 from databuild_dagster.spark.keyed import rows_of, values_of
+from databuild_dagster.spark.schemas import united_columns, why_not_fitting
 from databuild_dagster.spark.staging import Staged
 from databuild_dagster.warehouse.files import publish_files
 from databuild_dagster.warehouse.formats import format_named
@@ -212,7 +214,7 @@ class LotInParts:
         )
         with self._lock:
             for before in self.done.values():
-                if why := why_columns_differ(manifest, before):
+                if why := _why_columns_differ(manifest, before):
                     raise BadResult(
                         f"Part {part.name} of {self.ref} does not go together with the others: {why}; "
                         "return the same columns for every part."
@@ -254,7 +256,9 @@ class LotInParts:
     @property
     def whole(self) -> Manifest:
         """The files of all finished parts, which are in the warehouse."""
-        return lot_as_a_whole(self.manifests)
+        whole = lot_as_a_whole(self.manifests)
+        schemas = [part.schema for part in self.manifests if part.files and part.schema.spark is not None]
+        return msgspec.structs.replace(whole, schema=reduce(united_columns, schemas)) if schemas else whole
 
     def staged(self) -> Staged:
         """All parts as one result, to publish; its files are read by `whole`."""
@@ -289,3 +293,13 @@ def _named(parts: Iterable[Part]) -> str:
 
 def _digest(files: Iterable[str]) -> str:
     return sha256("\0".join(files).encode()).hexdigest()
+
+
+def _why_columns_differ(part: PartManifest, before: PartManifest) -> str | None:
+    """The first difference that no type of a column can have both sides of; None if they go together."""
+    if why := why_columns_differ(part, before):
+        return why
+    one, other = part.schema, before.schema
+    if one == other or not part.files or not before.files or one.spark is None or other.spark is None:
+        return None
+    return why_not_fitting(one, other) or why_not_fitting(other, one)

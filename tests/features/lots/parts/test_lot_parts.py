@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from databuild_dagster import (
     Transient,
     databuild_asset,
     databuild_boundary,
+    table,
 )
 from databuild_dagster import databuild_multi_asset as multi_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
@@ -524,6 +526,32 @@ def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) 
     assert site.state(f"mixed@{DAY}") is FAILED
     assert "does not go together with the others: its column 'n' is " in site.failure()
     assert "return the same columns for every part" in site.failure()
+
+
+def test_parts_without_a_value_and_with_decimals_of_other_widths_are_one_lot(deploy: Any) -> None:
+    values = {"EWR": (None, Decimal("9.9"), 1.5), "JFK": ("a", Decimal("12.25"), None)}
+
+    @databuild_asset(partitions_def=daily)
+    def flights() -> pd.DataFrame:
+        return pd.DataFrame({"origin": list(values)})
+
+    @databuild_asset(partitions_def=daily, parts=ByKey("flights", "origin"))
+    def priced(flights: pd.DataFrame) -> pd.DataFrame:
+        note, price, fee = values[flights.origin.iloc[0]]
+        return pd.DataFrame({"origin": flights.origin, "note": [note], "price": [price], "fee": [fee]})
+
+    site = deploy(numbers, flights, priced)
+
+    site.build(f"priced@{DAY}")
+
+    frame = table("priced", format="arrow", instance=site.instance)
+    found = {row["origin"]: (row["note"], row["price"], row["fee"]) for row in frame.to_pylist()}
+    assert found == values
+    assert [str(frame.schema.field(name).type) for name in ("note", "price", "fee")] == [
+        "string",
+        "decimal128(4, 2)",
+        "double",
+    ]
 
 
 def test_when_every_part_fails_nothing_is_left(deploy: Any, calls: Calls) -> None:
