@@ -6,6 +6,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +28,7 @@ from databuild_dagster.store.store import Store, open_store
 if TYPE_CHECKING:
     from dagster import DagsterInstance
 
+    from databuild_dagster.bindings.registry.catalog import DagsterCatalog
     from databuild_dagster.engine.engine import Engine
     from databuild_dagster.model.datasets import Catalog, DatasetSpec
 
@@ -155,7 +157,7 @@ class _LateCatalog:
         """None for a partition that surely exists; Dagster's catalog judges every other one."""
         if self._surely_has(dataset, partition_key):
             return None
-        return cast("str | None", self.__getattr__("why_not")(dataset, partition_key))
+        return self._dagster.why_not(dataset, partition_key)
 
     def _surely_has(self, dataset: DatasetSpec, partition_key: str | None) -> bool:
         from databuild_dagster.bindings.registry.plain_keys import plain_keys
@@ -170,16 +172,18 @@ class _LateCatalog:
 
     def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
         unsure = [key for key in partition_keys if not self._surely_has(dataset, key)]
-        return frozenset(self.__getattr__("left_out")(dataset, unsure)) if unsure else frozenset()
+        return self._dagster.left_out(dataset, unsure) if unsure else frozenset()
 
-    def __getattr__(self, name: str) -> Any:
+    @cached_property
+    def _dagster(self) -> DagsterCatalog:
         from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance
 
         catalog = DagsterCatalog(LateInstance(lambda: the_instance(self._home)))
         catalog.look_up_other_locations_with(self.dataset_of)
-        # From now on these are attributes, and `__getattr__` is not called for them.
-        self.__dict__ |= {method: getattr(catalog, method) for method in dir(catalog) if not method.startswith("_")}
-        return getattr(catalog, name)
+        return catalog
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._dagster, name)
 
 
 def _look_at_the_clock(queries: Queries) -> None:

@@ -40,13 +40,16 @@ def united_schema(manifests: Sequence[Manifest]) -> StructType:
 
     if not manifests:
         raise NoSchema(what="what is to be read")
-    if len({manifest.schema for manifest in manifests}) == 1:
-        # The common case: parsing a schema for each of a year's days takes time.
+    # A year of days has few different schemas, and parsing takes time.
+    first_with: dict[TableSchema, Manifest] = {}
+    for manifest in manifests:
+        first_with.setdefault(manifest.schema, manifest)
+    if len(first_with) == 1:
         return spark_schema(manifests[0].schema)
     fields: dict[str, StructField] = {}
     shown: dict[str, DataType] = {}
     first_seen: dict[str, Manifest] = {}
-    for manifest in manifests:
+    for manifest in first_with.values():
         read = spark_schema(manifest.schema)
         for found in typed_schema(manifest.schema):
             known = fields.get(found.name)

@@ -34,7 +34,7 @@ from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.pyspark_names import condition_of, smallest
 from databuild_dagster.spark.schemas import quoted, united_schema
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, TableSchema
+from databuild_dagster.warehouse.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -77,11 +77,7 @@ def columns_to_check(manifests: Sequence[Manifest]) -> str:
 
     Raises `NoSchema`, `SchemasDiffer`.
     """
-    # A year of days has few different schemas, and parsing takes time.
-    first_with: dict[TableSchema, Manifest] = {}
-    for manifest in manifests:
-        first_with.setdefault(manifest.schema, manifest)
-    return united_schema([manifest for schema, manifest in first_with.items() if schema.columns]).json()
+    return united_schema([manifest for manifest in manifests if manifest.schema.columns]).json()
 
 
 def check_constraints(spark: SparkSession, columns_text: str, constraints: Sequence[AnyConstraint]) -> None:
