@@ -48,6 +48,12 @@ class AnyPartition:
     def absent(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> dict[str | None, str]:
         return {}
 
+    def left_out(self, dataset: DatasetSpec, partition_keys: Iterable[str | None]) -> frozenset[str | None]:
+        return frozenset()
+
+    def is_moved(self, dataset: DatasetSpec, partition_key: str | None, before: str | None) -> bool:
+        return False
+
     def inputs(self, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
         return tuple([Ref(f"{spec.asset}@{partition_key}") for spec in dataset.inputs]) if dataset.inputs else ()
 
