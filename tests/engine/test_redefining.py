@@ -191,6 +191,17 @@ def test_the_window_is_that_of_the_beginning_of_a_build() -> None:
     assert deployed.world.state("sales@2023-12-31") is InstanceState.TAINTED
 
 
+def test_a_definition_in_between_without_the_key_changes_nothing() -> None:
+    deployed = Deployed()
+    deployed.define("days")
+    deployed.build("2024-01-07")
+
+    deployed.define("names")
+    deployed.define("days")
+
+    assert deployed.seen() == {"2024-01-07"}
+
+
 def test_an_asset_that_comes_back_with_other_partitions_is_compared() -> None:
     deployed = Deployed()
     other = DatasetSpec(asset="other", job="other", location="here")

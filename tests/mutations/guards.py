@@ -929,7 +929,7 @@ GUARDS = (
         "model/redaction.py",
         "        return without_secrets(text := str(error)) == text\n    except _WHILE_PRINTING:",
         "        return without_secrets(text := str(error)) == text\n    except KeyError:",
-        (UNPRINTABLE,),
+        (f"{UNPRINTABLE}::test_an_error_that_cannot_be_printed_fails_its_partition_alone",),
     ),
     Guard(
         "a partition whose exception cannot be printed takes its launch along",
@@ -937,7 +937,7 @@ GUARDS = (
         "model/redaction.py",
         "        return str(value)\n    except _WHILE_PRINTING as broken:",
         "        return str(value)\n    except KeyError as broken:",
-        (UNPRINTABLE,),
+        (f"{UNPRINTABLE}::test_an_error_that_cannot_be_printed_fails_its_partition_alone",),
     ),
     Guard(
         "a type that Iceberg lacks counts as a catalog that cannot be reached",
@@ -945,7 +945,7 @@ GUARDS = (
         "features/tables/iceberg.py",
         "            except Exception as error:  # pyiceberg raises several types here.\n                raise self._without_type",
         "            except (TypeError, ValueError) as error:\n                raise self._without_type",
-        (PUBLISHER,),
+        (f"{PUBLISHER}::test_a_column_type_that_the_table_cannot_have_is_refused_by_name",),
     ),
     Guard(
         "an unsigned number is in an Iceberg table, where no engine reads it",
@@ -961,7 +961,7 @@ GUARDS = (
         "features/tables/delta.py",
         "        if name.casefold() in own:",
         "        if name in self._partition_names:",
-        (PUBLISHER,),
+        (f"{PUBLISHER}::test_a_column_name_that_the_table_cannot_have_is_refused",),
     ),
     Guard(
         "a run that Dagster refuses to make ends the tick and leaves its lease",
@@ -985,7 +985,7 @@ GUARDS = (
         "bindings/declare/build_context.py",
         "        storable(metadata, str(self))\n",
         "",
-        (METADATA,),
+        (f"{METADATA}::test_the_call_that_adds_them_raises",),
     ),
     Guard(
         "metadata that a function changes later end a step after its first success",
@@ -993,7 +993,7 @@ GUARDS = (
         "bindings/building/outputs.py",
         "storable(context.output_metadata(ref), ref)",
         "context.output_metadata(ref)",
-        (METADATA,),
+        (f"{METADATA}::test_metadata_that_cannot_be_stored_fail_their_partition_alone",),
     ),
     Guard(
         "metadata of a check end a step after its first success",
@@ -1001,7 +1001,7 @@ GUARDS = (
         "bindings/declare/gates.py",
         'storable(answer.metadata or {}, f"check {gate.name}")',
         "dict(answer.metadata or {})",
-        (METADATA,),
+        (f"{METADATA}::test_metadata_of_a_check_that_cannot_be_stored_close_its_gate_alone",),
     ),
     Guard(
         "metadata of a Failure end a step after its failures are recorded",
@@ -1009,7 +1009,7 @@ GUARDS = (
         "bindings/building/step.py",
         'storable(cause.metadata, "dagster.Failure") if',
         "cause.metadata if",
-        (METADATA,),
+        (f"{METADATA}::test_metadata_that_cannot_be_stored_fail_their_partition_alone",),
     ),
     Guard(
         "an exception that asks a JVM which is gone fails its ref for good",
@@ -1017,7 +1017,7 @@ GUARDS = (
         "spark/failures.py",
         "        return question()\n    except Exception:",
         "        return question()\n    except KeyError:",
-        (FAILURES,),
+        (f"{FAILURES}::test_an_error_of_spark_that_asks_a_jvm_which_is_gone_is_a_lost_session",),
     ),
     Guard(
         "Dagster keeps rows of each partition unasked",
@@ -1625,7 +1625,7 @@ GUARDS = (
         "engine/redefining.py",
         "        engine.handle(TaintPartitions(seen=tuple(live), uuids=tuple(tainted), reason=why), actor=actor)\n",
         "        pass\n",
-        (REDEFINING,),
+        (f"{REDEFINING}::test_one_sentence_says_what_becomes_of_earlier_instances",),
     ),
     Guard(
         "a build of another window becomes live",
@@ -1633,7 +1633,7 @@ GUARDS = (
         "engine/redefining.py",
         "            engine.handle(CancelJobRuns(job_run_ids=ids, reason=why, keep_wants=True), actor=actor)\n",
         "            pass\n",
-        (REDEFINING,),
+        (f"{REDEFINING}::test_a_build_of_another_window_ends_and_its_want_stays",),
     ),
     Guard(
         "an instance is judged by the last definition and not by its own",
@@ -1641,7 +1641,7 @@ GUARDS = (
         "engine/redefining.py",
         "        return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None\n",
         "        return self.last\n",
-        (REDEFINING,),
+        (f"{REDEFINING}::test_a_definition_in_between_without_the_key_changes_nothing",),
     ),
     Guard(
         "an instance is relocated to another window",
@@ -1673,7 +1673,7 @@ GUARDS = (
         "spark/staging.py",
         "    table = table.drop_columns(list(absent_columns(schema_from_spark(text))))\n",
         "",
-        (WITHOUT_VALUES,),
+        (f"{WITHOUT_VALUES}::test_spark_reads_them_as_one",),
     ),
     Guard(
         "Sail gets the types of Arrow that it refuses",
@@ -1689,7 +1689,7 @@ GUARDS = (
         "web/authority.py",
         "self._settings.user_header is None and not is_known_host(host, self._settings.hosts)",
         "False",
-        (AUTHORITY,),
+        (f"{AUTHORITY}::test_a_page_that_lets_its_own_name_lead_to_this_server_cannot_act",),
     ),
     Guard(
         "an import reads an endless line",
