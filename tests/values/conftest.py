@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
 
@@ -19,13 +20,16 @@ collect_ignore = [] if find_spec("databuild_dagster.features.tables") else ["tes
 @pytest.fixture(scope="session")
 def sessions(spark_home: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A session of Spark on a JVM, and one of Sail, by name."""
+    # Other tests ask for the only server of the shared home.
+    own = tmp_path_factory.mktemp("sail")
     opened = {
         "JVM": open_session(SparkSettings(home=spark_home)),
-        "Sail": open_session(SparkSettings(home=spark_home, mode="sail")),
+        "Sail": open_session(SparkSettings(home=own, mode="sail")),
     }
     yield opened
     for session in opened.values():
         session.stop()
+    stop_server(own)
 
 
 @pytest.fixture(autouse=True)
