@@ -22,7 +22,6 @@ from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
-_BEING_BUILT = (InstanceState.BUILDING, InstanceState.UPSTREAM_BUILDING)
 #: Builds that end while they are being canceled are looked at again so often.
 _MAX_RACES = 5
 
@@ -120,7 +119,8 @@ def _ended(engine: Engine, spec: DatasetSpec, definitions: Definitions, actor: s
         gone = engine.catalog.left_out(spec, [partition_key_of(one.ref) for one in canonical])
         stay = [one for one in canonical if partition_key_of(one.ref) not in gone]
         moved = moved_of(engine, spec, stay, definitions)
-        building = [one.job_run for one in moved if one.state in _BEING_BUILT and one.job_run is not None]
+        # One that waits for its inputs has no job run any more: the next one begins under the new definition.
+        building = [one.job_run for one in moved if one.state is InstanceState.BUILDING and one.job_run is not None]
         if not building:
             break
         ids = tuple(dict.fromkeys(building))

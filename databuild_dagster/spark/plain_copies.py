@@ -8,10 +8,8 @@ like them."""
 from __future__ import annotations
 
 import os
-import secrets
 from base64 import b64decode
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
@@ -57,7 +55,10 @@ def readable_paths(manifest: Manifest, paths: Sequence[str], *, is_sail: bool) -
 
 @lru_cache(_REMEMBERED)
 def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool, is_ours: bool) -> pa.Schema | None:
-    """The columns of a file, or those `as_arrow` that its writer kept; None for one that Spark wrote, unless it is a part of ours."""
+    """The columns of a file, with `as_arrow` in the types of Arrow that the writer of the file kept.
+
+    None for a file that Spark wrote, which Spark reads, unless the file is of a part of a lot of ours.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -71,7 +72,7 @@ def _schema_of(path: str, checksum: str, format_name: str, *, as_arrow: bool, is
 
 
 def _is_read(schema: pa.Schema, fields: Sequence[pa.Field], *, is_sail: bool) -> bool:
-    """Whether a file has these types for Spark. A column that it lacks has nulls, and one more is not read."""
+    """Whether Spark reads these fields from a file with this schema. A field that the file lacks is null; further columns are not read."""
     types = {field.name: field.type for field in as_spark_writes(schema)}
     if is_sail and any(_is_strange(field.type) for field in schema):
         return False
@@ -79,7 +80,7 @@ def _is_read(schema: pa.Schema, fields: Sequence[pa.Field], *, is_sail: bool) ->
 
 
 def _told(kind: pa.DataType) -> list[pa.DataType]:
-    """The types inside of a type for which Spark goes by those that it is given: none, and decimals."""
+    """The parts of a type that Spark reads only as the file has them: parts without a type, and decimals."""
     import pyarrow as pa
 
     if pa.types.is_null(kind) or pa.types.is_decimal(kind):
@@ -107,9 +108,8 @@ def _copy(path: str, file: FileEntry, fields: Sequence[pa.Field], format_name: s
     target = local_copies.copy_path(f"plain/{name}/part-00000{format_named(format_name).suffix}")
     if local_copies.is_there(target, None):
         return target
-    disk.make_dirs(os.path.dirname(target))
-    temporary = os.path.join(os.path.dirname(target), f".{secrets.token_hex(8)}")
-    try:
+
+    def write(temporary: str) -> None:
         with (
             disk.explained(target, "written"),
             pq.ParquetFile(path, coerce_int96_timestamp_unit=INT96_UNIT) as opened,
@@ -118,9 +118,7 @@ def _copy(path: str, file: FileEntry, fields: Sequence[pa.Field], format_name: s
             for group in range(opened.num_row_groups):
                 table = opened.read_row_group(group)
                 writer.write_table(fitted(table.cast(as_spark_writes(table.schema)), schema))
-        disk.move_file(temporary, target)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
+
+    local_copies.make(target, write)
     local_copies.prune_sometimes()
     return target

@@ -272,7 +272,9 @@ def _nullable(schema: Any) -> Any:
 
 
 def united_type(one: DataType, other: DataType, *, grows: bool = False) -> DataType | None:
-    """The type that has every value of both; None if there is none, or, with `grows`, if `other` does not have those of `one`.
+    """The type that has every value of the types `one` and `other`; None if no type has.
+
+    With `grows`, the type `other` itself has to have every value of the type `one`; None if it has not.
 
     Void and decimals may get narrower nevertheless: frames in memory give decimals the width of their largest value.
     """

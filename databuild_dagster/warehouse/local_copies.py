@@ -73,10 +73,8 @@ def is_there(path: str, size_bytes: int | None) -> bool:
 
 def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> str:
     """Download a copy: whole, of the manifest's size, or not at all. Raises `ListedFileLost`."""
-    path = copy_path(url)
-    temporary = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.{os.path.basename(path)}")
-    disk.make_dirs(os.path.dirname(path))
-    try:
+
+    def whole(temporary: str) -> None:
         try:
             download(url, temporary)
         except FileNotFoundError as error:
@@ -84,6 +82,16 @@ def fetch(url: str, size_bytes: int, download: Callable[[str, str], None]) -> st
         found_bytes = os.path.getsize(temporary)
         if found_bytes != size_bytes:
             raise ListedFileLost(path=url, why=f"it has {found_bytes} bytes instead of {size_bytes}")
+
+    return make(copy_path(url), whole)
+
+
+def make(path: str, write: Callable[[str], None]) -> str:
+    """Let `write` make a copy under another name, and give the whole copy its path, which is returned."""
+    temporary = os.path.join(os.path.dirname(path), f".{secrets.token_hex(8)}.{os.path.basename(path)}")
+    disk.make_dirs(os.path.dirname(path))
+    try:
+        write(temporary)
         # After a loss of power, a name and a size must have their bytes.
         disk.sync_file(temporary)
         disk.move_file(temporary, path)

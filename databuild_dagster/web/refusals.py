@@ -91,7 +91,7 @@ class OtherOrigin(ActionRefused):
 
 
 class UnknownHost(ActionRefused):
-    """This server does not know itself by the name {host!r}, so its pages act under another one only."""
+    """The pages change nothing under the host name {host!r}, because this server does not know that name as its own."""
 
     hint = "If the name is this server's, start it with the name in DATABUILD_HOSTS, such as DATABUILD_HOSTS=pages.example."
 

@@ -151,6 +151,19 @@ def test_a_build_of_another_window_ends_and_its_want_stays() -> None:
     assert [want.refs for want in deployed.world.open_wants("sales@2024-01-07")] == [("sales@2024-01-07",)]
 
 
+def test_a_partition_that_waits_for_its_inputs_goes_on_waiting() -> None:
+    """Its job run has ended, so there is nothing to cancel."""
+    deployed = Deployed()
+    deployed.define("days")
+    deployed.world.start("sales@2024-01-07")
+    deployed.world.miss("sales@2024-01-07", "sales@2024-01-03")
+
+    deployed.define("days of Tokyo")
+
+    assert deployed.world.state("sales@2024-01-07") is InstanceState.UPSTREAM_BUILDING
+    assert deployed.sentences == ()
+
+
 def test_one_sentence_says_what_becomes_of_earlier_instances() -> None:
     deployed = Deployed()
     deployed.define("days")

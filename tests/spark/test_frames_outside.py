@@ -1,6 +1,6 @@
 """Files that others have written, listed by their whole path, are read as our own are."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 
 import pandas as pd
@@ -13,36 +13,22 @@ from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.warehouse.manifest import (
-    Manifest,
-    ManifestState,
-    UriType,
     missing_files,
     read_manifest,
     write_manifest,
 )
 from databuild_dagster.warehouse.outside import describe_each, find_files
+from tests.support.instances import landed_manifest
 
-UUID = "5e0002a1-0f3d-bd95-db63-b1ac4bedec0f"
 NOON = datetime(2013, 1, 1, 12)
 
 
 def listed(warehouse, pattern, ref="flights@2013-01-01"):
     """A manifest of what matches, written and read back."""
     found = describe_each(find_files(str(pattern)))
-    manifest = Manifest(
-        dataset="flights",
-        ref=ref,
-        instance_uuid=UUID,
-        job_run="j",
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        uri_type=UriType.IDENTIFIER,
-        files=tuple(file.entry for file in found),
-        created_at=datetime(2013, 1, 2, tzinfo=UTC),
-        schema=columns_of(found[0].schema),
-    )
+    manifest = landed_manifest(found, ref=ref)
     write_manifest(warehouse, manifest)
-    return read_manifest(warehouse, "flights", UUID)
+    return read_manifest(warehouse, "flights", manifest.instance_uuid)
 
 
 @pytest.fixture
@@ -118,9 +104,9 @@ def test_a_file_that_is_gone_or_was_changed_is_missing(warehouse, theirs, tmp_pa
 
 
 def test_removing_the_instance_leaves_their_files(warehouse, theirs, tmp_path):
-    listed(warehouse, theirs)
+    manifest = listed(warehouse, theirs)
 
-    warehouse.remove_instance("flights", UUID)
+    warehouse.remove_instance("flights", manifest.instance_uuid)
 
     assert (tmp_path / "their [data]" / "theirs.parquet").exists()
 

@@ -1,7 +1,6 @@
 """Files of other programs that Spark would not read as what their manifest says are read from a copy that it does."""
 
 import os
-from datetime import UTC, datetime
 from decimal import Decimal
 from functools import reduce
 
@@ -14,9 +13,9 @@ from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.plain_copies import readable_paths
 from databuild_dagster.spark.schemas import columns_of, united_columns
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
 from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.spark.sorted_rows import rows
+from tests.support.instances import landed_manifest
 
 REF = parse_ref("flights@2013-01-01")
 #: Files that a JVM reads by itself, and Sail does not.
@@ -48,18 +47,8 @@ def landed(tmp_path):
         for number, table in enumerate(tables):
             pq.write_table(table, tmp_path / "landing" / f"{number}.parquet")
         described = describe_each(find_files(str(tmp_path / "landing" / "*.parquet")))
-        return Manifest(
-            dataset="flights",
-            ref=REF,
-            instance_uuid="5e0002a1-0f3d-bd95-db63-b1ac4bedec0f",
-            job_run="j",
-            attempt=1,
-            state=ManifestState.COMPLETE,
-            uri_type=UriType.IDENTIFIER,
-            files=tuple(file.entry for file in described),
-            created_at=datetime(2013, 1, 2, tzinfo=UTC),
-            schema=reduce(united_columns, [columns_of(file.schema) for file in described]),
-        )
+        schema = reduce(united_columns, [columns_of(file.schema) for file in described])
+        return landed_manifest(described, ref=REF, schema=schema)
 
     return landed
 

@@ -1,8 +1,6 @@
 """A file is read by each Spark whatever its name is, or it is no data to any (rule 10.2)."""
 
 import os
-import uuid
-from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,15 +10,14 @@ from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.keyed import read_keyed
 from databuild_dagster.spark.plain_names import plain_names
 from databuild_dagster.spark.reach import told_as
-from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import active_in_thread, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse import local_copies
 from databuild_dagster.warehouse.errors import ListedFileLost
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType
 from databuild_dagster.warehouse.outside import describe_each, find_files
+from tests.support.instances import landed_manifest
 
 #: Names that an engine takes for a url, a pattern, a folder or another name, if they are given to it as they are.
 NAMES = (
@@ -54,18 +51,7 @@ def landed(tmp_path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table({"n": [number]}), str(path))
         (described,) = describe_each([(str(path), os.path.getsize(path))])
-        manifest = Manifest(
-            dataset="flights",
-            ref=f"flights@{number}",
-            instance_uuid=str(uuid.uuid4()),
-            job_run="j",
-            attempt=1,
-            state=ManifestState.COMPLETE,
-            uri_type=UriType.IDENTIFIER,
-            files=(described.entry,),
-            created_at=datetime(2013, 1, 2, tzinfo=UTC),
-            schema=columns_of(described.schema),
-        )
+        manifest = landed_manifest([described], ref=f"flights@{number}")
         found.append(manifest)
     return found
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from databuild_dagster.model.refs import AnyRef, Ref, parse_ref
+from databuild_dagster.engine.ids import new_id
+from databuild_dagster.model.refs import AnyRef, Ref, asset_of, derive_partition_uuid, parse_ref
+from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.spark.staging import Known, publish, stage_instance, staging
 from databuild_dagster.warehouse.formats import WRITTEN, FileFormat
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest
+from databuild_dagster.warehouse.manifest import Manifest, ManifestState, TableSchema, UriType
+from databuild_dagster.warehouse.outside import OutsideFile
 
 
 def write_instance(
@@ -30,3 +34,22 @@ def write_instance(
     with staging(warehouse, uuid) as folder:
         staged = stage_instance(frame, folder, ref=named, coalesce=coalesce, file_format=file_format, known=known)
         return publish(staged, warehouse, ref=named, uuid=uuid, job_run=job_run, inputs=inputs or {}, **facts)
+
+
+def landed_manifest(
+    files: Sequence[OutsideFile], *, ref: AnyRef, schema: TableSchema | None = None, job_run: str | None = None
+) -> Manifest:
+    """The manifest of files of other programs, as an arrival records it. `schema` is by default that of the first file."""
+    named, job_run = parse_ref(ref), job_run or new_id()
+    return Manifest(
+        dataset=asset_of(named),
+        ref=named,
+        instance_uuid=derive_partition_uuid(job_run, named),
+        job_run=job_run,
+        attempt=1,
+        state=ManifestState.COMPLETE,
+        uri_type=UriType.IDENTIFIER,
+        files=tuple(file.entry for file in files),
+        created_at=datetime(2013, 1, 2, tzinfo=UTC),
+        schema=schema or columns_of(files[0].schema),
+    )

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,12 @@ from databuild_dagster.model.refs import derive_partition_uuid, parse_ref
 from databuild_dagster.spark.frames import filter_in, filtered, read_arrow, read_instances
 from databuild_dagster.spark.memory_frames import FrameKind, from_arrow
 from databuild_dagster.spark.reach import in_place
-from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.spark.staging import publish, stage_instance
 from databuild_dagster.warehouse.filters import parsed_filter
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import Manifest, ManifestState, UriType, manifest_fact, write_manifest
+from databuild_dagster.warehouse.manifest import Manifest, manifest_fact, write_manifest
 from databuild_dagster.warehouse.outside import describe_each, find_files
-from tests.support.instances import write_instance
+from tests.support.instances import landed_manifest, write_instance
 from tests.support.published import PublishedWorld
 from tests.support.table_readers import iceberg_table
 from tests.values.columns import columns, loose, of_pandas, plain
@@ -69,19 +67,7 @@ def _instance(frame: Any, warehouse: Warehouse) -> Manifest:
 def _landed(path: Path) -> Manifest:
     (described,) = describe_each(find_files(str(path)))
     assert not isinstance(described, Exception)
-    job_run = new_id()
-    return Manifest(
-        dataset=REF,
-        ref=REF,
-        instance_uuid=derive_partition_uuid(job_run, REF),
-        job_run=job_run,
-        attempt=1,
-        state=ManifestState.COMPLETE,
-        uri_type=UriType.IDENTIFIER,
-        files=(described.entry,),
-        created_at=datetime(2013, 1, 2, tzinfo=UTC),
-        schema=columns_of(described.schema),
-    )
+    return landed_manifest([described], ref=REF)
 
 
 class NotItsType(Exception):
