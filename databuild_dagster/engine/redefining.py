@@ -129,17 +129,12 @@ def _ended(engine: Engine, spec: DatasetSpec, definitions: Definitions, actor: s
         except JobRunEnded:
             if race == _MAX_RACES - 1:
                 raise
-    was_live = [one for one in moved if one.live_at is not None and one.uuid is not None]
-    taints = engine.queries.taints_in_force([one.uuid for one in was_live if one.uuid is not None])
-    live = [one.uuid for one in was_live if one.state is InstanceState.LIVE and one.uuid is not None]
+    was_live = {one.uuid: one.state for one in moved if one.live_at is not None and one.uuid is not None}
+    taints = engine.queries.taints_in_force(was_live)
+    live = [uuid for uuid, state in was_live.items() if state is InstanceState.LIVE]
     # Another taint may be taken back.
-    tainted = [
-        one.uuid
-        for one in was_live
-        if one.state is InstanceState.TAINTED
-        and one.uuid is not None
-        and why not in {taint.reason for taint in taints.get(one.uuid, ())}
-    ]
+    marked = {uuid for uuid, found in taints.items() if why in {taint.reason for taint in found}}
+    tainted = [uuid for uuid, state in was_live.items() if state is InstanceState.TAINTED and uuid not in marked]
     if live or tainted:
         engine.handle(TaintPartitions(seen=tuple(live), uuids=tuple(tainted), reason=why), actor=actor)
     left = [one for one in canonical if one.state is InstanceState.LIVE and partition_key_of(one.ref) in gone]

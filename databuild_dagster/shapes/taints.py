@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from itertools import chain
 from typing import TypedDict
 
 from databuild_dagster.data.read_plan import check_data_of
@@ -13,7 +12,6 @@ from databuild_dagster.engine.redefining import Definitions, moved_of, why_moved
 from databuild_dagster.model.commands import RevertCanonical, TaintPartitions, UntaintPartitions
 from databuild_dagster.model.errors import CannotRevert
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.ids import IdKind
 
 
@@ -83,20 +81,14 @@ def untaint_command(engine: Engine, name: str, reason: str) -> UntaintPartitions
     """
     queries = engine.queries
     taint_id = queries.full_id(IdKind.TAINT, name)
-    canonical = queries.canonical(queries.tainted_by(taint_id))
-    by_asset: dict[str, list[Canonical]] = {}
-    for one in canonical.values():
-        by_asset.setdefault(asset_of(one.ref), []).append(one)
-    for asset, found in by_asset.items():
-        spec = queries.dataset(asset)
-        taints = queries.taints_in_force([one.uuid for one in found if one.uuid is not None])
-        is_ours = any(
-            taint.taint_id == taint_id and taint.reason == why_moved(asset)
-            for taint in chain.from_iterable(taints.values())
-        )
-        if spec is not None and is_ours:
-            for one in moved_of(engine, spec, found, Definitions(queries, asset)):
-                raise CannotRevert(ref=one.ref, uuid=one.uuid, why="its key means another window of time now")
+    canonical = list(queries.canonical(queries.tainted_by(taint_id)).values())
+    taints = queries.taints_in_force([one.uuid for one in canonical if one.uuid is not None])
+    reasons = {taint.reason for found in taints.values() for taint in found if taint.taint_id == taint_id}
+    # The taint of a redefinition is of one asset.
+    asset = asset_of(canonical[0].ref) if canonical else ""
+    if why_moved(asset) in reasons and (spec := queries.dataset(asset)) is not None:
+        for one in moved_of(engine, spec, canonical, Definitions(queries, asset)):
+            raise CannotRevert(ref=one.ref, uuid=one.uuid, why="its key means another window of time now")
     return UntaintPartitions(taint_id=taint_id, reason=reason)
 
 
