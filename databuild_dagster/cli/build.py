@@ -16,7 +16,7 @@ from databuild_dagster.cli.options import DURATION, FAIL_FAST, Selection, Where,
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
-from databuild_dagster.cli.state import dagster_home, the_instance
+from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import Ref
@@ -73,7 +73,7 @@ def build(
     With --at-once above 1, what assets print is in the output of this command, and not on the pages of their Dagster runs.
     On a terminal, the output of Dagster, Spark and the assets is in the file logs/build-TIME.log of the Dagster home.
     """
-    home = dagster_home()
+    home = home_to_write()
     with _printing_apart(home) as log, ExitStack() as display:
         workshop = opened_workshop(where, at_once=at_once)
         refs = selection.refs(workshop.engine.queries)

@@ -46,13 +46,18 @@ retention:
 """
 
 
+def home_to_write() -> Path:
+    """The home of a command that starts processes, which would fail one by one. Raises `BadHome`."""
+    home = dagster_home()
+    check_writable(home)
+    return home
+
+
 def dagster_home() -> Path:
     """The home, made and put into the environment when the project's own is used. Raises `BadHome`."""
     if (named := named_home()) is not None:
-        check_writable(named)
         return named
     home = project_home()
-    check_writable(home)
     try:
         is_new = _make(home)
     except OSError as error:
@@ -115,10 +120,12 @@ def the_warehouse() -> str:
 
 
 def the_instance(home: Path | None = None) -> DagsterInstance:
-    """The Dagster instance of the home."""
+    """The Dagster instance of the home. Dagster writes wherever it opens one. Raises `BadHome`."""
     from databuild_dagster.bindings.registry.instance import open_instance
 
-    return open_instance(home or dagster_home())
+    home = home or dagster_home()
+    check_writable(home)
+    return open_instance(home)
 
 
 def the_engine() -> Engine:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from databuild_dagster.cli.state import dagster_home
+from databuild_dagster.cli.state import home_to_write
 from databuild_dagster.data.home import project_root
 from databuild_dagster.spark.java import temporary_folder
 from databuild_dagster.spark.pyspark_names import leave_proxies_out
@@ -47,7 +47,7 @@ def dev(host: str, port: int | None, arguments: tuple[str, ...]) -> None:
     """
     # Refused here in one sentence, and not some seconds later by the web server.
     settings_of_environment()
-    dagster_home()
+    home_to_write()
     temporary_folder()
     os.chdir(project_root())
     # Dagster asks code servers of this machine by gRPC, and a proxy of a company does not know the loopback.
@@ -113,7 +113,7 @@ def webserver(arguments: tuple[str, ...]) -> None:
     from databuild_dagster.bindings.adapter.dagster_web import run_webserver
 
     settings_of_environment()
-    dagster_home()
+    home_to_write()
     os.chdir(project_root())
     leave_proxies_out()
     run_webserver(arguments, _make_routes, _end_answers)

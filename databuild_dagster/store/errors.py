@@ -36,6 +36,12 @@ class StoreLocked(StoreBusy):
     hint = "Another program keeps the file locked, such as a database browser or a backup: end it, then try again."
 
 
+class StoreReplaced(StoreUnusable):
+    """The build state in {url} was moved, replaced or written by others after this process had opened it."""
+
+    hint = "This command recorded nothing. Run it again; restart a daemon, a web server or a code server."
+
+
 class StoreDamaged(StoreUnusable):
     """The build state in {url} is damaged: {why}."""
 

@@ -7,10 +7,12 @@ import os
 import shlex
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from databuild_dagster.store.store import open_store
 from tests.support.project import MAX_SECONDS, Done, Project
 
 pytestmark = pytest.mark.long("a process has file systems and variables of its own")
@@ -57,15 +59,31 @@ def assert_one_sentence(done: Done, *words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("build", DAY), ("status",), ("dev", "-p", "0")],
-    ids=lambda arguments: arguments[0],
+    "arguments", [("build", DAY), ("dev", "-p", "0"), ("plan", DAY)], ids=lambda arguments: arguments[0]
 )
-def test_a_home_on_a_read_only_file_system_is_one_sentence(project: Project, arguments: tuple[str, ...]) -> None:
+def test_what_writes_to_a_home_on_a_read_only_file_system_is_one_sentence(
+    project: Project, arguments: tuple[str, ...]
+) -> None:
+    project.run("status")
+
     done = run_mounted(project, read_only(project.home), *arguments)
 
     assert_one_sentence(done, f"The Dagster home {project.home} cannot be written: its file system is read-only")
     assert "set DAGSTER_HOME to a directory" in done.err
+
+
+@pytest.mark.parametrize("is_written", [False, True], ids=["at rest", "beside a writer"])
+def test_a_home_without_the_right_to_write_can_be_read(project: Project, is_written: bool) -> None:
+    project.run("build", DAY)
+    questions = [("show", DAY), ("read", DAY), ("status",), ("explain", DAY), ("log", "check"), ("log", "events")]
+    answers = [project.run(*asked, "--json") for asked in questions]
+
+    with open_store(f"sqlite:///{project.home}/databuild.db").writing() if is_written else nullcontext():
+        found = [run_mounted(project, read_only(project.home), *asked, "--json") for asked in questions]
+    refused = run_mounted(project, read_only(project.home), "want", "create", "orders@2024-01-30")
+
+    assert [(done.code, done.json) for done in found] == [(0, done.json) for done in answers], found
+    assert_one_sentence(refused, "cannot be used: Read-only file system", "databuild.db.lock")
 
 
 def test_a_read_only_home_is_enough_for_a_store_elsewhere(project: Project) -> None:

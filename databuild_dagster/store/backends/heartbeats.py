@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.base import Connection, Database, Keys
-from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
+from databuild_dagster.store.backends.sqlite_file import AtEnd, connected, way_to_read
 from databuild_dagster.store.errors import HeartbeatsUnusable
 from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSION_COLUMNS, SESSIONS, TRIES, TRY_COLUMNS
 
@@ -208,7 +208,8 @@ class FileAside:
             return self._opened(path)
 
     def _opened(self, path: str) -> sqlite3.Connection:
-        connection = connected(path)
+        # A home that is only read, and has none.
+        connection = connected(":memory:" if way_to_read(path) and not os.path.exists(path) else path)
         connection.execute("PRAGMA synchronous = OFF")
         for statement in (_CREATE, _CREATE_SESSIONS, _CREATE_TRIES):
             connection.execute(statement)

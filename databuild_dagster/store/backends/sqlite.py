@@ -24,7 +24,7 @@ from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.store.backends.base import Connection, Database, Keys
 from databuild_dagster.store.backends.heartbeats import FileAside
-from databuild_dagster.store.backends.sqlite_file import AtEnd, connected
+from databuild_dagster.store.backends.sqlite_file import AtEnd, connected, is_read_as_it_is
 from databuild_dagster.store.backends.write_lock import WriteLock
 from databuild_dagster.store.errors import (
     BackupRefused,
@@ -33,6 +33,7 @@ from databuild_dagster.store.errors import (
     NotOneFile,
     StoreDamaged,
     StoreLocked,
+    StoreReplaced,
     StoreUnusable,
 )
 from databuild_dagster.store.format import EVENTS, META, PLACE
@@ -68,6 +69,8 @@ class SqliteDatabase(Database):
         self.is_private = self.path is None
         self._local = threading.local()
         self._shared: sqlite3.Connection | None = None
+        #: The file that the first connection opened.
+        self._opened: tuple[int, ...] | None = None
         self._aside = FileAside(None if self.path is None else f"{self.path}.heartbeats")
         self._lock = WriteLock(None if self.path is None else f"{self.path}.lock")
         if self.path is not None:
@@ -75,6 +78,7 @@ class SqliteDatabase(Database):
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 self.raise_trouble(error)
+        self._is_still = self.path is not None and is_read_as_it_is(self.path)
 
     def make_room(self) -> None:
         self._lock.give_back_reserve()
@@ -89,11 +93,25 @@ class SqliteDatabase(Database):
                 self._shared = _connect(":memory:")
             return self._shared
         if getattr(self._local, "pid", None) != os.getpid():
+            if self._opened is not None:
+                # SQLite would write the log of the file that was here into another one.
+                self._check_file()
             self._local.connection = _connect(self.path)
             self._local.at_end = AtEnd(self._local.connection.close)
             self._local.pid = os.getpid()
+            self._check_file()
         connection: sqlite3.Connection = self._local.connection
         return connection
+
+    def _check_file(self) -> None:
+        """Raise `StoreReplaced` if the path has another file than the one that is open: what is written would be lost."""
+        if self.path is None:
+            return
+        found = _facts_of(self.path, is_still=self._is_still)
+        if self._opened is None:
+            self._opened = found
+        elif found != self._opened:
+            raise StoreReplaced(url=self.url)
 
     def whereabouts(self, connection: Connection) -> str | None:
         """Not the device, which a restart of the machine may change."""
@@ -108,6 +126,7 @@ class SqliteDatabase(Database):
         try:
             self._lock.acquire()
             connection.execute("BEGIN IMMEDIATE")
+            self._check_file()
         except BaseException:
             # An interrupt is raised when its call has returned: the transaction may have begun.
             self.end(connection)
@@ -145,13 +164,19 @@ class SqliteDatabase(Database):
             return
         try:
             connection.execute("BEGIN")
+            self._check_file()
             yield connection
+            if self._is_still:
+                self._check_file()
         finally:
             self._undo(connection)
 
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         if self.path is not None:
-            return self.connection().execute(sql, parameters).fetchall()
+            found = self.connection().execute(sql, parameters).fetchall()
+            if self._is_still:
+                self._check_file()
+            return found
         self._lock.acquire()
         try:
             return self.connection().execute(sql, parameters).fetchall()
@@ -233,6 +258,19 @@ class SqliteDatabase(Database):
         elif getattr(self._local, "pid", None) == os.getpid():
             self._local.connection.close()
             self._local.pid = None
+
+
+def _facts_of(path: str, *, is_still: bool) -> tuple[int, ...]:
+    """What tells a file from another one at its path; none if it is gone.
+
+    SQLite reads a file that is still without a lock, so a change of it counts as another file.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    facts = found.st_dev, found.st_ino
+    return (*facts, found.st_mtime_ns, found.st_size, os.path.exists(f"{path}-wal")) if is_still else facts
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from urllib.parse import quote
 
 #: Seconds for which a statement waits for a writer without our lock, such as a backup.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -14,15 +15,36 @@ BUSY_TIMEOUT_SECONDS = 30.0
 _PAUSE_SECONDS = 0.01
 
 
+#: How a file is read that this process may not write: beside its writers, by the log that they have made, or as it is.
+_BESIDE_WRITERS, _AS_IT_IS = "mode=ro", "immutable=1"
+
+
+def way_to_read(path: str) -> str | None:
+    """How to open a file that this process may only read; None for one that it may write, with the logs beside it."""
+    places = [os.path.dirname(path), *([path] if os.path.exists(path) else [])]
+    if path == ":memory:" or all(os.access(place, os.W_OK) for place in places):
+        return None
+    return _BESIDE_WRITERS if os.path.exists(f"{path}-wal") else _AS_IT_IS
+
+
+def is_read_as_it_is(path: str) -> bool:
+    """Whether SQLite would not notice a writer of the file: it cannot lock a file without a write-ahead log there."""
+    return way_to_read(path) == _AS_IT_IS
+
+
 def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
     """A connection in autocommit, because BEGIN and COMMIT are ours, with a write-ahead log. Raises `sqlite3.Error`."""
+    way = way_to_read(path)
     connection = sqlite3.connect(
-        path,
+        path if way is None else f"file:{quote(path)}?{way}",
+        uri=way is not None,
         timeout=BUSY_TIMEOUT_SECONDS,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=cached_statements,
     )
+    if way is not None:
+        return connection
     give_up_at = time.monotonic() + BUSY_TIMEOUT_SECONDS
     while True:
         try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from databuild_dagster.store.errors import (
     NewerStore,
     OlderProjection,
     StoreLocked,
+    StoreReplaced,
     StoreUnusable,
     UnsupportedDatabase,
 )
@@ -43,6 +45,30 @@ DATABASES = ("sqlite",)
 @pytest.fixture
 def on_disk(make_world, tmp_path):
     return make_world(*(dataset(name) for name in "abc"), url=f"sqlite:///{tmp_path}/build.db")
+
+
+# Another file at the path
+
+
+@pytest.mark.parametrize("then", ["another file", "no file"])
+def test_a_process_does_not_go_on_with_a_file_that_was_taken_from_its_path(on_disk, tmp_path, then):
+    on_disk.want("a")
+    n_events = on_disk.store.database.backup(f"{tmp_path}/backup.db")
+    os.rename(tmp_path / "build.db", tmp_path / "moved.db")
+    if then == "another file":
+        os.rename(tmp_path / "backup.db", tmp_path / "build.db")
+
+    for use in (on_disk.store.writing, on_disk.store.reading):
+        with pytest.raises(StoreReplaced, match=r"build\.db was moved, replaced or written"), use():
+            pytest.fail("what it records is lost")
+    with ThreadPoolExecutor() as threads:
+        in_another_thread = threads.submit(on_disk.want, "b")
+    with pytest.raises(StoreReplaced):
+        in_another_thread.result()
+
+    # The file is back, and has lost nothing.
+    os.replace(tmp_path / "moved.db", tmp_path / "build.db")
+    assert Queries(on_disk.store).head().seq == n_events
 
 
 # Copying
