@@ -126,7 +126,7 @@ def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
 
 
 def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(delays):
-    """Two firings, each with a want of its own, are of one ref."""
+    """Two firings are of one ref, and the first wants it."""
     here = Orchestrator(delays)
     delays.arrive("weather@1", "file:///weather/1")
     delays.arrive("flights@1", "file:///flights/1")
@@ -134,10 +134,26 @@ def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(delays):
     report = here.tick()
 
     assert report.fired == ["delays@1"]
-    assert [source for source, _ in arc_wants(delays, "delays@1")] == [
-        delays.uuid("weather@1"),
-        delays.uuid("flights@1"),
-    ]
+    assert arc_wants(delays, "delays@1") == [(delays.uuid("weather@1"), WantState.BUILDING)]
+
+
+@pytest.mark.parametrize(("share_of_ttl", "n_wants"), [(0.4, 1), (0.6, 2)], ids=["half is left", "half is over"])
+def test_a_lot_that_waits_is_wanted_again_when_half_of_its_want_is_over(delays, share_of_ttl, n_wants):
+    """Rule 10.5: a month of short lots has few wants, and its last data still has days in which the month can be built."""
+    here = Orchestrator(delays)
+    delays.arrive("weather@1", "file:///weather/1")
+    here.tick()
+
+    delays.clock.turn(share_of_ttl * c.DEFAULT_TTL_SECONDS)
+    delays.arrive("weather@1", "file:///weather/2")
+    assert here.tick().fired == ["delays@1"]
+
+    assert len(arc_wants(delays, "delays@1")) == n_wants
+    delays.clock.turn(0.4 * c.DEFAULT_TTL_SECONDS)
+    delays.succeed("flights@1")
+    assert launched(here)[:1] == [("flights", ("1",))]
+    here.tick()
+    assert ("delays", ("1",)) in launched(here)
 
 
 def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_once(delays):
@@ -154,10 +170,7 @@ def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_
 
     assert second.fired == ["delays@1"]
     assert launched(here) == [("flights", ("1",)), ("delays", ("1",))]
-    assert [source for source, _ in arc_wants(delays, "delays@1")] == [
-        delays.uuid("weather@1"),
-        delays.uuid("flights@1"),
-    ]
+    assert [source for source, _ in arc_wants(delays, "delays@1")] == [delays.uuid("weather@1")]
     delays.succeed("delays@1", inputs=["flights@1", "weather@1"])
     here.tick()
     assert len(here.launcher.orders) == 2

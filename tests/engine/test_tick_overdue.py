@@ -112,6 +112,20 @@ def test_what_was_done_or_taken_back_in_time_misses_no_sla(world, end):
     assert turn(world).sla_missed == []
 
 
+def test_an_sla_that_was_met_is_met_for_good(world):
+    """Rule 5.5: also when the want is opened again, fails and is retried."""
+    world.want("a", sla=60)
+    world.succeed("a")
+    world.taint("a")
+    world.fail("a")
+    world.handle(c.RetryRefs(refs=("a",)))
+
+    world.clock.turn(3600)
+
+    assert turn(world).sla_missed == []
+    assert {want.deadline for want in world.queries.wants_of_ref("a")[1:]} == {None}
+
+
 @pytest.mark.parametrize("end", ["failure", "expiry"])
 def test_what_cannot_be_done_any_more_misses_its_sla_when_its_time_comes(world, end):
     """Rule 5.5"""

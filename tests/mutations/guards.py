@@ -1716,4 +1716,20 @@ GUARDS = (
         "elif False:",
         (SQLITE,),
     ),
+    Guard(
+        "a lot that waits is wanted once per instance of its sources",
+        "10.5",
+        "model/decide/arcs.py",
+        "if lot in late or lot not in wanted]",
+        "if True]",
+        (ARCS_FIRE,),
+    ),
+    Guard(
+        "a lot whose last source comes at the end of its want's TTL is not wanted again",
+        "10.5",
+        "model/decide/arcs.py",
+        "and want.expires_at >= until}",
+        "and want.expires_at >= deciding.now}",
+        (ARCS_FIRE,),
+    ),
 )

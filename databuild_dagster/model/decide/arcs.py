@@ -29,6 +29,7 @@ from databuild_dagster.model.decide.retries import first_causes
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.view import Openness
 
 #: Lots that one source instance wakes at most, the last ones of the partitions definition: for a source without
 #: partitions, or an input that is all of them.
@@ -66,6 +67,7 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     #: Lots that this command taints, each once.
     tainted: set[Ref] = set()
     freed = _freed(woken, rows, deciding)
+    wanted = _wanted_already(rows, deciding)
     for wake in woken:
         if asset_of(wake.published.ref) == wake.arc.row.asset:
             facts += _checked_again(wake, rows, tainted, deciding)
@@ -73,10 +75,11 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
         late = [lot for lot in wake.lots if lot not in tainted and _is_late(wake, rows.get(lot), deciding)]
         lots = tuple(lot for lot in wake.lots if lot in tainted or lot in late or not _is_live(rows.get(lot)))
         firings.append(e.ArcFiring(arc=wake.arc.row.asset, source=wake.published.uuid, lots=lots))
-        if lots:
-            known = {lot: rows[lot] for lot in lots if lot in rows and lot not in tainted and lot not in freed}
-            facts += _wanted(wake, lots, late, known, deciding)
+        if new := [lot for lot in lots if lot in late or lot not in wanted]:
+            known = {lot: rows[lot] for lot in new if lot in rows and lot not in tainted and lot not in freed}
+            facts += _wanted(wake, new, late, known, deciding)
         tainted.update(late)
+        wanted.update(new)
     fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
     # Taints first: one lot may be the cause why another failed.
     return [fired, *sorted(facts, key=lambda fact: not isinstance(fact, e.TaintCreated))]
@@ -124,6 +127,14 @@ def _woken(published: Iterable[c.Published], arcs: list[_Arc], deciding: Decidin
                     # A key that no ref can name, such as one with a line break, is no lot.
                     lots = (ref_or_none(arc.row.asset, own) for own in keys[-MAX_LOTS:])
                     yield _Woken(arc, publication, tuple(lot for lot in lots if lot is not None))
+
+
+def _wanted_already(rows: dict[Ref, RefRow], deciding: Deciding) -> set[Ref]:
+    """The lots that an arc's want still waits for, with so much of its TTL left that a lot's last source can be built in it."""
+    refs = {row.id: row.ref for row in rows.values()}
+    wants = deciding.view.wants_holding(refs, Openness.OPEN)
+    until = deciding.now + c.DEFAULT_TTL_SECONDS / 2
+    return {refs[ref_id] for ref_id, want in wants if want.source == ARC and want.expires_at >= until}
 
 
 def _is_live(lot: RefRow | None) -> bool:
@@ -197,7 +208,7 @@ def _late_data(source: str) -> str:
 
 
 def _wanted(
-    woken: _Woken, lots: tuple[Ref, ...], late: list[Ref], known: dict[Ref, RefRow], deciding: Deciding
+    woken: _Woken, lots: list[Ref], late: list[Ref], known: dict[Ref, RefRow], deciding: Deciding
 ) -> list[e.Fact]:
     """One request, with a want for each lot; late lots are tainted first."""
     request_id = deciding.new_id()
