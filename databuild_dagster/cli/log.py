@@ -23,6 +23,7 @@ from databuild_dagster.model.machine import Machine, Move
 from databuild_dagster.model.operations.states import JOB, OPERATION
 from databuild_dagster.model.states import INSTANCE, JOB_RUN, WANT
 from databuild_dagster.shapes.contributions import Checked
+from databuild_dagster.store import schema
 from databuild_dagster.store.check import check as check_store
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.queries.queries import Queries
@@ -170,6 +171,8 @@ def check(deep: bool, contents: bool, from_start: bool, repair_keys: bool, as_js
         # Lines and not a table, which shortens long words: a path must be complete.
         for violation in found:
             click.echo(f"{violation.invariant}  {violation.entity}: {violation.detail}")
+        if any(violation.entity in schema.metadata.tables for violation in found):
+            click.echo("`databuild log rebuild` computes the tables again from the log.")
         if contents and compared is not None:
             click.echo(compared.sentence)
         if not found:

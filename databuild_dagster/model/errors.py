@@ -152,9 +152,13 @@ class IllegalMove(DatabuildError):
 
 
 class MissingRow(IllegalMove):
-    """Impossible at seq {seq}: {entity} in state {state} refers to {on}, which is missing: {why}"""
+    """Impossible at seq {seq}: {entity} in state {state} refers to {on}, which is missing: {why}."""
 
-    hint = f"The tables are damaged: {_CHECK} lists what is missing, and {_REBUILD} computes them again from the log."
+    hint = f"The tables are damaged: {_CHECK} lists the damage, and {_REBUILD} computes them again from the log."
+
+
+class Contradiction(MissingRow):
+    """Impossible at seq {seq}: {entity} in state {state} contradicts {on}: {why}."""
 
 
 class InvalidRef(Refused):

@@ -25,6 +25,17 @@ def test_a_backup_is_a_sound_copy_and_never_replaces_a_file(known_project: Proje
     assert (again.code, again.json["error"]["type"]) == (2, "BackupRefused")
 
 
+def test_a_check_of_damaged_tables_names_the_command_that_computes_them_again(known_project: Project) -> None:
+    """Rule 3.5"""
+    with open_store(f"sqlite:///{known_project.home}/databuild.db").writing() as work:
+        work.connection.execute("UPDATE databuild_datasets SET location = 'elsewhere'")
+
+    found = known_project.call("log", "check")
+
+    assert (found.code, "`databuild log rebuild` computes the tables again" in found.out) == (1, True), found
+    assert (known_project.call("log", "rebuild").code, known_project.call("log", "check").code) == (0, 0)
+
+
 def test_a_take_over_shows_the_place_first_and_gives_a_new_id_with_yes(known_project: Project, tmp_path: Path) -> None:
     """Rule 3.11"""
     store, root = open_store(f"sqlite:///{known_project.home}/databuild.db"), str(tmp_path / "bucket")

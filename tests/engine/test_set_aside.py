@@ -9,7 +9,7 @@ import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.errors import MissingRow, NotFound
+from databuild_dagster.model.errors import Contradiction, MissingRow, NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.store.rebuild import rebuild
@@ -19,7 +19,7 @@ from tests.support.checking import check
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandLauncher
 
-BUILDING = InstanceState.BUILDING
+BUILDING, UPSTREAM_BUILDING, LIVE = InstanceState.BUILDING, InstanceState.UPSTREAM_BUILDING, InstanceState.LIVE
 
 
 def deploy(world, *datasets):
@@ -326,6 +326,66 @@ def test_a_live_input_whose_row_is_missing_sets_aside_what_needs_it(make_world):
     rebuild(world.store)
     assert Orchestrator(world).tick().set_aside == {}
     assert world.state("b") is BUILDING
+
+
+CONTRADICTIONS = {
+    "the instance is not there": ("DELETE FROM databuild_instances WHERE uuid = ?", "refers to instance"),
+    "the job run is not there": (
+        "DELETE FROM databuild_job_runs WHERE id = (SELECT job_run_id FROM databuild_instances WHERE uuid = ?)",
+        "refers to job run",
+    ),
+    "the ref says something else": (
+        "UPDATE databuild_refs SET state = 'Building' WHERE canonical_id = (SELECT id FROM databuild_instances WHERE uuid = ?)",
+        "a in state Building contradicts its canonical instance: that is Live",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", CONTRADICTIONS)
+def test_a_pointer_to_nothing_stops_each_command_that_meets_it(make_world, damage):
+    """Rule 3.5: a question too, which would answer that nothing has built the ref."""
+    world = make_world(dataset("a"))
+    world.live("a")
+    sql, said = CONTRADICTIONS[damage]
+    with world.store.writing() as work:
+        work.connection.execute(sql, (world.uuid("a"),))
+    before = world.seq
+    questions = {
+        "canonical": lambda: world.queries.canonical(["a"]),
+        "canonical of a dataset": lambda: world.queries.canonical_of_dataset("a"),
+        "explain": lambda: explain(world.engine, "a"),
+        "want": lambda: world.want("a"),
+        "claim": lambda: world.claim("a"),
+    }
+
+    for name, ask in questions.items():
+        with pytest.raises(MissingRow, match=said):
+            pytest.fail(f"{name} answered {ask()}")
+
+    assert world.seq == before
+    rebuild(world.store)
+    assert (world.state("a"), world.check()) == (LIVE, [])
+
+
+@pytest.mark.parametrize("end", ["succeed", "fail"])
+def test_a_lost_waiter_stops_what_would_have_to_wake_it(make_world, end):
+    """Rule 3.5: it would wait for ever."""
+    world = make_world(dataset("a"), dataset("b", "a"))
+    world.want("b")
+    world.miss("b", "a")
+    world.start("a")
+    remove_row(world, "missing", "active", 1)
+    before = world.seq
+
+    with pytest.raises(
+        Contradiction, match="contradicts its waiting index: 1 instances wait for it, and the index has 0"
+    ):
+        getattr(world, end)("a")
+
+    assert world.seq == before
+    rebuild(world.store)
+    getattr(world, end)("a")
+    assert world.state("b") is not UPSTREAM_BUILDING
 
 
 def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):

@@ -1732,4 +1732,28 @@ GUARDS = (
         "and want.expires_at >= deciding.now}",
         (ARCS_FIRE,),
     ),
+    Guard(
+        "a question passes over a pointer to nothing",
+        "3.5",
+        "store/queries/canonical.py",
+        "if canonical.uuid is None or canonical.job_run is None:",
+        "if False:",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "a want of a ref that contradicts its instance is successful",
+        "3.5",
+        "model/decide/delegations.py",
+        "(found := instances[row.canonical_id]).state is not row.state:",
+        "(found := instances[row.canonical_id]) is None:",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "a lost waiter waits for ever",
+        "3.5",
+        "store/work/builds.py",
+        "if found[ref_id] != ref.n_waiters:",
+        "if False:",
+        (SET_ASIDE,),
+    ),
 )

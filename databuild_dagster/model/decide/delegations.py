@@ -18,10 +18,12 @@ from databuild_dagster.model.coordination import (
     why_refused,
 )
 from databuild_dagster.model.decide.context import Deciding
+from databuild_dagster.model.errors import Contradiction
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.model.rows import InstanceRow, RefRow
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.view import Openness
 
 #: Sources of wants that follow another request, which has the answer.
@@ -75,7 +77,7 @@ def answer(
     instances = deciding.view.instances_by_id(ids)
     builders = deciding.view.job_runs_by_id(instance.job_run_id for instance in instances.values())
     for ref, row in rows.items():
-        state = None if row is None else row.state
+        state = None if row is None else _sound_state(row, instances)
         backs_off = row is not None and row.retry_at is not None and row.retry_at > deciding.now
         found, is_opened = answer_of(state, backs_off=backs_off and not opens), False
         if found is not Answer.BUILD:
@@ -94,6 +96,19 @@ def answer(
             answers.job_runs[ref] = builders[instance.job_run_id].job_run_id
         answers.by_ref[ref] = given
     return answers
+
+
+def _sound_state(row: RefRow, instances: Mapping[int, InstanceRow]) -> InstanceState | None:
+    """The state of a ref. Raises `Contradiction` if its canonical instance has another one (rule 3.5)."""
+    if row.canonical_id is not None and (found := instances[row.canonical_id]).state is not row.state:
+        raise Contradiction(
+            seq=found.created_seq,
+            entity=row.ref,
+            state=str(row.state),
+            on="its canonical instance",
+            why=f"that is {found.state}",
+        )
+    return row.state
 
 
 def _is_outdated(ref: Ref, instance: InstanceRow, deciding: Deciding) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from databuild_dagster.model.errors import MissingRow
+from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
@@ -42,6 +42,9 @@ _NOW = Selection(
     Canonical,
     "i",
     ref="r.ref",
+    state="r.state",
+    # None in damaged tables: the instance is not there, or is not what its ref says.
+    uuid="CASE WHEN r.state IS NOT i.state THEN NULL ELSE i.uuid END",
     job_run="j.job_run_id",
     files="i.n_files",
     rows="i.n_rows",
@@ -50,8 +53,8 @@ _NOW = Selection(
 )
 _CANONICAL = f"""
 SELECT {_NOW.columns}
-FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
-WHERE """
+FROM {PREFIX}refs r LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id LEFT JOIN {PREFIX}job_runs j ON j.id = i.job_run_id
+WHERE r.canonical_id IS NOT NULL AND """
 
 
 def state_at(id: str) -> str:
@@ -210,7 +213,25 @@ class CanonicalQueries(Asking):
     """Canonical instances of refs."""
 
     def _seen(self, answer: list[tuple[Any, ...]]) -> list[Canonical]:
-        return _NOW.rows(answer, manifest_uri=self._whole)
+        found = _NOW.rows(answer, manifest_uri=self._whole)
+        for canonical in found:
+            if canonical.uuid is None or canonical.job_run is None:
+                raise self._damage_of(canonical.ref)
+        return found
+
+    def _damage_of(self, ref: Ref) -> MissingRow:
+        """What is wrong with the canonical pointer of a ref (rule 3.5)."""
+        sql = f"""
+            SELECT r.canonical_id, r.state, i.state, i.job_run_id FROM {PREFIX}refs r
+            LEFT JOIN {PREFIX}instances i ON i.id = r.canonical_id WHERE r.ref = ?"""
+        ((row_id, said, state, job_run_id),) = self._all(sql, ref)
+        if state is None:
+            return self._missing("instances", row_id)
+        if said != state:
+            return Contradiction(
+                seq=row_id >> BITS, entity=ref, state=said, on="its canonical instance", why=f"that is {state}"
+            )
+        return self._missing("job_runs", job_run_id)
 
     def canonical(self, refs: Sequence[Ref]) -> dict[Ref, Canonical]:
         """The canonical instance of every ref asked for (rules 4)."""
@@ -238,12 +259,12 @@ class CanonicalQueries(Asking):
             WHERE r.ref IN (SELECT value FROM json_each(?))"""
         rows = self._all(sql, Keys(wanted))
         found = {row[0]: row[1] for row in rows}
-        damaged = {row[0]: self._missing_instance(row[2]) for row in rows if row[2] is not None}
+        damaged = {row[0]: self._missing("instances", row[2]) for row in rows if row[2] is not None}
         return {ref: _STATES[found.get(ref)] for ref in wanted}, damaged
 
-    def _missing_instance(self, row_id: int) -> MissingRow:
+    def _missing(self, table: str, row_id: int) -> MissingRow:
         with self._store.reading() as connection:
-            return missing_row(connection, "instances", row_id)
+            return missing_row(connection, table, row_id)
 
     def failed_upstream_of(self, refs: Iterable[Ref]) -> list[Ref]:
         """The UpstreamFailed refs among these, and those that failed because of these (rule 6.6)."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
 
-from databuild_dagster.model.errors import IllegalMove
+from databuild_dagster.model.errors import Contradiction, IllegalMove
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import ArcRow, AsideRow, DatasetRow, InstanceRow, JobRunRow, LaunchRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -165,8 +166,15 @@ class BuildWork(DatasetWork):
         return {name for (name,) in _IDS_TAKEN.ask(self.connection, list(job_run_ids), launch_id)}
 
     def waiters(self, ref_ids: Iterable[int]) -> list[tuple[int, int]]:
-        """Refs keep the number of their waiters; mostly it is 0, and no query is needed."""
-        return self._pairs(_WAITERS, [ref.id for ref in self._refs.ids(ref_ids).values() if ref.n_waiters])
+        """Refs keep the number of their waiters; mostly it is 0, and no query is needed. Raises `Contradiction`."""
+        waited_for = {ref.id: ref for ref in self._refs.ids(ref_ids).values() if ref.n_waiters}
+        pairs = self._pairs(_WAITERS, waited_for)
+        found = Counter(ref_id for ref_id, _ in pairs)
+        for ref_id, ref in waited_for.items():
+            if found[ref_id] != ref.n_waiters:
+                why = f"{ref.n_waiters} instances wait for it, and the index has {found[ref_id]}"
+                raise Contradiction(seq=self.seq, entity=ref.ref, state=str(ref.state), on="its waiting index", why=why)
+        return pairs
 
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
         return self._pairs(_MISSING_OF, instance_ids)
