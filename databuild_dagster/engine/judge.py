@@ -22,8 +22,8 @@ LEASE_SECONDS = 30.0
 OWNERSHIP_SECONDS = 60.0
 #: Signs of life that are remembered before old ones are removed.
 MAX_REMEMBERED = 1_000
-#: The recorded times of a process's signs of life.
-Marks = tuple[float, ...]
+#: The recorded times of a process's signs of life: when it took a lease, of which it may have several, and its last heartbeat.
+Marks = tuple[float, float]
 #: Begins the holder of a launch that reports only by its Dagster run's end (rule 6.11).
 PLAIN_HOLDER = "dagster run "
 
@@ -109,14 +109,17 @@ class Judge:
         return None
 
     def _last_sign(self, who: str, marks: Marks, now: float) -> float:
-        """The time of the last sign by this judge's clock. The marks are of other clocks: a change of the marks is a sign
-        of now, and marks in the future count from the first look at them."""
-        known = self._signs.get(who)
-        if known is not None and known[0] == marks:
-            return known[1]
-        last = max(marks)
-        at = now if known is not None or last > now else last
-        self._signs[who] = marks, at
+        """The time of the last sign by this judge's clock. The marks are of other clocks: another heartbeat or a later lease is
+        a sign of now, and marks in the future count from the first look at them."""
+        (leased, heartbeat), known = marks, self._signs.get(who)
+        if known is None:
+            at = min(max(marks), now)
+        else:
+            (last_leased, last_heartbeat), at = known
+            if leased <= last_leased and heartbeat == last_heartbeat:
+                return at
+            leased, at = max(leased, last_leased), now
+        self._signs[who] = (leased, heartbeat), at
         return at
 
     def never_began(self, dagster_run: DagsterRunState | None, now: float) -> str | None:

@@ -150,12 +150,26 @@ def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
     assert "it has sent no heartbeat" in verdicts[-1]
 
 
+def test_a_dead_holder_of_several_leases_is_gone_after_a_lease():
+    """Rule 9.5: the other lease of a coordinator of two datasets is not a sign of life."""
+    judge = Judge(gone=lambda holder: False)
+    heartbeat, verdicts = START + 5, []
+
+    for second in range(10, 60, 5):
+        judge.look(START + second)
+        for leased in (START, START + 3):
+            verdicts.append(judge.why_gone("coordinator", "elsewhere", (leased, heartbeat), START + second))
+
+    assert verdicts[0] is None
+    assert all("it has sent no heartbeat" in str(verdict) for verdict in verdicts[-2:])
+
+
 def test_a_judge_remembers_only_so_many():
     """A process may tick for months."""
     judge = Judge(gone=lambda holder: False)
     for second in range(3 * MAX_REMEMBERED):
         judge.look(START + second)
-        judge.why_gone(f"launch {second}", "somewhere", (START + second,), START + second)
+        judge.why_gone(f"launch {second}", "somewhere", (START + second, 0.0), START + second)
 
     assert len(judge._signs) <= MAX_REMEMBERED + 1
 

@@ -67,6 +67,7 @@ OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
 REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
+JUDGE = "tests/engine/test_judge.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
 REDEFINING = "tests/engine/test_redefining.py"
@@ -1755,5 +1756,13 @@ GUARDS = (
         "if found[ref_id] != ref.n_waiters:",
         "if False:",
         (SET_ASIDE,),
+    ),
+    Guard(
+        "a dead coordinator of two datasets lives for ever",
+        "9.5",
+        "engine/judge.py",
+        "if leased <= last_leased and heartbeat == last_heartbeat:",
+        "if leased == last_leased and heartbeat == last_heartbeat:",
+        (JUDGE,),
     ),
 )

@@ -291,7 +291,7 @@ class OperationsTick:
         state, now = self._runs.state_of(record), self._engine.clock()
         if state.worker is None or last_beat is None:
             return self._judge.never_began(state, now)
-        return self._judge.why_gone(executor, state.worker, (last_beat,), now)
+        return self._judge.why_gone(executor, state.worker, (last_beat, last_beat), now)
 
     def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
         """The useful and allowed number of further executors; a request that Dagster did not submit is repeated."""
