@@ -8,7 +8,8 @@ one question; and the arcs that it followed there, because an arc that comes bac
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, LogFollower
@@ -68,12 +69,19 @@ def _follow(
     subscribers = _Subscribers(spec for spec in engine.queries.datasets().values() if spec.asset in names)
     wanted: list[Ref] = []
     for up_to_seq, published in _portions(engine, subscribers, after_seq, last_seq, aside):
-        known = {arc.asset: arc.since for arc in arcs if arc_name(arc.asset) not in aside}
-        command = c.FireArcs(up_to_seq=up_to_seq, published=published, followed=known)
-        for event in engine.handle(command, actor=actor).events:
-            if isinstance(event.fact, e.ArcFired):
-                wanted += [lot for firing in event.fact.firings for lot in firing.lots]
+        known = [arc for arc in arcs if arc_name(arc.asset) not in aside]
+        fire = partial(_fire, engine, up_to_seq, published, actor)
+        wanted += aside.in_parts(known, fire, lambda arc: [arc_name(arc.asset)], Subject.ARC)
     return wanted
+
+
+def _fire(
+    engine: Engine, up_to_seq: int, published: tuple[c.Published, ...], actor: str, arcs: Sequence[ArcView]
+) -> list[Ref]:
+    followed = {arc.asset: arc.since for arc in arcs}
+    command = c.FireArcs(up_to_seq=up_to_seq, published=published, followed=followed)
+    facts = [event.fact for event in engine.handle(command, actor=actor).events]
+    return [lot for fact in facts if isinstance(fact, e.ArcFired) for firing in fact.firings for lot in firing.lots]
 
 
 class _Subscribers:

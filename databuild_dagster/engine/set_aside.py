@@ -49,6 +49,7 @@ MAX_OF_FOLDER = 1_000
 _log = logger(__name__)
 
 T = TypeVar("T")
+Done = TypeVar("Done", bound=str)
 
 
 class SetAside(dict[str, str]):
@@ -90,10 +91,10 @@ class SetAside(dict[str, str]):
     def in_parts(
         self,
         items: Sequence[T],
-        handle: Callable[[Sequence[T]], list[str]],
+        handle: Callable[[Sequence[T]], list[Done]],
         names: Callable[[T], Iterable[str]],
         kind: Subject = Subject.REF,
-    ) -> list[str]:
+    ) -> list[Done]:
         """The results of `handle` for the items, in one call, or in halves around a missing row (rule 3.5).
 
         Of a call that raises `MissingRow` nothing is recorded; an item that still raises alone is set aside by its names.

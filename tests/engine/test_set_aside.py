@@ -388,6 +388,37 @@ def test_a_lost_waiter_stops_what_would_have_to_wake_it(make_world, end):
     assert world.state("b") is not UPSTREAM_BUILDING
 
 
+def test_a_want_that_is_to_be_passed_on_stops_at_a_lost_waiter(make_world):
+    """Rules 3.5, 6.4: what it waits for would expire before the want."""
+    world = make_world(dataset("a"), dataset("b", "a"))
+    world.want("b", ttl=60)
+    world.miss("b", "a")
+    remove_row(world, "missing", "active", 1)
+    before = world.seq
+
+    with pytest.raises(Contradiction, match="b in state UpstreamBuilding contradicts its waiting index"):
+        world.want("b", ttl=3600)
+
+    assert world.seq == before
+    rebuild(world.store)
+
+
+def test_a_lost_source_instance_sets_aside_the_arcs_that_it_wakes(make_world):
+    """Rule 3.5"""
+    world = make_world(*map(dataset, "ab"), dataset("of_a", subscribe=["a"]), dataset("of_b", subscribe=["b"]))
+    world.live("a", "b")
+    remove_row(world, "instances", "uuid", world.uuid("a"))
+    here = Orchestrator(world)
+
+    report = here.tick()
+
+    assert (list(report.set_aside), report.fired) == (["arc of_a"], ["of_b"])
+    assert "which is missing: the log says that it became live" in report.set_aside["arc of_a"]
+    rebuild(world.store)
+    here.tick_for(300)
+    assert world.state("of_a") is BUILDING
+
+
 def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):
     """Rule 3.5"""
     world = make_world(dataset("a"), dataset("b"), dataset("c"))

@@ -1765,4 +1765,20 @@ GUARDS = (
         "if leased == last_leased and heartbeat == last_heartbeat:",
         (JUDGE,),
     ),
+    Guard(
+        "a want is not passed on to what a lost waiter waits for",
+        "3.5",
+        "store/work/builds.py",
+        "if found[row_id] < row.n_unmet:",
+        "if False:",
+        (SET_ASIDE,),
+    ),
+    Guard(
+        "a lost source instance stops every arc of a tick",
+        "3.5",
+        "model/decide/arcs.py",
+        "if published.uuid not in found:",
+        "if False:",
+        (SET_ASIDE,),
+    ),
 )

@@ -44,6 +44,7 @@ from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRu
 from databuild_dagster.model.wording import one_line, utf8
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.store.rebuild import rebuild
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import HERE
 
@@ -63,7 +64,7 @@ from .deploying import (
 from .landing import WATCHER, deliver, watch
 from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
-from .scenario import LIMITS, OPERATORS, Deed, Scenario
+from .scenario import DAMAGES, LIMITS, OPERATORS, Deed, Scenario
 from .world import Member, PortTrouble, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
@@ -99,6 +100,8 @@ def populate(world: World) -> None:
     for deed in world.scenario.deeds:
         if deed.what in OPERATORS:
             operate(world, deed)
+        elif deed.what in DAMAGES:
+            _damage(world, deed, 1)
         elif deed.what in DEPLOYS:
             world.start(deed.name, partial(_change, deed=deed), after=deed.after)
         elif deed.name.startswith("user"):
@@ -124,11 +127,12 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
                     me.pause(me.rng.uniform(4.0, 12.0))
                     continue
             world.ticking.add(location)
+            requests = _Requests(me, dagster, {spec.asset for spec in code})
             _tick(
                 Pass(
                     me.engine,
                     location=location,
-                    launcher=_Requests(dagster, {spec.asset for spec in code}),
+                    launcher=requests,
                     foreign=world.foreign,
                     judge=judge,
                     owner=me.name,
@@ -139,6 +143,7 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
                     head=registered.head if registered else None,
                 )
             )
+            requests.fail_refused()
             world.ticked.add(location)
             coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))
@@ -167,8 +172,10 @@ def _register(me: Member, location: str, code: tuple[DatasetSpec, ...]) -> Regis
 class _Requests:
     """`engine.ports.Launcher` of one tick: a request for an asset that the code has not makes Dagster refuse all of the tick."""
 
-    def __init__(self, dagster: Dagster, assets: set[str]) -> None:
+    def __init__(self, me: Member, dagster: Dagster, assets: set[str]) -> None:
+        self._me = me
         self._dagster = dagster
+        self._refused: list[str] = []
         self._assets = assets
         self.dagster_runs = dagster.dagster_runs
         self.fail_dagster_run = dagster.fail_dagster_run
@@ -176,7 +183,20 @@ class _Requests:
     def launch(self, order: LaunchOrder) -> None:
         if unknown := [asset for asset in order.assets if asset not in self._assets]:
             raise Broken("order", f"{', '.join(unknown)} is ordered, and the code that orders it has no such asset")
-        self._dagster.launch(order)
+        refused = self._me.world.scenario.mishaps.order_refused
+        if refused and self._me.happens("Dagster refuses its order", refused):
+            self._refused.append(order.launch_id)
+        else:
+            self._dagster.launch(order)
+
+    def fail_refused(self) -> None:
+        """As `bindings.orchestration.refused_orders` does after the tick: the outcome is the refs' own (rule 6.8)."""
+        for launch_id in self._refused:
+            start = c.StartLaunch(launch_id=launch_id, dagster_run_id=f"refused {launch_id}", holder=self._me.name)
+            with suppress(AlreadyStarted, JobRunEnded, NotFound):
+                started = self._me.engine.handle(start).job_run_ids
+                failures = tuple(c.RunFailure(job_run_id, "Dagster starts no run") for job_run_id in started)
+                self._me.engine.handle(c.FailJobRuns(failures=failures))
 
 
 def _tick(this: Pass) -> None:
@@ -707,6 +727,30 @@ def _change(me: Member, deed: Deed) -> None:
                 me.pause(TURN_SECONDS)
         case _:
             _registers(me, deployed(deed.what, change))
+
+
+def _damage(world: World, deed: Deed, incarnation: int) -> None:
+    """Another program removes a row of the tables, and some time later a person computes them again (rule 3.5)."""
+
+    def main(me: Member) -> None:
+        if incarnation == 1:
+            with me.engine.store.writing() as work:
+                n_gone = work.connection.execute(DAMAGES[deed.what]).rowcount
+                # Before the commit: others meet it as soon as they have their turn.
+                world.is_damaged = world.was_damaged = n_gone > 0
+            me.tell(f"{deed.what}: {n_gone}")
+            me.pause(me.rng.uniform(1.0, 40.0))
+        rebuild(me.engine.store)
+        world.is_damaged = False
+        me.tell("has computed the tables again")
+
+    process = world.start(_again(deed.name, incarnation), main, after=deed.after if incarnation == 1 else 5.0)
+
+    def ended(crashed: bool) -> None:
+        if crashed and not world.scheduler.is_over:
+            _damage(world, deed, incarnation + 1)
+
+    process.at_end.append(ended)
 
 
 def _registers(me: Member, command: c.RegisterDatasets) -> None:

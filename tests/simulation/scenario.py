@@ -13,6 +13,7 @@ import msgspec
 
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.store.format import PREFIX
 from tests.support.catalog import HERE, dataset
 
 from .deploying import DEPLOYS, DYNAMIC, ODD_KEYS, THERE, UNNAMEABLE_KEYS, Definitions
@@ -44,6 +45,13 @@ USERS = (
 )
 #: What people do about operations over whole datasets.
 OPERATORS = ("validate", "validate", "index", "index", "cancel an operation")
+#: What another program removes from the tables: an instance to which its ref points, an instance in the waiting index.
+DAMAGES = {
+    "an instance is lost": f"""DELETE FROM {PREFIX}instances
+        WHERE id = (SELECT canonical_id FROM {PREFIX}refs WHERE state IS NOT NULL ORDER BY last_id DESC LIMIT 1)""",
+    "a waiter is lost": f"""DELETE FROM {PREFIX}missing
+        WHERE instance_id = (SELECT max(instance_id) FROM {PREFIX}missing WHERE active = 1)""",
+}
 DOORS = ("by a person", "by a schedule", "by the coordinator", "to rebuild")
 
 
@@ -85,6 +93,8 @@ class Mishaps:
 
     order_lost: float = 0.0
     order_twice: float = 0.0
+    #: Dagster refuses to make the run, because of its configuration or resources.
+    order_refused: float = 0.0
     transient: float = 0.0
     hard: float = 0.0
     #: A job run takes much longer than a lease.
@@ -169,8 +179,14 @@ def _hostile(made: Scenario, rng: random.Random) -> Scenario:
         Deed(len(made.deeds) + at, rng.choice(DEPLOYS), rng.uniform(0, 0.8 * STORM_SECONDS))
         for at in range(rng.randint(0, 5))
     )
+    # With numbers of their own, as everything that came later, so that the rest of a seed is what it was.
+    of_damage = random.Random(f"damage {made.seed}")
+    if of_damage.random() < 0.3:
+        what, after = of_damage.choice(sorted(DAMAGES)), of_damage.uniform(0.1, 0.7) * STORM_SECONDS
+        deeds += (Deed(len(deeds), what, after),)
     rough = rng.choice([0.0, 0.0, 1.0, 2.0, 10.0])
     mishaps = replace(made.mishaps, port_raises=0.01 * rough * rng.random(), port_hangs=0.001 * rough * rng.random())
+    mishaps = replace(mishaps, order_refused=0.03 * rough * random.Random(f"refused {made.seed}").random())
     if not any(spec.location == HERE and spec.kind is DatasetKind.OURS for spec in datasets):
         datasets = [msgspec.structs.replace(spec, location=HERE) for spec in datasets]
     made = replace(made, datasets=tuple(datasets), deeds=deeds, mishaps=mishaps, dynamic=dynamic)

@@ -110,8 +110,9 @@ def _are_out(world: World, ref: str, words: re.Match[str]) -> bool:
 
 
 def _has_raised(world: World, ref: str, words: re.Match[str]) -> bool:
-    """A port of this storm raised it, or the definitions gave it when they were asked."""
-    return words[1] in world.raised | world.catalog.reasons
+    """A port of this storm raised it, the definitions gave it when they were asked, or a row was missing."""
+    is_damage = world.was_damaged and words[1].startswith(("MissingRow: ", "Contradiction: "))
+    return is_damage or words[1] in world.raised | world.catalog.reasons
 
 
 def _starts(world: World, ref: str, words: re.Match[str]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -14,7 +14,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind
-from databuild_dagster.model.errors import NotPaused
+from databuild_dagster.model.errors import MissingRow, NotPaused
 from databuild_dagster.model.events import (
     ArcFired,
     Event,
@@ -42,7 +42,7 @@ from tests.support.ports import HandForeign
 from .deploying import THERE, Definitions
 from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
-from .processes import Broken, Process, Scheduler, Turns
+from .processes import Broken, Crashed, Process, Scheduler, Turns
 from .scenario import STORM_SECONDS, Scenario
 from .stepped import Deck, SteppedEngine
 from .truth import Answers
@@ -139,6 +139,8 @@ class World:
         self.ticked: set[str] = set()
         #: The errors of ports, as a tick records them.
         self.raised: set[str] = set()
+        #: A row of the tables is missing: who meets it dies of the error, and records nothing.
+        self.is_damaged = self.was_damaged = False
         self._n_commits = 0
         self._engine = Engine(
             deck.onlooker,
@@ -199,6 +201,11 @@ class World:
                 main(Member(self, process, engine))
             except PortTrouble as trouble:
                 self.scheduler.tell(f"fails: {utf8(str(trouble))}")
+            except MissingRow as met:
+                if not self.was_damaged:
+                    raise
+                self.scheduler.tell(f"dies: {met.message}")
+                raise Crashed from None
 
         process = self.scheduler.start(name, body, after=after)
         process.at_end.append(lambda crashed: self.deck.give_back(store))
@@ -231,6 +238,8 @@ class World:
         self.onlooker.see(events)
         self.deck.fold_on(events)
         self._n_commits += 1
+        if self.is_damaged:
+            return
         if self._n_commits % COMMITS_PER_LOOK == 0:
             self.check_invariants()
         if self._n_commits % COMMITS_PER_QUESTION == 0:
@@ -262,6 +271,8 @@ class World:
         """Trouble, then calm until nothing is left to do, then everything that must hold."""
         self.scheduler.run_until(NOON + STORM_SECONDS)
         self.scheduler.is_calm = True
+        while self.is_damaged:
+            self.scheduler.run_until(self.scheduler.now + 1)
         self.scheduler.tell("trouble ends; from now on every job succeeds", who="the world")
         self._come_to_rest()
         if self._resume() or self.scenario.has_deploys:
@@ -391,18 +402,22 @@ class World:
         return [time for time, n in times.items() if n > 1]
 
     def _fired_without_a_want(self) -> list[tuple[str, str]]:
-        """(lot, source instance) that an arc was woken for, and that no want of the arc's names."""
-        facts = [event.fact for event in self.onlooker.log]
-        wanted = {
-            (ref, fact.source_id)
-            for fact in facts
-            if isinstance(fact, WantCreated) and fact.source == ARC
-            for want in fact.wants
-            for ref in want.refs
-        }
-        fired = [fact for fact in facts if isinstance(fact, ArcFired)]
-        woken = [(lot, firing.source) for fact in fired for firing in fact.firings for lot in firing.lots]
-        return [item for item in woken if item not in wanted]
+        """(lot, source instance) that an arc was woken for without a want of the arc's for the lot with half of its TTL left."""
+        facts = [(event.at, event.fact) for event in self.onlooker.log]
+        #: The times at which each lot was wanted. The events of one command have one time.
+        wanted: dict[str, list[float]] = defaultdict(list)
+        for at, fact in facts:
+            if isinstance(fact, WantCreated) and fact.source == ARC:
+                for want in fact.wants:
+                    wanted[want.refs[0]].append(at)
+        fired = [(at, firing) for at, fact in facts if isinstance(fact, ArcFired) for firing in fact.firings]
+        half = c.DEFAULT_TTL_SECONDS / 2
+        return [
+            (lot, firing.source)
+            for at, firing in fired
+            for lot in firing.lots
+            if not any(at - half <= wanted_at <= at for wanted_at in wanted[lot])
+        ]
 
     def check(self) -> None:
         self.check_invariants()

@@ -26,6 +26,7 @@ from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.decide.context import Deciding
 from databuild_dagster.model.decide.delegations import answer, delegated, opened
 from databuild_dagster.model.decide.retries import first_causes
+from databuild_dagster.model.errors import MissingRow
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of, ref_or_none
 from databuild_dagster.model.rows import NEVER, ArcRow, InstanceRow, RefRow
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -60,7 +61,7 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     woken = list(_woken(command.published, arcs, deciding))
     # Loaded together, because the loop reads them one by one.
     rows = deciding.view.refs(lot for firing in woken for lot in firing.lots)
-    deciding.view.instances_by_uuid(published.uuid for published in command.published)
+    _check_sources(woken, deciding)
     deciding.view.instances_by_id(row.canonical_id for row in rows.values() if row.canonical_id is not None)
     firings: list[e.ArcFiring] = []
     facts: list[e.Fact] = []
@@ -83,6 +84,15 @@ def fire_arcs(command: c.FireArcs, deciding: Deciding) -> list[e.Fact]:
     fired = e.ArcFired(up_to_seq=command.up_to_seq, arcs=tuple(arc.row.asset for arc in arcs), firings=tuple(firings))
     # Taints first: one lot may be the cause why another failed.
     return [fired, *sorted(facts, key=lambda fact: not isinstance(fact, e.TaintCreated))]
+
+
+def _check_sources(woken: list[_Woken], deciding: Deciding) -> None:
+    """Raise `MissingRow` for a source instance that the log has and the tables have not (rule 3.5)."""
+    found = deciding.view.instances_by_uuid(wake.published.uuid for wake in woken)
+    for published in (wake.published for wake in woken):
+        if published.uuid not in found:
+            on, why = f"instance {published.uuid}", "the log says that it became live"
+            raise MissingRow(seq=published.seq, entity=published.ref, on=on, why=why)
 
 
 def _freed(woken: list[_Woken], rows: dict[Ref, RefRow], deciding: Deciding) -> set[Ref]:

@@ -177,7 +177,16 @@ class BuildWork(DatasetWork):
         return pairs
 
     def missing_of(self, instance_ids: Iterable[int]) -> list[tuple[int, int]]:
-        return self._pairs(_MISSING_OF, instance_ids)
+        """Raises `Contradiction`."""
+        waiting = self._instances.ids(instance_ids)
+        pairs = self._pairs(_MISSING_OF, waiting)
+        found = Counter(instance_id for instance_id, _ in pairs)
+        for row_id, row in waiting.items():
+            if found[row_id] < row.n_unmet:
+                why = f"it waits for {row.n_unmet} refs, and the index has {found[row_id]}"
+                entity = self._refs.ids([row.ref_id])[row.ref_id].ref
+                raise Contradiction(seq=self.seq, entity=entity, state=str(row.state), on="its waiting index", why=why)
+        return pairs
 
     def add_missing(self, instance_id: int, ref_ids: Iterable[int]) -> None:
         missing = self._refs.ids(ref_ids)
