@@ -72,6 +72,7 @@ REDACTION = "tests/model/test_redaction.py"
 REDEFINING = "tests/engine/test_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
 TRANSFER = "tests/store/test_transfer.py"
+TYPED_BACK = "tests/cli/test_main_typed_back.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
@@ -879,8 +880,8 @@ GUARDS = (
         "an error shows the secrets of its facts",
         "3.9",
         "model/errors.py",
-        "self.message = without_secrets(template.format(**shown))",
-        "self.message = template.format(**shown)",
+        "self.message = without_secrets(filled(template, shown))",
+        "self.message = filled(template, shown)",
         (REDACTION,),
     ),
     Guard(
@@ -890,6 +891,38 @@ GUARDS = (
         "without_secrets(text_of(text))",
         "text_of(text)",
         (REDACTION,),
+    ),
+    Guard(
+        "a command of a hint has a name without quotation marks",
+        "2.7",
+        "model/wording.py",
+        "return typed(super().__getitem__(name))",
+        "return str(super().__getitem__(name))",
+        (TYPED_BACK,),
+    ),
+    Guard(
+        "a command with a name that begins with a dash has no end of its options",
+        "2.7",
+        "model/wording.py",
+        """("-- " if any(text.startswith("-") for text in texts) else "")""",
+        '""',
+        (TYPED_BACK,),
+    ),
+    Guard(
+        "the command below a plan has names without quotation marks",
+        "2.7",
+        "web/plan_page.py",
+        "{typed(*names_in(refs))}",
+        "{refs}",
+        ("tests/web/test_plan_page.py",),
+    ),
+    Guard(
+        "a page takes the backtick of a name for the end of a command",
+        "2.7",
+        "web/rendering.py",
+        """(?:'[^']*'|"[^"]*"|[^`'"])*""",
+        "[^`]*",
+        ("tests/web/test_rendering_phrases.py",),
     ),
     Guard(
         "a driver shows a password without a form",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -67,9 +66,9 @@ def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | Non
 
 def _command(causes: list[Ref]) -> str:
     if len(causes) <= MAX_NAMED:
-        return f"databuild retry {shlex.join(causes)}"
+        return f"databuild retry {typed(*causes)}"
     selections = dict.fromkeys(f"{asset_of(ref)}@*" if asset_of(ref) != ref else ref for ref in causes)
-    return f"databuild retry {shlex.join(selections)} --only failed"
+    return f"databuild retry --only failed {typed(*selections)}"
 
 
 def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:

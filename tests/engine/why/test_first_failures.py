@@ -44,4 +44,4 @@ def test_many_failures_are_counted_and_opened_by_their_asset(make_world):
     assert failures is not None
     assert [failure.ref for failure in failures.named] == DAYS[:MAX_NAMED]
     assert "3 more refs failed by themselves." in failures.sentences
-    assert failures.command == "databuild retry 'day@*' --only failed"
+    assert failures.command == "databuild retry --only failed 'day@*'"

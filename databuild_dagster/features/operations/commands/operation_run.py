@@ -31,6 +31,7 @@ from databuild_dagster.features.operations.commands.operation_progress import (
 )
 from databuild_dagster.model.errors import InvalidRequest
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import typed
 
 if TYPE_CHECKING:
     from databuild_dagster.features.operations.manager import DistributedOperationManager
@@ -177,7 +178,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     id = manager.start(type_name, how.dataset, arg, partitions=keys)
     following = Following(manager, id)
     if not how.wait:
-        sentence = f"Started {id}: `databuild operation watch {id}` shows it."
+        sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
         answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
         return
     tracked = following.look()
