@@ -82,7 +82,7 @@ def printed_in(text: str) -> Iterator[str]:
         yield whole[1]
 
 
-def test_each_command_in_a_text_of_the_source_is_one_that_the_parser_takes() -> None:
+def test_each_command_in_a_text_of_the_source_can_be_typed() -> None:
     found = [(text.place, command) for text in source_texts() for command in printed_in(text.text)]
 
     assert len(found) > 150
@@ -91,7 +91,7 @@ def test_each_command_in_a_text_of_the_source_is_one_that_the_parser_takes() -> 
     ] == []
 
 
-def test_each_name_in_a_command_of_the_source_is_quoted_in_the_one_way() -> None:
+def test_each_name_in_a_command_of_the_source_is_quoted_by_typed() -> None:
     fields = [
         (text, field)
         for text in source_texts()
@@ -115,7 +115,7 @@ TEMPLATES = sorted(ROOT.rglob("templates/**/*.html"))
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
-def test_each_command_of_a_page_is_quoted_and_one_that_the_parser_takes(path: Path) -> None:
+def test_each_command_of_a_page_is_quoted_and_can_be_typed(path: Path) -> None:
     found = re.findall(r"<code>databuild ([^<]+)</code>", path.read_text())
 
     assert path.read_text().count("databuild ") >= len(found)
@@ -125,7 +125,7 @@ def test_each_command_of_a_page_is_quoted_and_one_that_the_parser_takes(path: Pa
     assert [why for command in found if (why := why_not_typed(command, NAMES, of_code=True)) is not None] == []
 
 
-def test_each_command_of_a_new_projects_readme_is_one_that_the_parser_takes() -> None:
+def test_each_command_of_a_new_projects_readme_can_be_typed() -> None:
     found = [
         line
         for path in ROOT.rglob("templates/**/*.txt")
@@ -171,7 +171,7 @@ def test_each_option_that_a_sentence_names_exists() -> None:
     assert [(place, option) for place, option in found if option not in known] == []
 
 
-def test_each_option_in_the_help_of_a_command_is_its_own_or_of_a_command_that_the_sentence_names() -> None:
+def test_each_option_in_a_help_is_of_its_command_or_of_one_that_the_sentence_names() -> None:
     wrong = []
     for path, command in commands():
         helps = [command.help or "", *(param.help or "" for param in command.params if isinstance(param, click.Option))]

@@ -76,6 +76,7 @@ TYPED_BACK = "tests/cli/test_main_typed_back.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
+SELECTIONS = "tests/bindings/registry/test_selections.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
@@ -891,6 +892,30 @@ GUARDS = (
         "without_secrets(text_of(text))",
         "text_of(text)",
         (REDACTION,),
+    ),
+    Guard(
+        "a key with a comma or an at sign is taken for several keys or a ref",
+        "2.5",
+        "bindings/registry/selections.py",
+        "if whole in existing():",
+        "if False:",
+        (SELECTIONS,),
+    ),
+    Guard(
+        "a recorded key that its definition has lost is taken for a range",
+        "2.5",
+        "bindings/registry/selections.py",
+        "is_recorded = queries.states([name])[name] is not None",
+        "is_recorded = False",
+        (SELECTIONS,),
+    ),
+    Guard(
+        "`*` of several dimensions is the key of one that has it",
+        "2.5",
+        "bindings/registry/selections.py",
+        "if partition_key_of(name) != ALL or len(dimensions) == 1:",
+        "if True:",
+        (SELECTIONS,),
     ),
     Guard(
         "a command of a hint has a name without quotation marks",
