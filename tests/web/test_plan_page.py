@@ -33,10 +33,8 @@ def test_a_refusal_is_one_sentence_beside_the_form(client: TestClient) -> None:
 
 def test_the_command_of_a_question_can_be_typed_in_a_shell(client: TestClient) -> None:
     plan = client.get("/plan", params={"ref": '"named@name 0001" named@*'}).text
-    taint = client.get("/plan", params={"ref": "orders@2023-01-01", "what": "taint", "downstream": "true"}).text
 
     assert "<code>databuild plan 'named@name 0001' 'named@*'</code>" in html.unescape(plan)
-    assert "<code>databuild what-if taint --downstream orders@2023-01-01</code>" in taint
 
 
 def test_rows_are_chosen_by_their_effect_and_come_in_pages(client: TestClient) -> None:
