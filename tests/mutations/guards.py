@@ -918,6 +918,14 @@ GUARDS = (
         (SELECTIONS,),
     ),
     Guard(
+        "the advice to retry all of an asset means its key `*` alone",
+        "2.5",
+        "engine/why/first_failures.py",
+        " and engine.catalog.why_not(spec, ALL) is not None",
+        "",
+        ("tests/engine/why/test_first_failures.py",),
+    ),
+    Guard(
         "a command of a hint has a name without quotation marks",
         "2.7",
         "model/wording.py",
