@@ -12,6 +12,7 @@ import argparse
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -131,7 +132,7 @@ class Shop:
 
     def databuild(self, *arguments: str, by: str | None = None) -> None:
         """A command of a person, which must succeed."""
-        print(f"   $ databuild {' '.join(arguments)}", flush=True)
+        print(f"   $ databuild {shlex.join(arguments)}", flush=True)
         command = [sys.executable, "-m", "databuild_dagster", *arguments]
         subprocess.run(
             command,

@@ -20,7 +20,7 @@ from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20
@@ -127,7 +127,7 @@ def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
     for hint in built.hints:
         click.echo(hint)
     if built.interrupted:
-        again = f"databuild build {' '.join(refs)}" if len(refs) <= MAX_NAMED else "run the same command"
+        again = f"databuild build {typed(*refs)}" if len(refs) <= MAX_NAMED else "run the same command"
         click.echo(f"Interrupted: the want is taken back, and what is live stays live. To continue: {again}")
     if built.timed_out is not None:
         click.echo(f"{built.timed_out.message} {built.timed_out.advice}")

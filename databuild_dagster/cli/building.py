@@ -33,7 +33,7 @@ from databuild_dagster.model.commands import CancelJobRuns, CancelWants, CreateW
 from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, OPEN_JOB_RUNS, OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.model.wording import few_of, one_line, typed
 from databuild_dagster.shapes.fields import error_as_json, picked, when
 from databuild_dagster.store.queries.planning import Awaited, Unserved
 from databuild_dagster.warehouse.threads import in_own_thread
@@ -386,7 +386,7 @@ def _nothing_to_do(engine: Engine, serving: Sequence[Ref], report: TickReport) -
     aside.update({name: why for name, why in report.set_aside.items() if name in needed})
     return [
         *aside.sentences(),
-        f"Nothing that is left can be built here; the wants stay open. `databuild explain {serving[0]}` says why.",
+        f"Nothing that is left can be built here; the wants stay open. `databuild explain {typed(serving[0])}` says why.",
     ]
 
 

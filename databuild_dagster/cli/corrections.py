@@ -18,6 +18,7 @@ from databuild_dagster.model.commands import (
 )
 from databuild_dagster.model.pauses import is_whole
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.partitions import paused, resumed
 from databuild_dagster.shapes.taints import revert_command, taint_partitions, untaint_command, would_taint
@@ -57,7 +58,7 @@ def taint(
         return
     tainted, taint_id = done["refs"], done["taint_id"]
     click.echo(
-        f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {taint_id}` takes it back."
+        f"Tainted {count(len(tainted), 'ref')} (taint {taint_id}); `databuild untaint {typed(taint_id)}` takes it back."
         if tainted
         else f"No reader sees what is tainted (taint {taint_id})."
     )
@@ -169,13 +170,13 @@ def pause(names: tuple[Ref, ...], reason: str, until: float | None, terminate: b
     if as_json:
         emit(done)
         return
-    end = f"until {when(until)}" if until is not None else f"until `databuild resume {' '.join(names)}`"
+    end = f"until {when(until)}" if until is not None else f"until `databuild resume {typed(*names)}`"
     click.echo(f"Paused {_in_words(engine, refs)} {end}.")
     if outcome.canceled:
         click.echo(f"Canceled {count(len(outcome.canceled), 'job run')}; the wants stay open.")
     if running := done["running"]:
         ids = f"{count(len(running), 'job run')} {'continues' if len(running) == 1 else 'continue'}: {shown(running)}"
-        click.echo(f"{ids}. `databuild job-run cancel {running[0]} --retry` cancels the first.")
+        click.echo(f"{ids}. `databuild job-run cancel --retry {typed(running[0])}` cancels the first.")
 
 
 def _in_words(engine: Engine, refs: tuple[Ref, ...]) -> str:

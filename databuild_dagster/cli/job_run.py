@@ -11,6 +11,7 @@ from databuild_dagster.cli.output import Column, count, emit, headline, listing,
 from databuild_dagster.cli.state import the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.job_runs import (
     MAX_LOOKED_AT,
     cancel_command,
@@ -66,7 +67,7 @@ def cancel(job_run_ids: tuple[str, ...], reason: str, retry: bool, as_json: bool
     for ref, waiting_refs in waiting.refs.items():
         click.echo(
             f"{ref} fails, and {shown(waiting_refs)}, which {_wait(waiting_refs)} for it, "
-            f"with {count(len(waiting.wants[ref]), 'want')}. `databuild retry {ref}` opens all of it.",
+            f"with {count(len(waiting.wants[ref]), 'want')}. `databuild retry {typed(ref)}` opens all of it.",
             err=True,
         )
     engine.handle(command, actor=this_user())

@@ -35,6 +35,7 @@ from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.selections import DIMENSIONS, RANGE
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.contents import NO_FILES
 from databuild_dagster.shapes.fields import pause_as_dict, picked
 from databuild_dagster.shapes.partitions import canonical_shape, paused_refs
@@ -156,7 +157,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
         return
     if canonical.state is None or canonical.uuid is None:
         builds = (
-            f"`databuild build {ref}` does."
+            f"`databuild build {typed(ref)}` does."
             if pause is None
             else f"It is {pause_in_words(ref, pause)}; {to_resume(pause)}."
         )

@@ -22,6 +22,7 @@ from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
 from databuild_dagster.store.queries.planning import Aside
@@ -86,7 +87,7 @@ def status(as_json: bool) -> None:
         if asset.n_gone:
             click.echo(
                 f"{asset.asset}: readers leave out {count(asset.n_gone, 'live partition')} whose keys the definition does not have "
-                f"any more. `databuild partitions {asset.asset}` marks them."
+                f"any more. `databuild partitions {typed(asset.asset)}` marks them."
             )
     for of_asset in pauses:
         names = asset_of(of_asset[0].ref) if of_asset[0].is_whole else shown([pause.ref for pause in of_asset], 3)
@@ -95,7 +96,7 @@ def status(as_json: bool) -> None:
     if unwanted:
         click.echo(
             f"{count(n_unwanted, 'waiting ref')} without an open want, so nothing builds them. To continue with the oldest: "
-            f"databuild build {' '.join(unwanted)}"
+            f"databuild build {typed(*unwanted)}"
         )
     if aside:
         click.echo(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import threading
 import time
 from collections import Counter
@@ -21,6 +20,7 @@ from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import picked
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     else:
         _tell(report, seen)
         if failed:
-            says = f"`databuild explain {shlex.quote(failed[0])}` says why"
+            says = f"`databuild explain {typed(failed[0])}` says why"
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")

@@ -198,7 +198,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     """Show a want or request, and what it waits for.
 
     An indented line is the cause of the line above it; the deepest is the first cause. With --as-of only the state is
-    shown; `databuild explain WANT --as-of` has the causes of that time.
+    shown; `databuild explain --as-of TIME WANT` has the causes of that time.
     """
     engine = the_engine()
     queries = engine.queries

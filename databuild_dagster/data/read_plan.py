@@ -4,7 +4,6 @@ The canonical instance counts: for a past time the one of then, in its state of 
 warehouse, neither Dagster nor Spark.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from databuild_dagster.model.errors import DatabuildError, NotFound, Refused, Un
 from databuild_dagster.model.refs import PartitionRef, Ref, asset_of, partition_key_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.wording import filled, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.instances import Instance
 from databuild_dagster.store.queries.queries import Queries
@@ -284,7 +284,7 @@ _WHAT_TO_DO = {
     _S.BUILDING: "`databuild show {ref}` shows when it is live.",
     _S.UPSTREAM_BUILDING: "`databuild show {ref}` shows which inputs it waits for.",
     _S.UP_FOR_RETRY: "`databuild build {ref}` builds it.",
-    _S.FAILED: "Fix the cause, then `databuild taint {ref} --reason fixed` opens it for another build.",
+    _S.FAILED: "Fix the cause, then `databuild taint --reason fixed {ref}` opens it for another build.",
     _S.UPSTREAM_FAILED: "`databuild show {ref}` shows which input failed; the ref is built once that is fixed.",
     _S.TAINTED: "`databuild build {ref}` builds it again.",
 }
@@ -306,7 +306,7 @@ def check_state(queries: Queries, canonical: Canonical, moment: Moment, *, allow
             return
         raise TaintedRef(**facts)
     what_to_do = _WHAT_TO_DO[canonical.state] if moment.seq is None else _WHAT_TO_DO_THEN
-    raise NotLive(**facts, what_to_do=what_to_do.format(ref=canonical.ref))
+    raise NotLive(**facts, what_to_do=filled(what_to_do, facts))
 
 
 def _shown_state(queries: Queries, canonical: Canonical, moment: Moment) -> str:
@@ -464,13 +464,11 @@ def repair_of(spec: DatasetSpec | None, ref: Ref) -> str:
     `spec` is the ref's dataset, None if no code location registers it any longer.
     """
     if spec is None:
-        return (
-            f"Nothing builds it any longer; `databuild taint {shlex.quote(ref)} --reason damaged` keeps readers away."
-        )
+        return f"Nothing builds it any longer; `databuild taint --reason damaged {typed(ref)}` keeps readers away."
     if spec.kind is DatasetKind.BOUNDARY:
-        asset, key = shlex.quote(asset_of(ref)), shlex.quote(partition_key_of(ref) or "")
+        asset, key = asset_of(ref), partition_key_of(ref) or ""
         return (
-            f"Put the file back, or send it again: `databuild lot look {asset}` records new files of the landing folder, "
-            f"and `databuild lot arrive --replace {asset} {key} URI…` files elsewhere."
+            f"Put the file back, or send it again: `databuild lot look {typed(asset)}` records new files of the landing folder, "
+            f"and `databuild lot arrive --replace {typed(asset, key)} URI…` files elsewhere."
         )
-    return f"`databuild build --rebuild {shlex.quote(ref)}` builds it again."
+    return f"`databuild build --rebuild {typed(ref)}` builds it again."

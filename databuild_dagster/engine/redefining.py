@@ -17,7 +17,7 @@ from databuild_dagster.model.errors import JobRunEnded
 from databuild_dagster.model.events import DatasetRegistered, names_of
 from databuild_dagster.model.refs import partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import counted
+from databuild_dagster.model.wording import counted, typed
 from databuild_dagster.store.log import Head
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -99,7 +99,7 @@ def end_moved(
             sentences.append(
                 f"The partitions of {spec.asset} changed: {counted(n_moved, 'instance')} whose key means another window of time "
                 f"became tainted, and readers leave out {n_gone} whose keys are gone. "
-                f"databuild relocate {spec.asset} carries over those whose windows exist under new keys."
+                f"`databuild relocate {typed(spec.asset)}` carries over those whose windows exist under new keys."
             )
     return sentences
 

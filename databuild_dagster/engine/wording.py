@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.rows import NEVER, PauseRow
-from databuild_dagster.model.wording import LAST_TIME, has_date, one_line
+from databuild_dagster.model.wording import LAST_TIME, has_date, one_line, typed
 
 
 def when(at: float) -> str:
@@ -29,12 +29,12 @@ def pause_in_words(ref: str, pause: PauseInForce | PauseRow) -> str:
 
 def to_retry(ref: str) -> str:
     """The command that opens a failed ref, or the failures behind it."""
-    return f"`databuild retry {ref}` opens what failed first"
+    return f"`databuild retry {typed(ref)}` opens what failed first"
 
 
 def to_resume(pause: PauseInForce) -> str:
     """The command that ends a pause."""
-    return f"`databuild resume {pause.resumed_by}` ends the pause"
+    return f"`databuild resume {typed(pause.resumed_by)}` ends the pause"
 
 
 def dateless(at: float) -> str:

@@ -13,7 +13,15 @@ from functools import partial
 from typing import Any, ClassVar
 
 from databuild_dagster.model.redaction import without_secrets
-from databuild_dagster.model.wording import MAX_DIGITS, MAX_VALUE, few_of, number_in_words, numbers_cut, shortened
+from databuild_dagster.model.wording import (
+    MAX_DIGITS,
+    MAX_VALUE,
+    few_of,
+    filled,
+    number_in_words,
+    numbers_cut,
+    shortened,
+)
 
 # The commands that hints name. The model knows the command line by these lines only.
 _BUILD = "`databuild build`"
@@ -60,9 +68,9 @@ class DatabuildError(Exception):
         self.facts = facts
         template = " ".join(inspect.cleandoc(type(self).__doc__ or "").split())
         shown = {name: _shown(fact) for name, fact in facts.items()}
-        self.message = without_secrets(template.format(**shown))
+        self.message = without_secrets(filled(template, shown))
         # A command to copy has its values in full.
-        self.advice = without_secrets(type(self).hint.format(**facts))
+        self.advice = without_secrets(filled(type(self).hint, facts))
         super().__init__(f"{self.message} {self.advice}".strip())
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from databuild_dagster.model.redaction import text_of, without_secrets
 
@@ -16,6 +18,7 @@ MAX_QUOTED = 300
 MAX_VALUE = 1_200
 #: Digits of one number that a message quotes; a number of ours has fewer.
 MAX_DIGITS = 40
+_COMMAND = re.compile(r"(`databuild [^`]*`)")
 _LONG_NUMBER = re.compile(rf"\d{{{MAX_DIGITS + 1},}}")
 #: 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970 UTC: no program can show a time beyond them.
 FIRST_TIME = -62_135_596_800.0
@@ -26,6 +29,28 @@ def few_of(names: Sequence[str], most: int = 5) -> str:
     """Such as: a, b, c and 4 more."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def typed(*names: object) -> str:
+    """Names, such as refs and ids, as part of a command that a shell and the command line read back; its options come before.
+
+    A name may begin with a dash, as an option does: `--` ends the options.
+    """
+    texts = [str(name) for name in names]
+    return ("-- " if any(text.startswith("-") for text in texts) else "") + shlex.join(texts)
+
+
+class _Typed(dict[str, Any]):
+    """Facts, each as a command has it."""
+
+    def __getitem__(self, name: str) -> str:
+        return typed(super().__getitem__(name))
+
+
+def filled(template: str, facts: Mapping[str, Any]) -> str:
+    """A template with its facts, which are `typed` within a command between backticks."""
+    parts = _COMMAND.split(template)
+    return "".join(part.format_map(_Typed(facts) if place % 2 else facts) for place, part in enumerate(parts))
 
 
 def mid_sentence(sentence: str) -> str:

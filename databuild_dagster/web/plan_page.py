@@ -11,10 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from databuild_dagster.engine.why.preview import Action
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.shapes.plans import StageShape
 from databuild_dagster.web.api import routes
 from databuild_dagster.web.parameters import Parameter, choice, number, text
+from databuild_dagster.web.plans import names_in
 from databuild_dagster.web.refusals import names_a_place
 from databuild_dagster.web.routes import Ask, EffectOnPage, PlanQuestion, PlanQuestions, Switch
 
@@ -134,7 +136,7 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
 def _command(question: PlanQuestion, refs: str, on: Mapping[str, bool]) -> str:
     """The same question on the command line."""
     options = "".join(f" --{name}" for name, is_on in on.items() if is_on)
-    return f"{question.command} {refs}{options}"
+    return f"{question.command}{options} {typed(*names_in(refs))}"
 
 
 def drawn(stages: Sequence[StageShape]) -> Drawing:

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from databuild_dagster.engine.why.alike import alike_causes
 from databuild_dagster.engine.why.explain import Cause
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.shapes.marks import MARKS
 from databuild_dagster.shapes.wants import CauseShape, DerivativeWant
 from databuild_dagster.store.queries.asking import MAX_COUNTED
@@ -181,6 +181,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
         short=short_id,
         sentence=sentence,
         brief=brief,
+        typed=typed,
         words=words,
         utc=utc,
         duration=duration,
@@ -277,6 +278,7 @@ _ID: Final = rf"\b(?P<kind>(?:instance|job run|[Dd]agster run|want|taint|request
 #: The reason of a taint ends with its id.
 _LAST: Final = rf"\((?P<last>{_UUID})\)$"
 _TIME: Final = r"\b(?P<word>since|until) (?P<at>(?P<day>\d{4}-\d\d-\d\d)T(?P<clock>\d\d:\d\d:\d\d)(?:\.\d+)?Z)(?!\w)"
+_COMMAND: Final = re.compile(r"""`(databuild (?:'[^']*'|"[^"]*"|[^`'"])*)`""")
 _SHORTENED: Final = re.compile(f"{_ID}|{_LAST}|{_TIME}")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _AT: Final = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)")
@@ -284,13 +286,21 @@ _DURATION: Final = re.compile(r"P(?:(?P<weeks>\d+)W|(?P<days>\d+)D|T(?P<hours>\d
 
 
 def sentence(text: str) -> Markup:
-    """A sentence with its commands, which are between backticks, as code."""
+    """A sentence with its commands, which are between backticks, as code. A quoted name may hold backticks."""
+    parts = enumerate(_COMMAND.split(text))
+    return Markup("").join(_as_code(part) if place % 2 else _marked(part) for place, part in parts)
+
+
+def _marked(text: str) -> Markup:
+    """The same of a text without commands of ours."""
     parts = text.split("`")
     if len(parts) % 2 == 0:
         return brief(text)
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else brief(part) for place, part in enumerate(parts)
-    )
+    return Markup("").join(_as_code(part) if place % 2 else brief(part) for place, part in enumerate(parts))
+
+
+def _as_code(text: str) -> Markup:
+    return Markup("<code>{}</code>").format(text)
 
 
 def brief(text: str) -> Markup:

@@ -60,7 +60,7 @@ def test_a_pause_names_the_running_job_runs_of_its_own_refs(project: Project) ->
     second = project.call("pause", DAYS[1], "--reason", "wrong")
 
     assert f"1 job run continues: {runs[DAYS[1]]}." in second.out
-    assert f"`databuild job-run cancel {runs[DAYS[1]]} --retry` cancels the first." in second.out
+    assert f"`databuild job-run cancel --retry {runs[DAYS[1]]}` cancels the first." in second.out
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,11 @@ REDEFINING = "tests/engine/test_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
 SQLITE = "tests/store/backends/test_sqlite.py"
 TRANSFER = "tests/store/test_transfer.py"
+TYPED_BACK = "tests/cli/test_main_typed_back.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
+SELECTIONS = "tests/bindings/registry/test_selections.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
@@ -881,8 +883,8 @@ GUARDS = (
         "an error shows the secrets of its facts",
         "3.9",
         "model/errors.py",
-        "self.message = without_secrets(template.format(**shown))",
-        "self.message = template.format(**shown)",
+        "self.message = without_secrets(filled(template, shown))",
+        "self.message = filled(template, shown)",
         (REDACTION,),
     ),
     Guard(
@@ -892,6 +894,70 @@ GUARDS = (
         "without_secrets(text_of(text))",
         "text_of(text)",
         (REDACTION,),
+    ),
+    Guard(
+        "a key with a comma or an at sign is taken for several keys or a ref",
+        "2.5",
+        "bindings/registry/selections.py",
+        "if whole in existing():",
+        "if False:",
+        (SELECTIONS,),
+    ),
+    Guard(
+        "a recorded key that its definition has lost is taken for a range",
+        "2.5",
+        "bindings/registry/selections.py",
+        "is_recorded = queries.states([name])[name] is not None",
+        "is_recorded = False",
+        (SELECTIONS,),
+    ),
+    Guard(
+        "`*` of several dimensions is the key of one that has it",
+        "2.5",
+        "bindings/registry/selections.py",
+        "if partition_key_of(name) != ALL or len(dimensions) == 1:",
+        "if True:",
+        (SELECTIONS,),
+    ),
+    Guard(
+        "the advice to retry all of an asset means its key `*` alone",
+        "2.5",
+        "engine/why/first_failures.py",
+        " and engine.catalog.why_not(spec, ALL) is not None",
+        "",
+        ("tests/engine/why/test_first_failures.py",),
+    ),
+    Guard(
+        "a command of a hint has a name without quotation marks",
+        "2.7",
+        "model/wording.py",
+        "return typed(super().__getitem__(name))",
+        "return str(super().__getitem__(name))",
+        (TYPED_BACK,),
+    ),
+    Guard(
+        "a command with a name that begins with a dash has no end of its options",
+        "2.7",
+        "model/wording.py",
+        """("-- " if any(text.startswith("-") for text in texts) else "")""",
+        '""',
+        (TYPED_BACK,),
+    ),
+    Guard(
+        "the command below a plan has names without quotation marks",
+        "2.7",
+        "web/plan_page.py",
+        "{typed(*names_in(refs))}",
+        "{refs}",
+        ("tests/web/test_plan_page.py",),
+    ),
+    Guard(
+        "a page takes the backtick of a name for the end of a command",
+        "2.7",
+        "web/rendering.py",
+        """(?:'[^']*'|"[^"]*"|[^`'"])*""",
+        "[^`]*",
+        ("tests/web/test_rendering_phrases.py",),
     ),
     Guard(
         "a driver shows a password without a form",

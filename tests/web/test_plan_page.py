@@ -31,6 +31,12 @@ def test_a_refusal_is_one_sentence_beside_the_form(client: TestClient) -> None:
     assert 'value="orders@1999-01-01"' in answer.text
 
 
+def test_the_command_of_a_question_can_be_typed_in_a_shell(client: TestClient) -> None:
+    plan = client.get("/plan", params={"ref": '"named@name 0001" named@*'}).text
+
+    assert "<code>databuild plan 'named@name 0001' 'named@*'</code>" in html.unescape(plan)
+
+
 def test_rows_are_chosen_by_their_effect_and_come_in_pages(client: TestClient) -> None:
     query = {"ref": "named@*", "what": "build"}
     first = client.get("/plan", params=query).text

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
+import shlex
+
 import pytest
 
+from databuild_dagster.model.wording import typed
 from databuild_dagster.web.rendering import brief, duration, sentence, utc, words
 
 UUID = "5cecaca6-8b07-12ac-2609-45b691f0f547"
@@ -38,6 +43,14 @@ def test_a_text_with_markup_is_escaped_around_the_short_forms() -> None:
     assert shown == (
         f'&lt;b&gt;job run <span class="mono" title="{UUID}">91f0f547</span>&lt;/b&gt; <code>databuild show &lt;i&gt;</code>'
     )
+
+
+@pytest.mark.parametrize("key", ["a`b", "a`b`c", "it's `a`", 'say "`"'])
+def test_a_command_keeps_the_backticks_of_a_name(key: str) -> None:
+    shown = sentence(f"{key}: `databuild retry {typed(f'sales@{key}')}` opens `it`")
+
+    commands = re.findall("<code>(.*?)</code>", html.unescape(shown))
+    assert [shlex.split(command) for command in commands[-2:]] == [["databuild", "retry", f"sales@{key}"], ["it"]]
 
 
 def test_a_sentence_with_half_a_command_has_no_code() -> None:

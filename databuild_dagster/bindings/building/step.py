@@ -43,7 +43,7 @@ from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.redaction import errors_without_secrets
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.memory_frames import FrameKind
 from databuild_dagster.spark.session import spark_ui_url, watch_progress
@@ -276,7 +276,7 @@ class _Step:
         if self.n_claims > MAX_CLAIMS:
             raise Failure(
                 f"{few_of(refs)} was given up by another run, the {MAX_CLAIMS}th time that this run has waited. "
-                f"`databuild explain {refs[0]}` says why; start another run to continue.",
+                f"`databuild explain {typed(refs[0])}` says why; start another run to continue.",
                 allow_retries=False,
             )
         hosting = claim(self.engine, self.datasets, refs, asking=self.asking, apart=self._with_missing_inputs)

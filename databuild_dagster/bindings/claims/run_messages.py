@@ -17,7 +17,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.states import FAILING, OPEN_WANTS
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 
 
 def skipped_of(asked: Iterable[Ref], reused: Collection[Ref]) -> list[Ref]:
@@ -153,9 +153,9 @@ def not_live(engine: Engine, refs: Iterable[Ref]) -> dict[Ref, NotLive]:
             then = (
                 f"want {wants[ref]} builds it"
                 if ref in wants
-                else f"no want is open: `databuild build {ref}` builds it"
+                else f"no want is open: `databuild build {typed(ref)}` builds it"
             )
-            sentence = f"{waits}; {then}. `databuild explain {ref}` shows its progress."
+            sentence = f"{waits}; {then}. `databuild explain {typed(ref)}` shows its progress."
         of_ref = tuple(wants[name] for name in (*missing, ref) if name in wants)
         found[ref] = NotLive(sentence, has_failed, ref in wants, missing, of_ref)
     return found

@@ -31,7 +31,7 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.store.queries.instances import Taint
 
 #: Tainted refs of a location that are painted the first time.
@@ -146,7 +146,7 @@ def _paint_stopped(instance: DagsterInstance, engine: Engine, refs: Sequence[Ref
     for job_run_id, of_run in by_job_run.items():
         why = (
             f"Job run {job_run_id} of {few_of(of_run)} was {found[of_run[0]].reason}. This run executed nothing. "
-            f"`databuild retry {of_run[0]}` opens it, and what waits for it."
+            f"`databuild retry {typed(of_run[0])}` opens it, and what waits for it."
         )
         run_id, tags = stopped_run_id(job_run_id), {run_tags.STOPPED_TAG: job_run_id}
         _ensure_run(instance, run_id, tags, of_run, "This run represents a cancellation.", why)
@@ -185,10 +185,10 @@ def _ensure_run(
 def _message(taint: Taint, refs: list[Ref], *, arrives: bool) -> str:
     at = datetime.fromtimestamp(taint.created_at, UTC)
     was, stays = ("were", "They stay") if len(refs) > 1 else ("was", "It stays")
-    mended = "other files arrive" if arrives else f"a rebuild (`databuild build {refs[0]}`, or Materialize)"
+    mended = "other files arrive" if arrives else f"a rebuild (`databuild build {typed(refs[0])}`, or Materialize)"
     return (
         f"{few_of(refs)} {was} tainted by {taint.actor} at {at:%Y-%m-%d %H:%M:%S} UTC: {taint.reason}. This run executed "
-        f"nothing. {stays} red until {mended}, or until the taint is canceled (`databuild untaint {taint.taint_id}`)."
+        f"nothing. {stays} red until {mended}, or until the taint is canceled (`databuild untaint {typed(taint.taint_id)}`)."
     )
 
 

@@ -19,7 +19,7 @@ from databuild_dagster.engine.ports import LaunchOrder
 from databuild_dagster.model.commands import FailJobRuns, RunFailure, StartLaunch
 from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.states import JobRunState
-from databuild_dagster.model.wording import few_of, one_line
+from databuild_dagster.model.wording import few_of, one_line, typed
 
 _CONFIG = "a launch has no run configuration. Give each field of its Config and of its resources a default, or a value in the code."
 
@@ -62,7 +62,7 @@ def _why_refused(instance: dg.DagsterInstance, repository: dg.RepositoryDefiniti
     except Exception as error:  # Dagster raises many kinds, and the user's resources and hooks any.
         return f"{type(error).__name__}: {one_line(error)}"
     for pool in _closed_pools(instance, repository, keys):
-        return f"its pool {pool!r} has the limit 0. `dagster instance concurrency set {pool} 1` raises it."
+        return f"its pool {pool!r} has the limit 0. `dagster instance concurrency set {typed(pool)} 1` raises it."
     return None
 
 

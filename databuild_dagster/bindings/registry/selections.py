@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
 from databuild_dagster.bindings.registry.plain_keys import plain_dimensions, plain_keys
 from databuild_dagster.model.datasets import DatasetSpec
-from databuild_dagster.model.errors import InvalidRequest, UnknownPartition
+from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownPartition
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, parse_ref, partition_key_of
 from databuild_dagster.model.selections import (
     ALL,
     DIMENSIONS,
+    RANGE,
     STALE,
     STATE_WORDS,
     InvalidSelection,
@@ -42,7 +43,7 @@ def select_refs(
     for name in named:
         dataset = queries.known_dataset(asset_of(name))
         # Partitions that the definition does not have any more are refs as long as they have instances.
-        is_recorded = not may_be_selection(name) and queries.states([name])[name] is not None
+        is_recorded = queries.states([name])[name] is not None
         found.update(dict.fromkeys([name] if is_recorded else refs_named(dataset, name, instance)))
     refs = tuple(found)
     if only:
@@ -79,23 +80,34 @@ def refs_named(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[
     return _refs_by_dagster(dataset, name, instance)
 
 
-def partitions_named(what: str, dataset: str, texts: Iterable[str]) -> tuple[Ref, ...]:
-    """Keys, ranges and refs of a dataset, also several with commas between them. Raises `InvalidRequest` for another dataset's."""
-    names = [name for text in texts for name in text.split(",") if name]
-    refs = tuple(parse_ref(name) if "@" in name else make_ref(dataset, name) for name in names)
-    for ref in refs:
-        if asset_of(ref) != dataset:
-            raise InvalidRequest(what=what, value=ref, why=f"it is no partition of {dataset}")
-    return refs
+def keys_named(what: str, dataset: DatasetSpec, texts: Iterable[str], instance: OpenInstance) -> list[str]:
+    """The partition keys of keys, ranges and refs of a dataset, also several with commas between them (rule 2.5).
+
+    A text that is a key, or a range between keys, is that as a whole. Raises `InvalidRequest` for the ref of another dataset, and as
+    `refs_named`.
+    """
+    existing = cache(lambda: frozenset(_keys(existing_refs(dataset, instance))))
+
+    def named(text: str) -> list[str]:
+        if "," in text or "@" in text:
+            for whole in (text, text.removeprefix(f"{dataset.asset}@")):
+                if whole in existing():
+                    return [whole]
+                if RANGE in whole:
+                    with suppress(Refused):
+                        return _keys(refs_named(dataset, make_ref(dataset.asset, whole), instance))
+        if "," in text:
+            return [key for part in text.split(",") if part for key in named(part)]
+        name = parse_ref(text) if "@" in text else make_ref(dataset.asset, text)
+        if asset_of(name) != dataset.asset:
+            raise InvalidRequest(what=what, value=name, why=f"it is no partition of {dataset.asset}")
+        return _keys(refs_named(dataset, name, instance) if may_be_selection(name) else [name])
+
+    return [key for text in texts for key in named(text)]
 
 
-def keys_named(dataset: DatasetSpec, names: Iterable[Ref], instance: OpenInstance) -> list[str]:
-    """The partition keys of refs and ranges (rule 2.5). Raises as `refs_named`."""
-    return [
-        partition_key_of(ref) or ""
-        for name in names
-        for ref in (refs_named(dataset, name, instance) if may_be_selection(name) else [name])
-    ]
+def _keys(refs: Iterable[Ref]) -> list[str]:
+    return [partition_key_of(ref) or "" for ref in refs]
 
 
 def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
@@ -110,21 +122,18 @@ def existing_refs(dataset: DatasetSpec, instance: OpenInstance) -> list[Ref]:
 
 
 def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) -> list[Ref]:
-    from dagster import MultiPartitionsDefinition
+    from dagster import MultiPartitionsDefinition, partition_loading_context
 
     from databuild_dagster.bindings.registry.catalog import DagsterCatalog, LateInstance, is_dynamic, why_no_key
     from databuild_dagster.bindings.registry.registration import partitions_from
 
     asset, partitions = dataset.asset, partitions_from(dataset.partitions)
-    why = DagsterCatalog(LateInstance(instance)).why_not(dataset, partition_key_of(name))
+    store = LateInstance(instance)
+    why = DagsterCatalog(store).why_not(dataset, partition_key_of(name))
     if why is None:
         return [name]
     if partitions is None or not may_be_selection(name):
         raise UnknownPartition(ref=name, why=why, asset=asset)
-    if is_dynamic(partitions):
-        if partition_key_of(name) == ALL:
-            return existing_refs(dataset, instance)
-        raise InvalidSelection(text=name, why="dynamic partitions have no order; name each, or all by *.", asset=asset)
     dimensions = [partitions]
     if isinstance(partitions, MultiPartitionsDefinition):
         dimensions = [dimension.partitions_def for dimension in partitions.partitions_defs]
@@ -132,17 +141,26 @@ def _refs_by_dagster(dataset: DatasetSpec, name: Ref, instance: OpenInstance) ->
             names = DIMENSIONS.join(partitions.partition_dimension_names)
             why = f"its dimensions are {names}; write a key, FROM..TO or * for each, separated by |."
             raise InvalidSelection(text=name, why=why, asset=asset)
-    keys = [dimension.get_partition_keys() for dimension in dimensions]
-    try:
-        return _refs(name, keys, [partial(why_no_key, dimension) for dimension in dimensions])
-    except ValueError as error:
-        raise InvalidSelection(text=name, why=str(error), asset=asset) from None
+    texts = _texts(name, len(dimensions))
+    with partition_loading_context(dynamic_partitions_store=store):
+        keys = [dimension.get_partition_keys() for dimension in dimensions]
+        for dimension, text, along in zip(dimensions, texts, keys, strict=True):
+            if is_dynamic(dimension) and RANGE in text and text not in along:
+                why = "dynamic partitions have no order; name each, or all by *."
+                raise InvalidSelection(text=name, why=why, asset=asset)
+        try:
+            return _refs(name, keys, [partial(why_no_key, dimension) for dimension in dimensions])
+        except ValueError as error:
+            raise InvalidSelection(text=name, why=str(error), asset=asset) from None
 
 
 def _refs(name: Ref, dimensions: Sequence[Sequence[str]], why_not: Sequence[Callable[[str], str | None]]) -> list[Ref]:
     """Raises `ValueError` with a sentence for a text that selects nothing."""
-    texts = _texts(name, len(dimensions))
-    selected = [keys_selected(*along) for along in zip(texts, dimensions, why_not, strict=True)]
+    selected = dimensions
+    # A dimension may have the key `*`.
+    if partition_key_of(name) != ALL or len(dimensions) == 1:
+        texts = _texts(name, len(dimensions))
+        selected = [keys_selected(*along) for along in zip(texts, dimensions, why_not, strict=True)]
     return [make_ref(asset_of(name), DIMENSIONS.join(key)) for key in product(*selected)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 from databuild_dagster.store.queries.ids import short_id
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
@@ -47,7 +47,7 @@ def to_cancel(queries: Queries, ref: Ref, waiters: Sequence[Ref] = ()) -> str:
     names = [want.id for want in wants]
     if len(names) > MAX_WANTS:
         names = list(dict.fromkeys(want.request_id for want in wants))
-    return f"`databuild want cancel {' '.join(map(short_id, names))}`" if names else ""
+    return f"`databuild want cancel {typed(*map(short_id, names))}`" if names else ""
 
 
 def wants_of(queries: Queries, waiters: Mapping[Ref, Sequence[Ref]]) -> dict[Ref, list[WantView]]:

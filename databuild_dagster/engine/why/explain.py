@@ -42,7 +42,7 @@ from databuild_dagster.model.need import (
 from databuild_dagster.model.refs import Ref, asset_of, parse_ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import FAILING, LEASED, OPEN_WANTS, InstanceState, JobRunState, WantState
-from databuild_dagster.model.wording import few_of, mid_sentence, one_line
+from databuild_dagster.model.wording import few_of, mid_sentence, one_line, typed
 from databuild_dagster.store.queries.ids import IdKind, may_be_id
 from databuild_dagster.store.queries.wants import WantView
 
@@ -338,7 +338,7 @@ class _Following:
             case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED:
                 return [why]
             case Reason.FAILED:
-                return [f"{why.rstrip('.')}; `databuild retry {ref}` opens it for another build"]
+                return [f"{why.rstrip('.')}; `databuild retry {typed(ref)}` opens it for another build"]
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
                     return [f"{why}; set aside for now: {unbuildable}"]
@@ -351,7 +351,7 @@ class _Following:
                 return [f"{why}; a source, which no job builds: it waits until it appears"]
             case Reason.UNWANTED:
                 return [
-                    f"{why}; no open want names it{self._last_want(ref)}; `databuild want create {ref}` records one"
+                    f"{why}; no open want names it{self._last_want(ref)}; `databuild want create {typed(ref)}` records one"
                 ]
             case Reason.EXPIRED:
                 until = when(self._queries.wanted([ref])[ref].until)

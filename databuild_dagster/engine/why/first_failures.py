@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.selections import ALL
 from databuild_dagster.model.states import InstanceState, JobRunState
-from databuild_dagster.model.wording import one_line
+from databuild_dagster.model.wording import one_line, typed
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
@@ -62,14 +62,22 @@ def first_failures(engine: Engine, refs: Collection[Ref]) -> FirstFailures | Non
         for ref, why in found[:MAX_NAMED]
     )
     n_others = len(found) - len(named)
-    return FirstFailures(named, n_others, _command([ref for ref, _ in found]))
+    return FirstFailures(named, n_others, _command(engine, [ref for ref, _ in found]))
 
 
-def _command(causes: list[Ref]) -> str:
+def _command(engine: Engine, causes: list[Ref]) -> str:
     if len(causes) <= MAX_NAMED:
-        return f"databuild retry {shlex.join(causes)}"
-    selections = dict.fromkeys(f"{asset_of(ref)}@*" if asset_of(ref) != ref else ref for ref in causes)
-    return f"databuild retry {shlex.join(selections)} --only failed"
+        return f"databuild retry {typed(*causes)}"
+    selections = dict.fromkeys(_all_of_asset(engine, ref) for ref in causes)
+    return f"databuild retry --only failed {typed(*selections)}"
+
+
+def _all_of_asset(engine: Engine, ref: Ref) -> str:
+    """The selection of all partitions; the ref alone if it has none, or if `*` is one of their keys."""
+    asset = asset_of(ref)
+    spec = engine.queries.dataset(asset)
+    takes_all = asset != ref and spec is not None and engine.catalog.why_not(spec, ALL) is not None
+    return f"{asset}@{ALL}" if takes_all else ref
 
 
 def damaged_inputs(engine: Engine, serving: Sequence[Ref]) -> list[str]:

@@ -69,7 +69,7 @@ def gc(
     Of all datasets, or of those named and of ranges of partitions: ASSET@FROM..TO, or ASSET@KEY.
 
     Without --leftovers: the data of instances that newer ones replaced. Data that readers see, that a running job run or
-    operation may read, and files from outside stay. Removed data can neither be reverted to nor read --as-of.
+    operation may read, and files from outside stay. Removed data can neither be reverted to nor read by `read --as-of`.
 
     With --leftovers: files of failed, canceled and lost attempts; data that is live, or was, stays. A removal that was
     interrupted is finished.

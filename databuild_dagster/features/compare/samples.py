@@ -38,7 +38,7 @@ class NoRowsHere(Refused):
 class RowsUnreadable(DatabuildError):
     """The rows of {ref} cannot be read here ({kind})."""
 
-    hint = "`databuild read {ref} --limit 20` says why."
+    hint = "`databuild read --limit 20 {ref}` says why."
 
 
 class SampleColumn(TypedDict):

@@ -27,7 +27,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.redaction import keep_secret
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.wording import few_of
+from databuild_dagster.model.wording import few_of, typed
 
 #: Ticks in which an alert is tried for one want before it is given up.
 MAX_TRIES: Final = 10
@@ -57,7 +57,7 @@ class LateWant:
     def sentence(self) -> str:
         return (
             f"Want {self.want_id} for {few_of(self.refs)} was to be successful by {self.deadline} and is {self.state}; "
-            f"`databuild explain {self.want_id}` says why."
+            f"`databuild explain {typed(self.want_id)}` says why."
         )
 
 

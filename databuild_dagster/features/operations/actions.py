@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
+from databuild_dagster.bindings.registry.selections import keys_named
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.operation_context import OperationResources
 from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
@@ -72,8 +72,7 @@ def _keys(state: State, values: Values) -> list[str] | None:
     if not values["partitions"]:
         return None
     spec = state.engine.queries.known_dataset(values["dataset"])
-    names = partitions_named("partitions", values["dataset"], values["partitions"])
-    return keys_named(spec, names, state.instance)
+    return keys_named("partitions", spec, values["partitions"], state.instance)
 
 
 def _cancel(state: State, values: Values, by: By) -> CanceledOperationShape:

@@ -16,6 +16,7 @@ from databuild_dagster.features.tables.port import OpenTable
 from databuild_dagster.features.tables.publisher import is_of_this_log
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.queries import Queries
@@ -72,7 +73,7 @@ def _wrong_tables(checked: Checked) -> list[Violation]:
         asset = dataset.asset
         try:
             for wrong in wrong_table_files(checked.store, dataset, checked.warehouse()):
-                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish {asset} --repair` puts it right"
+                why = f"the table of {asset} is wrong: {wrong.why}; `databuild publish --repair {typed(asset)}` puts it right"
                 found.append(Violation("rule 10.10", wrong.path, why))
         except DatabuildError as error:
             found.append(Violation("rule 10.10", asset, f"its table cannot be compared: {error.message}"))

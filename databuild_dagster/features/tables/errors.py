@@ -48,7 +48,7 @@ class NoPlaceForCatalog(Refused):
 class TableOfAnother(Refused):
     """The table {table} of {asset} belongs to another build state ({found}; this one is {own})."""
 
-    hint = "Name another table; after a move, a restore or an import, `databuild publish {asset} --take-over` takes it over."
+    hint = "Name another table; after a move, a restore or an import, `databuild publish --take-over {asset}` takes it over."
 
 
 class TableOfAnotherDataset(Refused):
@@ -60,7 +60,7 @@ class TableOfAnotherDataset(Refused):
 class TableElsewhere(Refused):
     """The metadata of the table {table} of {asset} is not in {folder}, which is the place of its dataset now."""
 
-    hint = "After a move or a copy of the home, `databuild publish {asset} --take-over` creates the table there."
+    hint = "After a move or a copy of the home, `databuild publish --take-over {asset}` creates the table there."
 
 
 class TableNotOurs(Refused):
@@ -72,19 +72,19 @@ class TableNotOurs(Refused):
 class ForeignSnapshot(Refused):
     """Another writer has changed the table {table} of {asset}: its snapshot {snapshot} does not say up to which seq it holds."""
 
-    hint = "`databuild publish {asset} --repair` makes it what the log says; on_conflict='rebase' does so each time."
+    hint = "`databuild publish --repair {asset}` makes it what the log says; on_conflict='rebase' does so each time."
 
 
 class TableAhead(Refused):
     """The table {table} of {asset} holds up to seq {found}, and the log ends at seq {head}."""
 
-    hint = "The log was restored from a backup; `databuild publish {asset} --repair` makes the table what the log says now."
+    hint = "The log was restored from a backup; `databuild publish --repair {asset}` makes the table what the log says now."
 
 
 class TableOfAnotherHistory(Refused):
     """The table {table} of {asset} holds up to seq {seq} of another history of this log: event {seq} is not the one it was."""
 
-    hint = "The log was restored from a backup; `databuild publish {asset} --repair` makes the table what the log says now."
+    hint = "The log was restored from a backup; `databuild publish --repair {asset}` makes the table what the log says now."
 
 
 class StoreIsACopy(Refused):
@@ -145,7 +145,7 @@ class PublishConflict(Conflict):
 class TableDamaged(NotFound):
     """The table {table} of {asset} cannot be read: {why}."""
 
-    hint = "`databuild publish {asset} --repair` makes it what the log says."
+    hint = "`databuild publish --repair {asset}` makes it what the log says."
 
 
 class NoTags(Refused):

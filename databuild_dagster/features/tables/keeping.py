@@ -16,6 +16,7 @@ from databuild_dagster.features.tables.port import OpenTable, Table
 from databuild_dagster.features.tables.waiting import within
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import asset_of
+from databuild_dagster.model.wording import filled
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.removals import Removable
 from databuild_dagster.store.store import Store
@@ -84,7 +85,7 @@ class PublishedFiles(Keeper):
                 continue
             if published_to is not None:
                 left = [one.uuid for one in instances if one.held.left_seq > published_to]
-                why |= dict.fromkeys(left, AWAITED if published_to else NEVER_PUBLISHED.format(asset=asset))
+                why |= dict.fromkeys(left, AWAITED if published_to else filled(NEVER_PUBLISHED, {"asset": asset}))
         return why
 
     def published_to(self, asset: str) -> int | None:

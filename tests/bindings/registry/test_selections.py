@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from databuild_dagster.bindings.registry.registration import partitions_text
-from databuild_dagster.bindings.registry.selections import refs_named, select_refs
+from databuild_dagster.bindings.registry.selections import keys_named, refs_named, select_refs
 from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
-from databuild_dagster.model.errors import Refused, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import InvalidRequest, Refused, UnknownAsset, UnknownPartition
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.selections import InvalidSelection
 from tests.support.catalog import dataset
+from tests.support.command_lines import HORRORS
 from tests.support.world import World
 
 daily = dg.DailyPartitionsDefinition("2024-02-27", end_date="2024-03-03")
@@ -131,6 +132,75 @@ def test_dynamic_partitions_are_named_one_by_one_or_all_at_once(instance: dg.Dag
     assert selected(tails, "N1..N2", instance) == ["N1..N2"]
     assert selected(tails, "*", instance) == ["N1", "N1..N2"]
     assert "dynamic partitions have no order" in refusal(tails, "N1..N3", instance).message
+
+
+def test_a_dimension_of_dynamic_partitions_takes_keys_and_all_and_the_others_ranges(
+    instance: dg.DagsterInstance,
+) -> None:
+    """Rule 2.5"""
+    instance.add_dynamic_partitions("tails", ["N1", "*", "N1..N2"])
+    tails = dg.DynamicPartitionsDefinition(name="tails")
+    by_day = dg.MultiPartitionsDefinition({"day": daily, "tail": tails})
+
+    assert selected(by_day, "2024-02-27..2024-02-28|N1", instance) == ["2024-02-27|N1", "2024-02-28|N1"]
+    assert selected(by_day, "2024-02-27|N1..N2", instance) == ["2024-02-27|N1..N2"]
+    assert selected(by_day, "2024-02-27..2024-02-28|*", instance) == ["2024-02-27|*", "2024-02-28|*"]
+    assert selected(by_day, "*", instance) == list(by_day.get_partition_keys(dynamic_partitions_store=instance))
+    assert "dynamic partitions have no order" in refusal(by_day, "2024-02-27|N1..N3", instance).message
+    assert "'N7' is not among the dynamic partitions" in refusal(by_day, "*|N7", instance).message
+
+
+KINDS = {
+    "static": dg.StaticPartitionsDefinition([*HORRORS]),
+    "dynamic": dg.DynamicPartitionsDefinition(name="horrors"),
+}
+
+
+@pytest.mark.parametrize("partitions", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("key", HORRORS)
+def test_a_key_wins_over_the_notation_that_it_looks_like(
+    partitions: dg.PartitionsDefinition[Any], key: str, instance: dg.DagsterInstance
+) -> None:
+    """Rule 2.5"""
+    instance.add_dynamic_partitions("horrors", [*HORRORS])
+    named = keys_named("--partitions", registered(partitions), [key, f"a@{key}"], lambda: instance)
+
+    assert selected(partitions, key, instance) == [key]
+    assert named == [key, key]
+
+
+def test_keys_have_commas_between_them_where_no_key_has_these(instance: dg.DagsterInstance) -> None:
+    spec = registered(dg.StaticPartitionsDefinition(["a", "a,b", "b", "@x", "c,d", "a@a"]))
+
+    def named(*texts: str) -> list[str]:
+        return keys_named("--partitions", spec, texts, lambda: instance)
+
+    assert named("a,b") == ["a,b"]
+    assert named("b,a") == ["b", "a"]
+    assert named("b,@x,a@b") == ["b", "@x", "b"]
+    assert named("a,b..c,d") == ["a,b", "b", "@x", "c,d"], "a range between keys"
+    assert named("a@a", "a@a@a") == ["a@a", "a@a"]
+    assert named("unknown") == ["unknown"], "which may be live, from an earlier definition"
+    with pytest.raises(InvalidRequest, match="it is no partition of a"):
+        named("b@a")
+
+
+def test_each_dimension_has_keys_that_look_like_notations() -> None:
+    odd = dg.StaticPartitionsDefinition([key for key in HORRORS if not set("|[],") & set(key)])
+    two = dg.MultiPartitionsDefinition({"x": odd, "y": odd})
+
+    assert len(odd.get_partition_keys()) > 8
+    assert all(selected(two, key) == [key] for key in two.get_partition_keys())
+    assert selected(two, "*") == list(two.get_partition_keys())
+
+
+def test_a_recorded_key_that_its_definition_has_not_any_more_wins_over_a_notation() -> None:
+    """Rule 2.6"""
+    world = World([dataset("sales", keys=["*", "a..b"])])
+    world.live("sales@*", "sales@a..b")
+
+    for ref in ("sales@*", "sales@a..b"):
+        assert select_refs(world.queries, no_instance, [parse_ref(ref)]) == (ref,)
 
 
 def test_an_open_ended_definition_ends_now(instance: dg.DagsterInstance) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from databuild_dagster.engine.why.first_failures import MAX_NAMED, first_failures
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
@@ -44,4 +46,17 @@ def test_many_failures_are_counted_and_opened_by_their_asset(make_world):
     assert failures is not None
     assert [failure.ref for failure in failures.named] == DAYS[:MAX_NAMED]
     assert "3 more refs failed by themselves." in failures.sentences
-    assert failures.command == "databuild retry 'day@*' --only failed"
+    assert failures.command == "databuild retry --only failed 'day@*'"
+
+
+def test_failures_of_an_asset_with_the_key_star_are_opened_one_by_one(make_world):
+    """Rule 2.5: the key wins."""
+    days = [*DAYS, "day@*"]
+    world = make_world(dataset("day", keys=[*KEYS, "*"]))
+    for day in days:
+        world.fail(day)
+
+    failures = first_failures(world.engine, days)
+
+    assert failures is not None
+    assert sorted(shlex.split(failures.command)[4:]) == sorted(days)

@@ -167,7 +167,7 @@ def test_a_deep_check_names_the_files_that_a_table_and_the_log_do_not_share(
 
     assert (clean.code, wrong.code, repaired.code, clean_again.code) == (0, 1, 0, 0), (clean, clean_again)
     assert "the table of sales is wrong: it is missing there, and the log lists it" in wrong.out
-    assert "`databuild publish sales --repair` puts it right" in wrong.out
+    assert "`databuild publish --repair sales` puts it right" in wrong.out
 
 
 def test_gc_expires_snapshots_before_it_removes_data(project: Project, sales: PublishedWorld) -> None:

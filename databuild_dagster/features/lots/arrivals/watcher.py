@@ -36,7 +36,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.refs import Ref, make_ref
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.model.wording import counted, utf8
+from databuild_dagster.model.wording import counted, typed, utf8
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.disk import Listed
 from databuild_dagster.warehouse.layout import Warehouse
@@ -189,7 +189,7 @@ class Watcher:
         shown = "show twice" if exists(at) else "skip"
         return (
             f"its name has the local time {at:%Y-%m-%d %H:%M}, which the clocks of {at.tzinfo} {shown}; write the offset into the "
-            f"name (%z), or `databuild lot arrive {self._dataset.asset} LOT FILE` names its lot"
+            f"name (%z), or `databuild lot arrive {typed(self._dataset.asset)} LOT FILE` names its lot"
         )
 
     def _is_settled(self, files: Sequence[Listed], now: float) -> bool:

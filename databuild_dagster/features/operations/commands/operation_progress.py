@@ -26,6 +26,7 @@ from databuild_dagster.features.operations.tracker import Tracked, Tracker
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Trouble
 from databuild_dagster.model.operations.states import JobState, OperationState
+from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import picked
 
 #: How often others' progress is looked at.
@@ -143,7 +144,7 @@ def follow_to_end(following: Following, timeout_seconds: float | None = None) ->
             for absence in absences_of(following.manager.engine, [following.id.dataset]):
                 has_complained = True
                 click.echo(
-                    f"{following.id} waits: {absence.sentence}. `databuild operation watch {following.id} --local` runs its "
+                    f"{following.id} waits: {absence.sentence}. `databuild operation watch --local {typed(following.id)}` runs its "
                     "jobs in a process of your own.",
                     err=True,
                 )
@@ -156,7 +157,7 @@ def follow_to_end(following: Following, timeout_seconds: float | None = None) ->
 
 
 def _goes_on(id: OperationId) -> str:
-    return f"It continues: `databuild operation watch {id}` shows it, `databuild operation cancel {id}` ends it."
+    return f"It continues: `databuild operation watch {typed(id)}` shows it, `databuild operation cancel {typed(id)}` ends it."
 
 
 # The end
@@ -197,8 +198,8 @@ def tell_follow_ups(view: OperationView, *, is_local: bool = False) -> None:
     for follow_up in view.follow_ups:
         what = f"{follow_up.type} on {follow_up.dataset}"
         if follow_up.operation is not None:
-            watch = f"`databuild operation watch {follow_up.operation}"
-            shows = f"; {watch} --local` runs its jobs here" if is_local else f": {watch}` shows it"
+            here = f"; `databuild operation watch --local {typed(follow_up.operation)}` runs its jobs here"
+            shows = here if is_local else f": `databuild operation watch {typed(follow_up.operation)}` shows it"
             click.echo(f"It started {follow_up.operation}{shows}.")
         elif follow_up.refused:
             click.echo(f"It could not start {what}: {follow_up.refused}")
@@ -221,7 +222,9 @@ def tell_end(view: OperationView, *, is_local: bool) -> None:
         rows = [(partition or "(whole)", detail_of(detail)) for partition, detail in failed[:MAX_FAILED]]
         table(("partition", "why it failed"), rows, empty="")
         if len(failed) > MAX_FAILED:
-            click.echo(f"… and {len(failed) - MAX_FAILED} more; `databuild operation show {view.id}` lists them.")
+            click.echo(
+                f"… and {len(failed) - MAX_FAILED} more; `databuild operation show {typed(view.id)}` lists them."
+            )
     if isinstance(view.report, dict) and isinstance(view.report.get("rules"), list):
         tell_rules(view.report)
     elif view.report is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from databuild_dagster.bindings.registry.selections import keys_named, partitions_named
+from databuild_dagster.bindings.registry.selections import keys_named
 from databuild_dagster.cli.definitions import deployed_dataset
 from databuild_dagster.cli.groups import Branch, Leaf, TableGroup
 from databuild_dagster.cli.options import DURATION, Where, definitions, tabular
@@ -30,7 +30,7 @@ from databuild_dagster.features.operations.commands.operation_progress import (
     follow_to_end,
 )
 from databuild_dagster.model.errors import InvalidRequest
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.wording import typed
 
 if TYPE_CHECKING:
     from databuild_dagster.features.operations.manager import DistributedOperationManager
@@ -105,8 +105,8 @@ class How:
     """What every type is started with."""
 
     dataset: str
-    #: Refs and ranges. None for all that are live.
-    partitions: tuple[Ref, ...] | None
+    #: Keys, ranges and refs. Empty for all that are live.
+    partitions: tuple[str, ...]
     local: bool
     parallel: int | None
     wait: bool
@@ -121,8 +121,7 @@ def operation_command(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
         common_options = {name: options.pop(name) for name in ("local", "parallel", "timeout", "where", "as_json")}
-        names = None if not partitions else partitions_named("--partitions", dataset, partitions)
-        how = How(dataset, names, wait=not no_wait, **common_options)
+        how = How(dataset, partitions, wait=not no_wait, **common_options)
         return function(*args, how=how, **options)
 
     for option in (
@@ -173,11 +172,11 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     found = deployed_dataset(how.dataset, how.where)
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
-    keys = None if how.partitions is None else keys_named(found.dataset, how.partitions, lambda: found.instance)
-    id = manager.start(type_name, how.dataset, arg, partitions=keys)
+    keys = keys_named("--partitions", found.dataset, how.partitions, lambda: found.instance)
+    id = manager.start(type_name, how.dataset, arg, partitions=keys if how.partitions else None)
     following = Following(manager, id)
     if not how.wait:
-        sentence = f"Started {id}: `databuild operation watch {id}` shows it."
+        sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
         answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
         return
     tracked = following.look()
