@@ -12,20 +12,37 @@ import click
 
 from databuild_dagster.cli.building import AssetDone, Built, Workshop, build_refs
 from databuild_dagster.cli.definitions import load_deployed
-from databuild_dagster.cli.options import DURATION, FAIL_FAST, Selection, Where, definitions, selection, tabular
+from databuild_dagster.cli.options import (
+    DURATION,
+    FAIL_FAST,
+    Selection,
+    Where,
+    definitions,
+    printed,
+    selection,
+    tabular,
+)
 from databuild_dagster.cli.output import count, emit, table
 from databuild_dagster.cli.process import FAILED, INTERRUPTED, Exit, printing_to_file, printing_to_stderr, screen
 from databuild_dagster.cli.progress import BuildProgress, SparkJobs
 from databuild_dagster.cli.state import home_to_write, the_instance
 from databuild_dagster.cli.tally import Tally
 from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.wording import few_of, typed
+from databuild_dagster.store.queries.queries import Queries
 
 #: Log files of builds that are kept.
 MAX_LOGS = 20
 #: Assets of the last line, and refs of a command to copy.
 MAX_NAMED = 5
+
+
+class NothingStale(Refused):
+    """Nothing that is live was built from an earlier instance of {refs}."""
+
+    hint = "So there is nothing to rebuild."
 
 
 @click.command()
@@ -34,6 +51,9 @@ MAX_NAMED = 5
 @click.option("--comment", default="", help="The reason, shown by `want show`, --json and the pages.")
 @click.option("--rebuild", is_flag=True, help="Rebuild REFS, also those that are live or failed.")
 @click.option("--fresh", is_flag=True, help="Rebuild those of REFS that another code version built.")
+@click.option(
+    "--downstream", is_flag=True, help="Rebuild what was built from earlier instances of REFS, in place of REFS."
+)
 @click.option(
     "--timeout",
     type=DURATION,
@@ -59,6 +79,7 @@ def build(
     comment: str,
     rebuild: bool,
     fresh: bool,
+    downstream: bool,
     timeout: float | None,
     at_once: int,
     fail_fast: bool,
@@ -77,6 +98,8 @@ def build(
     with _printing_apart(home) as log, ExitStack() as display:
         workshop = opened_workshop(where, at_once=at_once)
         refs = selection.refs(workshop.engine.queries)
+        if downstream:
+            refs, rebuild = _from_earlier(workshop.engine.queries, refs), True
         workshop.has_log = log is not None
         tally = Tally(workshop.engine.queries, refs, workshop.engine.queries.head().seq)
         spark = None if log is None else display.enter_context(SparkJobs(home).watched())
@@ -95,6 +118,13 @@ def build(
         raise Exit(INTERRUPTED)
     if built.not_live or built.timed_out is not None:
         raise Exit(FAILED)
+
+
+def _from_earlier(queries: Queries, refs: Sequence[Ref]) -> tuple[Ref, ...]:
+    found = tuple(queries.live_from_earlier(refs))
+    if not found:
+        raise NothingStale(refs=few_of(refs))
+    return printed(found)
 
 
 @contextmanager

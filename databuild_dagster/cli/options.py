@@ -85,16 +85,17 @@ class Selection:
         """
         if not self.only and not any(map(may_be_selection, self.names)):
             return self.names
-        return _printed(select_refs(queries, the_instance, self.names, self.only))
+        return printed(select_refs(queries, the_instance, self.names, self.only))
 
 
 def names_to_pause(queries: Queries, names: tuple[Ref, ...]) -> tuple[Ref, ...]:
     """Refs and whole assets; the refs of a range are printed first. Raises what `select_names` raises."""
     found = select_names(queries, the_instance, names)
-    return found if found == names else _printed(found)
+    return found if found == names else printed(found)
 
 
-def _printed(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+def printed(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+    """The same refs, of which the first are printed."""
     say(f"Selected {count(len(refs), 'ref')}: {shown(refs, SHOWN_REFS)}.")
     return refs
 

@@ -55,6 +55,13 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     rebuilt = project.build(DAYS[0], "--rebuild")
     assert (rebuilt["launches"], rebuilt["reused"]) == (1, 0)
 
+    after = project.build(DAYS[0], "--downstream")
+    nothing = project.call("build", DAYS[0], "--downstream", "--json")
+    assert (after["launches"], after["reused"]) == (1, 0)
+    assert set(project.ask("show", JANUARY)["canonical"]["inputs"]) > set(canonical["inputs"][1:])
+    assert project.ask("show", JANUARY)["canonical"]["uuid"] != canonical["uuid"]
+    assert (nothing.code, nothing.json["error"]["type"]) == (2, "NothingStale")
+
 
 def test_a_small_build_registers_once_and_asks_the_store_few_questions(
     project: Project, monkeypatch: pytest.MonkeyPatch

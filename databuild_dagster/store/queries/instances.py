@@ -385,6 +385,20 @@ class InstanceQueries(Asking):
                         AND coalesce(n.same_as_id, n.id) = coalesce(u.same_as_id, u.id)))) END"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
+    def live_from_earlier(self, refs: Iterable[Ref]) -> list[Ref]:
+        """The other live refs that were built, directly or not, from instances of these refs that readers do not see any more."""
+        sql = f"""
+            WITH RECURSIVE made(id) AS (
+                SELECT i.id FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.ref_id = r.id
+                LEFT JOIN {PREFIX}instances n ON n.id = r.canonical_id
+                WHERE r.ref IN (SELECT value FROM json_each(?)) AND i.was_live = 1 AND (i.state = '{InstanceState.TAINTED}'
+                    OR coalesce(i.same_as_id, i.id) <> coalesce(n.same_as_id, n.id))
+                UNION SELECT x.instance_id FROM made JOIN {PREFIX}instance_inputs x ON x.input_id = made.id
+            ) SELECT r.ref FROM made JOIN {PREFIX}refs r ON r.canonical_id = made.id
+            WHERE r.state = '{InstanceState.LIVE}' AND r.ref NOT IN (SELECT value FROM json_each(?)) ORDER BY r.canonical_id"""
+        named = list(refs)
+        return [ref for (ref,) in self._all(sql, Keys(named), Keys(named))]
+
     def with_the_rows_of(self, uuids: Sequence[str]) -> set[str]:
         """Those of these instances whose rows readers see: canonical ones, and those of which a compaction is canonical."""
         sql = f"""

@@ -51,3 +51,17 @@ def test_of_many_consumers_the_first_by_ref_are_those_created_first(
 
     assert len(all_of_them) == 3
     assert (n, [instance.uuid for instance in found]) == (2, all_of_them[:2])
+
+
+def test_what_was_built_from_an_earlier_instance_is_found_along_the_chain(world: World, used: str) -> None:
+    """Rule 4.6: `databuild build --downstream`"""
+    before = world.queries.live_from_earlier(["a"])
+    world.taint("a", reason="again")
+    while_tainted = world.queries.live_from_earlier(["a"])
+    world.succeed("a")
+    replaced = world.queries.live_from_earlier(["a"])
+    world.taint("b", reason="again")
+    world.succeed("b", inputs=["a"])
+
+    assert (before, while_tainted, replaced) == ([], ["b", "c", "d"], ["b", "c", "d"])
+    assert world.queries.live_from_earlier(["a"]) == ["c", "d"], "d has the rows of a by the earlier b"
