@@ -18,6 +18,7 @@ from databuild_dagster.cli.options import (
     as_of,
     common,
     definitions,
+    in_states,
     moment,
     one_by_one,
     selection,
@@ -145,14 +146,7 @@ def warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
 @click.option("--derivative", is_flag=True, help="Also wants that job runs recorded for inputs.")
 @click.option("--ref", type=REF, help="Only wants that name this ref.")
 @click.option("--dataset", metavar="ASSET", help="Only wants for partitions of this asset.")
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice([state.value for state in WantState], case_sensitive=False),
-    multiple=True,
-    metavar="STATE",
-    help="Only wants in this state, open or ended; may be repeated.",
-)
+@in_states(WantState, "wants")
 @click.option("--source", help="Only wants of this source, such as user, schedule or arc.")
 @click.option("--limit", type=Count(1), default=100, show_default=True, help="Number of wants at most, newest first.")
 @as_of
@@ -162,7 +156,7 @@ def list_wants(
     derivative: bool,
     ref: Ref | None,
     dataset: str | None,
-    states: tuple[str, ...],
+    states: tuple[WantState, ...],
     source: str | None,
     limit: int,
     as_of: str | None,
@@ -179,7 +173,7 @@ def list_wants(
         derivative=derivative or source is not None,
         ref=ref,
         asset=dataset,
-        states=tuple(WantState(state) for state in states),
+        states=states,
         source=source,
         seq=moment(queries, as_of).seq,
     )

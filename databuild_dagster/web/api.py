@@ -16,17 +16,19 @@ from databuild_dagster.engine.why.want_report import check_partition, find_wants
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import WantState
+from databuild_dagster.model.states import JobRunState, WantState
 from databuild_dagster.shapes.bounded import (
     MAX_REFS,
     BoundedBuild,
     BoundedCanonical,
     BoundedInstance,
+    BoundedJobRunReport,
     BoundedReport,
     BoundedWant,
     bounded_build,
     bounded_canonical,
     bounded_history,
+    bounded_job_run_report,
     bounded_report,
     bounded_want,
 )
@@ -35,7 +37,7 @@ from databuild_dagster.shapes.contents import ContentsShape, allows_sample, cont
 from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
 from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
-from databuild_dagster.shapes.job_runs import open_builds
+from databuild_dagster.shapes.job_runs import builds_of, find_job_runs, job_run_report
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
@@ -43,9 +45,10 @@ from databuild_dagster.shapes.plans import PlanShape
 from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import ledger_pages, plans
-from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
+from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
 from databuild_dagster.web.state import State, moment_at
 
@@ -53,7 +56,7 @@ VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
 #: Datasets of one answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
-#: Wants that are looked at for a filter that ended ones may pass.
+#: Wants, or job runs, that are looked at for a filter that ended ones may pass.
 MAX_LOOKED_AT: Final = 50_000
 NEWEST: Final = 31
 #: Events of one command.
@@ -149,9 +152,31 @@ def orchestrators(state: State) -> list[OrchestratorShape]:
     return [found.shape() for found in orchestrators_of(engine, engine.queries.datasets().values())]
 
 
-def builds(state: State, limit: int) -> list[BoundedBuild]:
-    """The open job runs, newest first."""
-    return [bounded_build(build) for build in open_builds(state.engine.queries, limit)]
+def builds(
+    state: State,
+    ended: bool,
+    in_state: str | None,
+    job: str | None,
+    ref: Ref | None,
+    since: float | None,
+    limit: int,
+) -> list[BoundedBuild]:
+    """Job runs, newest first."""
+    engine, open_only = state.engine, not ended and in_state is None
+    which = JobRunFilter(
+        states=() if in_state is None else (JobRunState(in_state),),
+        job=job,
+        ref=ref,
+        since=since,
+        of_newest=None if open_only or ref is not None else MAX_LOOKED_AT,
+    )
+    found = find_job_runs(engine.queries, engine.catalog, which, open_only=open_only, most=limit)
+    return [bounded_build(build) for build in builds_of(engine.queries, found)]
+
+
+def job_run(state: State, name: str) -> BoundedJobRunReport:
+    """A job run with its outputs, and who asked for them."""
+    return bounded_job_run_report(job_run_report(state.engine.queries, name))
 
 
 def failures(state: State) -> FailuresShape:
@@ -307,7 +332,27 @@ _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RE
 ROUTES: Final = (
     ApiRoute("/head", "The end of the event log.", head, HeadShape),
     ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[OrchestratorShape]),
-    ApiRoute("/builds", "The open job runs, newest first.", builds, list[BoundedBuild], (_LIMIT,)),
+    ApiRoute(
+        "/builds",
+        "The open job runs, newest first; with `ended` or `in_state` also those among the newest 50,000 that ended.",
+        builds,
+        list[BoundedBuild],
+        (
+            flag("ended", "Also job runs that have ended."),
+            choice("in_state", "Only job runs in this state, open or ended.", [found.value for found in JobRunState]),
+            text("job", "Only runs of this job."),
+            ref("ref", "Only job runs that built this ref, or tried to."),
+            moment_past("since", "Only those that ended from this time on, or began if they have not ended."),
+            _LIMIT,
+        ),
+    ),
+    ApiRoute(
+        "/job_run",
+        "A job run with its outputs, and who asked for them.",
+        job_run,
+        BoundedJobRunReport,
+        (text("name", "The id of a job run, or its end.", required=True),),
+    ),
     ApiRoute("/failures", "The newest failures that are not repaired.", failures, FailuresShape),
     ApiRoute(
         "/events",

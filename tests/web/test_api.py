@@ -17,7 +17,7 @@ from tests.support.pages_world import PagesWorld, get
 API = "/api/v1"
 #: The parameters that each url is called with, beside a call without any where none is required.
 CALLS: dict[str, list[dict[str, Any]]] = {
-    "/builds": [{"limit": 1}],
+    "/builds": [{"limit": 1}, {"ended": "true", "job": "orders"}, {"in_state": "failed", "since": "7d"}],
     "/events": [{"before": 3}, {"limit": 2}],
     "/log": [{"after": 4, "limit": 2}],
     "/datasets": [{"search": "ORD"}, {"limit": 1, "offset": 1}],
@@ -64,6 +64,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         "/sample": [{"ref": "shown"}],
         "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
         "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
+        "/job_run": [{"name": world.job_run("orders@2023-01-06")}, {"name": world.queries.job_runs()[-1].id}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes.bounded import MAX_REFS
-from tests.support.pages_world import PagesWorld, get
+from tests.support.pages_world import PagesWorld, get, refused
 
 API = "/api/v1"
 MANY = [f"named@name {n:04}" for n in range(100, 100 + MAX_REFS + 50)]
@@ -48,6 +48,21 @@ def test_a_job_run_of_many_refs_is_listed_with_the_first_of_them(client: TestCli
     assert (run["refs"], run["n_refs"], run["is_cut"]) == (refs[:MAX_REFS], len(refs), True)
     assert len(run["instances"]) == MAX_REFS
     assert client.get("/").status_code == 200
+
+
+def test_ended_job_runs_are_listed_by_the_filters_of_the_command_line(client: TestClient, world: PagesWorld) -> None:
+    def found(**query: str) -> list[tuple[str, str]]:
+        runs = [build["job_run"] for build in get(client, "/builds", **query)]
+        return [(run["refs"][0], run["state"]) for run in runs]
+
+    failed = ("orders@2023-01-05", "Failed")
+    assert found(ref="orders@2023-01-05", ended="true") == [failed]
+    assert found(ref="orders@2023-01-05") == []
+    assert failed in found(in_state="failed", job="orders")
+    assert found(in_state="failed", since="2999-01-01T00:00:00Z") == []
+    assert refused(client, "/builds", job="odrers") == (404, "NotFound")
+    report = get(client, "/job_run", name=world.job_run("orders@2023-01-06"))
+    assert [output["state"] for output in report["outputs"]] == ["Building"]
 
 
 def test_the_history_names_some_refs_of_the_wants_behind_an_instance(client: TestClient, world: PagesWorld) -> None:
