@@ -53,6 +53,8 @@ class BuildShape(TypedDict):
     asked_by: list[str]
     #: The seconds of its past launches, the middle one; null without any.
     usual_seconds: float | None
+    #: From its start to its end; null without one of them.
+    seconds: float | None
 
 
 def find_job_runs(
@@ -86,7 +88,6 @@ class JobRunReportShape(JobRunShape):
     launch_id: str
     attempt: int
     buffered_at: str
-    #: From its start to its end; null without one of them.
     seconds: float | None
     usual_seconds: float | None
     asked_by: list[str]
@@ -103,10 +104,8 @@ def job_run_report(queries: Queries, name: str) -> JobRunReportShape:
         shaped(OutputShape, instance, why=instance.reason, missed=missed.get(instance.uuid, ()))
         for instance in queries.instances_named(job_run.instances)
     ]
-    began, ended = job_run.started_at, job_run.ended_at
-    seconds = None if began is None or ended is None else ended - began
-    more = {name: build[name] for name in ("asked_by", "usual_seconds")}
-    return shaped(JobRunReportShape, job_run, seconds=seconds, outputs=outputs, **more)
+    more = {name: build[name] for name in ("asked_by", "usual_seconds", "seconds")}
+    return shaped(JobRunReportShape, job_run, outputs=outputs, **more)
 
 
 def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildShape]:
@@ -121,7 +120,16 @@ def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildSha
             usual[asset] = median(span.seconds for span in spans) if spans else None
         asked = [asker for uuid in job_run.instances[:1] for asker in askers[uuid] if asker.source != DERIVATIVE]
         names = list(dict.fromkeys(asker.actor for asker in asked))[:MAX_ASKERS]
-        found.append({"job_run": job_run_shape(job_run), "asked_by": names, "usual_seconds": usual[asset]})
+        began, ended = job_run.started_at, job_run.ended_at
+        seconds = None if began is None or ended is None else ended - began
+        found.append(
+            {
+                "job_run": job_run_shape(job_run),
+                "asked_by": names,
+                "usual_seconds": usual[asset],
+                "seconds": seconds,
+            }
+        )
     return found
 
 

@@ -175,6 +175,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
     environment.filters.update(
         ago=ago,
         seconds=lasts,
+        percent=lambda rate: "–" if rate is None else f"{rate:.1%}",
         size=size,
         n=with_commas,
         up_to=up_to,
