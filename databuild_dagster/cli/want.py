@@ -65,6 +65,7 @@ COLUMNS = (
     Column("expires", "expires_at", wide_only=True),
     Column("deadline"),
     Column("sla", "sla_missed_at", narrow=lambda _: "missed"),
+    Column("comment", wide_only=True),
 )
 
 

@@ -98,6 +98,7 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: Wor
     lines = databuild(tmp_path, tmp_path, "want", "show", want).out.splitlines()
 
     assert (answer["comment"], answer["source"], answer["state"]) == ("for the board", "user", "UpstreamFailed")
+    assert "for the board" in databuild(tmp_path, tmp_path, "want", "list", "--all", "--wide").out
     assert [cause["ref"] for cause in answer["causes"]] == [want, "month", "bad"]
     (derivative,) = answer["derivative_wants"]
     assert (derivative["refs"], derivative["state"]) == (["bad"], "Failed")
