@@ -152,7 +152,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             return
     if as_json:
         paused = None if pause is None else pause_as_dict(pause)
-        emit({**_show_as_json(queries, canonical, is_now=then.seq is None), "paused": paused})
+        emit({**_show_as_json(queries, canonical, then.seq), "paused": paused})
         return
     if canonical.state is None or canonical.uuid is None:
         builds = (
@@ -162,7 +162,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
         )
         click.echo(f"{ref} is missing: nothing has built it yet in the home {dagster_home()}. {builds}")
         return
-    found = _show_as_json(queries, canonical, is_now=then.seq is None)["canonical"]
+    found = _show_as_json(queries, canonical, then.seq)["canonical"]
     assert isinstance(found, dict)
     # A failed attempt is no earlier data, so it is marked.
     was_live = found["previous_was_live"]
@@ -190,7 +190,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
     )
 
 
-def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:
+def _show_as_json(queries: Queries, canonical: Canonical, seq: int | None) -> dict[str, object]:
     """Rules 15."""
     if canonical.state is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
@@ -199,7 +199,7 @@ def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> di
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
-        "canonical": {**canonical_shape(queries, canonical, is_now=is_now), **of_files},
+        "canonical": {**canonical_shape(queries, canonical, seq), **of_files},
     }
 
 

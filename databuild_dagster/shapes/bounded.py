@@ -139,9 +139,9 @@ def bounded_instance(instance: InstanceShape, n_inputs: int | None = None) -> Bo
     }
 
 
-def bounded_canonical(queries: Queries, found: Canonical, *, is_now: bool) -> BoundedCanonical:
+def bounded_canonical(queries: Queries, found: Canonical, seq: int | None) -> BoundedCanonical:
     """The canonical instance of a ref, which must not be missing, without the place of data from outside, which is a path."""
-    canonical = canonical_shape(queries, found, is_now=is_now, most_inputs=MAX_REFS + 1)
+    canonical = canonical_shape(queries, found, seq, most_inputs=MAX_REFS + 1)
     uuid = canonical["uuid"]
     n_inputs = len(canonical["inputs"])
     if n_inputs > MAX_REFS:

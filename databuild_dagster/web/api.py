@@ -11,8 +11,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Final, TypedDict
 
+from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.explain import explain as explanation_of
+from databuild_dagster.engine.why.explain import explain_as_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.engine.wording import exactly
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.refs import Ref, asset_of
@@ -50,7 +53,7 @@ from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import ledger_pages, plans
 from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
-from databuild_dagster.web.state import State, moment_at
+from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
 
 VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
@@ -90,6 +93,7 @@ class WantsShape(TypedDict):
     n: int
     #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
     of_newest: int | None
+    as_of: HeadShape | None
     wants: list[BoundedWant]
 
 
@@ -116,6 +120,12 @@ class PartitionShape(TypedDict):
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
+
+
+class CalendarThenShape(CalendarShape):
+    """The calendar, and the event and the time that it is about; null for now."""
+
+    as_of: HeadShape | None
 
 
 class GraphThenShape(GraphShape):
@@ -222,11 +232,18 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
     return {"n": len(specs), "offset": offset, "datasets": found}
 
 
-def calendar(state: State, dataset: str, within: str | None, offset: int) -> CalendarShape:
-    """The calendar of a dataset."""
+def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
+    """The calendar of the partitions that a dataset has now, in their states of now or when `as_of` was the last event."""
     engine = state.engine
-    spec = engine.queries.known_dataset(dataset)
-    return calendar_of(engine.queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+    spec, then = engine.queries.known_dataset(dataset), moment_at(state, as_of)
+    with queries_at(state, then) as queries:
+        found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+    return {**found, "as_of": _shape_of(then)}
+
+
+def _shape_of(then: Moment) -> HeadShape | None:
+    """Its time is exact, so that it means the same moment if it is asked for again."""
+    return None if then.seq is None or then.at is None else {"seq": then.seq, "at": exactly(then.at)}
 
 
 def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
@@ -236,14 +253,13 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     check_partition(queries, engine.catalog, ref)
     then = moment_at(state, as_of)
     found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
-    is_now = then.seq is None
     pause = paused_refs(queries, [ref], then).get(ref)
     return {
         "ref": ref,
         "state": None if found.state is None else found.state.value,
-        "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
-        "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
-        "canonical": None if found.state is None else bounded_canonical(queries, found, is_now=is_now),
+        "mark": marks_of(queries, [ref])[ref] if then.seq is None else mark_of_state(found.state, is_wanted=False),
+        "as_of": _shape_of(then),
+        "canonical": None if found.state is None else bounded_canonical(queries, found, then.seq),
         "shows_rows": allows_sample(queries, asset_of(ref)),
         "is_arc": queries.is_arc(asset_of(ref)),
         "paused": pause_shape(pause),
@@ -251,16 +267,21 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     }
 
 
-def explain(state: State, name: str) -> ExplanationShape:
-    """Why a ref, a want or a request is or is not being built."""
-    return explanation_shape(explanation_of(state.engine, name))
+def explain(state: State, name: str, as_of: int | None) -> ExplanationShape:
+    """Why a ref, a want or a request is or is not being built, or was not when `as_of` was the last event."""
+    then = moment_at(state, as_of)
+    check_foldable(then)
+    if then.seq is None or then.at is None:
+        return explanation_shape(explanation_of(state.engine, name))
+    return explanation_shape(explain_as_of(state.engine, name, then.seq, then.at))
 
 
-def history(state: State, ref: Ref, limit: int) -> list[BoundedInstance]:
-    """The newest instances of a ref, oldest first."""
+def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[BoundedInstance]:
+    """The newest instances of a ref, oldest first, now or when `as_of` was the last event."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return bounded_history(engine.queries, ref, limit)
+    with queries_at(state, moment_at(state, as_of)) as queries:
+        return bounded_history(queries, ref, limit)
 
 
 def lineage(state: State, instance: str) -> LineageShape:
@@ -284,9 +305,10 @@ def wants(
     in_state: str | None,
     source: str | None,
     limit: int,
+    as_of: int | None,
 ) -> WantsShape:
-    """Wants, newest first."""
-    engine = state.engine
+    """Wants, newest first, now or when `as_of` was the last event."""
+    engine, then = state.engine, moment_at(state, as_of)
     which = WantFilter(
         open_only=open,
         derivative=derivative or source is not None,
@@ -294,13 +316,15 @@ def wants(
         asset=dataset,
         states=() if in_state is None else (WantState(in_state),),
         source=source,
+        seq=then.seq,
     )
-    if not open and ref is None:
-        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT))
+    if ref is None and (not open or then.seq is not None):
+        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT, then.seq))
     found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
     n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    return {"n": n, "of_newest": of_newest, "wants": [bounded_want(want) for want in found]}
+    wants = [bounded_want(want) for want in found]
+    return {"n": n, "of_newest": of_newest, "as_of": _shape_of(then), "wants": wants}
 
 
 def want(state: State, name: str) -> RequestShape:
@@ -315,7 +339,7 @@ def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphT
     uuid = queries.full_id(IdKind.INSTANCE, instance)
     then = moment_at(state, as_of)
     found = graph_around(queries, uuid, levels, then.seq)
-    return {**found, "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)}}
+    return {**found, "as_of": _shape_of(then)}
 
 
 def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape:
@@ -398,13 +422,14 @@ ROUTES: Final = (
         "/calendar",
         "The partitions of a dataset as a calendar.",
         calendar,
-        CalendarShape,
+        CalendarThenShape,
         (
             text("dataset", "The name of the asset.", required=True),
             text("within", "Only partitions whose keys begin so, such as 2024-01."),
             number(
                 "offset", "The number of partitions before the first, for keys that are no dates.", 0, 0, 10_000_000
             ),
+            AS_OF,
         ),
     ),
     ApiRoute(
@@ -422,14 +447,14 @@ ROUTES: Final = (
         "Why a ref, a want or a request is or is not being built.",
         explain,
         ExplanationShape,
-        (text("name", "A ref, or the id of a want or request.", required=True),),
+        (text("name", "A ref, or the id of a want or request.", required=True), AS_OF),
     ),
     ApiRoute(
         "/history",
         "The newest instances of a ref, oldest first.",
         history,
         list[BoundedInstance],
-        (ref("ref", "The partition.", required=True), _LIMIT),
+        (ref("ref", "The partition.", required=True), _LIMIT, AS_OF),
     ),
     ApiRoute(
         "/lineage",
@@ -458,6 +483,7 @@ ROUTES: Final = (
             choice("in_state", "Only wants in this state.", [found.value for found in WantState]),
             text("source", "Only wants of this source, such as user, schedule or arc."),
             _LIMIT,
+            AS_OF,
         ),
     ),
     ApiRoute(

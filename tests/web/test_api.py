@@ -21,15 +21,20 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/events": [{"before": 3}, {"limit": 2}],
     "/log": [{"after": 4, "limit": 2}],
     "/datasets": [{"search": "ORD"}, {"limit": 1, "offset": 1}],
-    "/calendar": [{"dataset": "orders"}, {"dataset": "ticks"}, {"dataset": "ticks", "within": "2022-03-04"}],
+    "/calendar": [
+        {"dataset": "orders"},
+        {"dataset": "ticks"},
+        {"dataset": "ticks", "within": "2022-03-04"},
+        {"dataset": "orders", "as_of": 9},
+    ],
     "/partition": [
         {"ref": "orders@2023-01-02"},
         {"ref": "orders@2023-01-31"},
         {"ref": "shown", "as_of": 6},
     ],
     "/command": [{"id": "nothing"}],
-    "/explain": [{"name": "orders@2023-01-05"}],
-    "/history": [{"ref": "orders@2023-01-02"}],
+    "/explain": [{"name": "orders@2023-01-05"}, {"name": "shown", "as_of": 6}],
+    "/history": [{"ref": "orders@2023-01-02"}, {"ref": "shown", "as_of": 6}],
     "/plan": [{"ref": "revenue@2023-01-01"}],
     "/what-if": [{"what": "taint", "ref": "orders@2023-01-01"}, {"what": "missing", "ref": "orders@2023-01-31"}],
     "/arcs": [{"search": "MIR"}, {"limit": 1, "offset": 1}],
@@ -37,7 +42,12 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/gaps": [{"dataset": "mirror"}, {"dataset": "mirror", "chain": "true", "start": "2023-01-05", "limit": 2}],
     "/operations": [{"dataset": "orders", "limit": 1}, {"before": 5}],
     "/ledger": [{"derived": "true"}, {"builds": "true", "ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
-    "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
+    "/wants": [
+        {"open": "true"},
+        {"ref": "orders@2023-01-07"},
+        {"in_state": "failed"},
+        {"dataset": "orders", "as_of": 30},
+    ],
 }
 PLAIN = [route for route in routes() if not route.is_stream]
 

@@ -85,6 +85,15 @@ class EventQueries(Asking):
         rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
         return rows[0][0] if rows else None
 
+    def end_of_command(self, seq: int) -> int:
+        """The last event of the command that recorded an event: no reader saw the state between two of them (rule 3.3).
+
+        The seq itself where no event is.
+        """
+        sql = f"SELECT max(seq) FROM {PREFIX}events WHERE {log.OF_COMMAND}"
+        of_event = self._all(f"SELECT command_id FROM {PREFIX}events WHERE seq = ?", seq)
+        return next((int(last) for (id,) in of_event for (last,) in self._all(sql, *log.ids_of_command(id))), seq)
+
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.
 

@@ -244,9 +244,10 @@ class WantQueries(IdQueries):
         )
         return int(n)
 
-    def want_before_newest(self, n: int) -> int | None:
-        """The row id of the want before the newest `n` ones; None if there are no more."""
-        rows = self._all(f"SELECT id FROM {PREFIX}wants ORDER BY id DESC LIMIT 1 OFFSET ?", n)
+    def want_before_newest(self, n: int, seq: int | None = None) -> int | None:
+        """The row id of the want before the newest `n` ones, when `seq` was the last event; None if there are no more."""
+        end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
+        rows = self._all(f"SELECT id FROM {PREFIX}wants WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", end, n)
         return rows[0][0] if rows else None
 
     def check_source(self, source: str) -> None:
