@@ -24,7 +24,7 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 LIMITS: Final[Mapping[str, int]] = {
     # Keys with windows, columns without values and copies that Spark can read took 600 lines; filters of job runs and views of
     # delegations took 100.
-    "cli.build": 41_100,
+    "cli.build": 41_150,
     "cli.read": 28_000,
     "core": 46_000,
     # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.
