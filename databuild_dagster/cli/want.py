@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -41,10 +42,12 @@ from databuild_dagster.shapes.wants import (
     canceled_wants,
     explanation_shape,
     recorded_wants,
+    request_states,
     want_report_shape,
     want_shape,
 )
 from databuild_dagster.store.queries.ids import IdKind, short_id
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 #: Refs that are named one by one.
@@ -200,14 +203,17 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
-        listing([want_shape(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+        listing(_with_requests(queries, wants, then.seq), COLUMNS, empty=empty, as_json=as_json)
         return
     wants, reports = want_reports(engine, want_or_request)
+    records = _with_requests(queries, wants)
     if as_json:
         more = [*map(want_report_shape, reports), *({} for _ in wants[len(reports) :])]
-        emit([{**want_shape(want), **fields} for want, fields in zip(wants, more, strict=True)])
+        emit([{**record, **fields} for record, fields in zip(records, more, strict=True)])
         return
-    listing([want_shape(want) for want in wants], COLUMNS, empty="")
+    listing(records, COLUMNS, empty="")
+    if len(wants) > 1:
+        click.echo(f"Request {wants[0].request_id}: {records[0]['request_state']}.")
     for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
         for line in cause_lines(causes):
@@ -216,6 +222,11 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
             click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
     if len(wants) > len(reports):
         click.echo(f"\n{count(len(wants) - len(reports), 'more want')}: `databuild want show WANT` explains one.")
+
+
+def _with_requests(queries: Queries, wants: list[WantView], seq: int | None = None) -> list[dict[str, Any]]:
+    states = request_states(queries, wants, seq)
+    return [{**want_shape(want), "request_state": states[want.request_id].value} for want in wants]
 
 
 @click.command("cancel")

@@ -45,7 +45,7 @@ from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
 from databuild_dagster.shapes.plans import PlanShape
-from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
+from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape, request_states
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.job_runs import JobRunFilter
@@ -101,6 +101,8 @@ class RequestShape(TypedDict):
     """The wants of a want id or request id; the first ten with what they wait for."""
 
     n: int
+    #: Of the request: Received, Executing, Completed, Failed or Canceled.
+    state: str
     wants: list[BoundedReport]
 
 
@@ -330,7 +332,8 @@ def wants(
 def want(state: State, name: str) -> RequestShape:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
-    return {"n": len(found), "wants": [bounded_report(report) for report in reports]}
+    (request_state,) = request_states(state.engine.queries, found).values()
+    return {"n": len(found), "state": request_state.value, "wants": [bounded_report(report) for report in reports]}
 
 
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThenShape:

@@ -79,6 +79,9 @@ _MARK_OF_STATE: Final = {
     "Failed": "failed",
     "Lost": "failed",
     "UpstreamFailed": "upstream failed",
+    # Of a request.
+    "Executing": "building",
+    "Completed": "live",
     # Of a lot of an arc, an operation and a delegation.
     "complete": "live",
     "running": "building",
