@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import Enum
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
 
@@ -182,22 +181,6 @@ class FromNow(Instant):
 
 #: Of --since and --until of what happened, and of the end of what begins.
 PAST, FUTURE = FromNow(-1), FromNow(1)
-SINCE = click.option(
-    "--since", type=PAST, metavar="TIME|DURATION", help="Only from this time on: 2026-11-21T14:00:00Z, or 7d ago."
-)
-
-
-def in_states(states: type[Enum], of: str) -> Callable[[F], F]:
-    """--state of a list, passed on as `states`: members of the enumeration."""
-    return click.option(
-        "--state",
-        "states",
-        type=click.Choice([state.value for state in states], case_sensitive=False),
-        callback=lambda _context, _option, given: tuple(map(states, given)),
-        multiple=True,
-        metavar="STATE",
-        help=f"Only {of} in this state, open or ended; may be repeated.",
-    )
 
 
 def table_timeout(function: F) -> F:

@@ -187,14 +187,6 @@ def _fold(cell: str, width: int) -> list[str]:
     return textwrap.wrap(" ".join(words), width, break_on_hyphens=False) or [""]
 
 
-def details(lines: Mapping[str, Any]) -> None:
-    """Print a line for each value that is not None, after its name."""
-    width = max(map(len, lines))
-    for name, value in lines.items():
-        if value is not None:
-            click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
-
-
 def shown(refs: Sequence[str], most: int = 3) -> str:
     """A few refs, and how many more."""
     return few_of(refs, most)

@@ -11,6 +11,7 @@ from databuild_dagster.bindings.registry.plain_keys import dimensions_of_time
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.known_refs import canonical_of
+from databuild_dagster.cli.listing import details
 from databuild_dagster.cli.options import (
     REF,
     Selection,
@@ -23,7 +24,7 @@ from databuild_dagster.cli.options import (
     selection,
     tabular,
 )
-from databuild_dagster.cli.output import Column, count, details, emit, listing
+from databuild_dagster.cli.output import Column, count, emit, listing
 from databuild_dagster.cli.state import dagster_home, the_catalog, the_instance, the_queries
 from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.data.recorded_figures import check_recorded

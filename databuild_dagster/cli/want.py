@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.listing import in_states
 from databuild_dagster.cli.options import (
     DURATION,
     FAIL_FAST,
@@ -19,7 +20,6 @@ from databuild_dagster.cli.options import (
     as_of,
     common,
     definitions,
-    in_states,
     moment,
     one_by_one,
     selection,

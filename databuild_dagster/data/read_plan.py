@@ -200,7 +200,7 @@ def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         if as_of > head.seq:
             raise InvalidAsOf(value=as_of, why=f"the log ends at seq {head.seq}")
-        seq = queries.end_of_command(as_of)
+        seq = queries.end_of_command(as_of) if as_of > 0 else as_of
         moment = Moment(seq, f"seq {seq}", queries.time_of(seq))
     else:
         at = _aware(as_of)

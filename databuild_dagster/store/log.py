@@ -76,20 +76,12 @@ def events_of_command(connection: Connection, command_id: str) -> list[Event]:
 
     Raises `CommandIdUsed` for an id with a fingerprint, if another request had the id.
     """
-    found = _read(connection, f"{OF_COMMAND} ORDER BY seq", *ids_of_command(command_id))
-    if found and is_of_another_request(command_id, found[0].command_id):
-        raise CommandIdUsed(command_id=bare(command_id))
-    return found
-
-
-#: The condition for the events of a command; its parameters are `ids_of_command`.
-OF_COMMAND = "command_id = ? OR (command_id >= ? AND command_id < ?)"
-
-
-def ids_of_command(command_id: str) -> tuple[str, str, str]:
-    """The id of a command's first event, and the range of those of the others."""
     id = bare(command_id)
-    return id, id + CONTINUATION, id + chr(ord(CONTINUATION) + 1)
+    which = "command_id = ? OR (command_id >= ? AND command_id < ?) ORDER BY seq"
+    found = _read(connection, which, id, id + CONTINUATION, id + chr(ord(CONTINUATION) + 1))
+    if found and is_of_another_request(command_id, found[0].command_id):
+        raise CommandIdUsed(command_id=id)
+    return found
 
 
 def events_after(connection: Connection, seq: int, limit: int) -> list[Event]:

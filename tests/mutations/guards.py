@@ -1692,6 +1692,14 @@ GUARDS = (
         (f"{AUTHORITY}::test_a_page_that_lets_its_own_name_lead_to_this_server_cannot_act",),
     ),
     Guard(
+        "a launch of many job runs is slow when one job run would be",
+        "8.3",
+        "engine/why/slow_launches.py",
+        "of_one * len(queries.job_runs_of_launch(run.launch_id))",
+        "of_one",
+        ("tests/engine/why/test_slow_launches.py",),
+    ),
+    Guard(
         "as of a seq shows a state between the events of a command",
         "3.2",
         "data/read_plan.py",

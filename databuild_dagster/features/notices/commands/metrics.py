@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from databuild_dagster.cli.options import PAST, SINCE, tabular
+from databuild_dagster.cli.listing import SINCE
+from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
 from databuild_dagster.model.errors import Refused
