@@ -15,7 +15,7 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.bounded import BoundedInstance
 from databuild_dagster.shapes.history import one_before
-from databuild_dagster.web import job_runs_page, ledger_pages, now_page, plan_page
+from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
@@ -206,7 +206,7 @@ def _core_pages() -> tuple[Page, ...]:
         Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
         Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
-        Page("/job_runs", "job_runs.html", job_runs_page.show, parameters_of(ROUTES, "/builds"), entry="Job runs"),
+        Page("/builds", "builds.html", builds_page.show, parameters_of(ROUTES, "/builds"), entry="Builds"),
         *ledger_pages.PAGES,
     )
 

@@ -1,4 +1,4 @@
-"""The page of job runs shows those that ended, and of one job the success rate and the durations (rule 8.5, seed 001)."""
+"""The page Builds shows job runs that ended, and of one job the success rate and the durations (rule 8.5, seed 001)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_the_page_of_a_job_has_its_success_rate_and_its_durations(own_world: Pag
         ended_at = time.monotonic() + 60
         while not get(client, "/savings")["is_counted"] and time.monotonic() < ended_at:
             pass
-        page = client.get("/job_runs?job=orders&ended=true").text
+        page = client.get("/builds?job=orders&ended=true").text
         delegations = client.get("/delegations").text
 
     assert "<strong>66.7%</strong>" in page
@@ -29,9 +29,9 @@ def test_the_page_of_a_job_has_its_success_rate_and_its_durations(own_world: Pag
 
 
 def test_job_runs_that_ended_are_listed_only_if_asked_for(client: TestClient) -> None:
-    is_open, ended = client.get("/job_runs").text, client.get("/job_runs?ended=true").text
+    is_open, ended = client.get("/builds").text, client.get("/builds?ended=true").text
 
     assert "orders@2023-01-06" in is_open
     assert "orders@2023-01-05" not in is_open
     assert "orders@2023-01-05" in ended
-    assert client.get("/job_runs?ended=true&job=odrers").text.count("notice bad") == 1
+    assert client.get("/builds?ended=true&job=odrers").text.count("notice bad") == 1

@@ -1,4 +1,4 @@
-"""The page of job runs: those that run and those that ended, and of one job its success rate and its durations over time."""
+"""The page Builds: job runs, those that run and those that ended, and of one job its success rate and its durations over time."""
 
 from __future__ import annotations
 
