@@ -218,6 +218,8 @@ class Built:
     request_id: str
     live: int = 0
     reused: int = 0
+    #: Live refs of the request that were built from instances that were tainted or replaced since.
+    stale: list[Ref] = field(default_factory=list)
     not_live: list[NotLive] = field(default_factory=list)
     launches: int = 0
     succeeded: int = 0
@@ -248,6 +250,7 @@ class Built:
             "job_runs": picked(self, "succeeded", "dep_missed", "failed", "canceled"),
             "launches": self.launches,
             "reused": self.reused,
+            "stale": self.stale,
             "seconds": round(self.seconds, 3),
             "not_live": [picked(ref, "ref", "state", "why") for ref in self.not_live],
             "failed_first": [picked(failure, "ref", "why", "n_waiting") for failure in self.failed_first],
@@ -444,11 +447,14 @@ def _count(engine: Engine, tally: Tally, built: Built) -> None:
 
 def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
     found = engine.queries.canonical(refs)
-    live = [cause.uuid for cause in found.values() if cause.state is InstanceState.LIVE and cause.uuid is not None]
-    if n_stale := len(engine.queries.stale(live)):
+    live = [canonical for canonical in found.values() if canonical.state is InstanceState.LIVE]
+    stale = engine.queries.stale([canonical.uuid for canonical in live if canonical.uuid is not None])
+    built.stale = [canonical.ref for canonical in live if canonical.uuid in stale]
+    if built.stale:
+        named = built.stale[0] if len(refs) == 1 else "REFS"
         built.hints.append(
-            f"{n_stale} of them {'is' if n_stale == 1 else 'are'} stale: an input was tainted or replaced since; "
-            "--rebuild builds them again."
+            f"Reused stale: {few_of(built.stale)}. An input was tainted or replaced since; "
+            f"`databuild build {named} --only stale --rebuild` builds what is stale again."
         )
     for ref, canonical in found.items():
         if canonical.state is InstanceState.LIVE:

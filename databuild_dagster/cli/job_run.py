@@ -1,4 +1,4 @@
-"""`databuild job-run list`: what ran, what runs, and stopping it."""
+"""`databuild job-run …`: list, show and cancel job runs (rules 6)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,28 @@ from collections.abc import Sequence
 
 import click
 
-from databuild_dagster.cli.options import Count, common, tabular
+from databuild_dagster.cli.listing import SINCE, details, in_states
+from databuild_dagster.cli.options import REF, Count, common, tabular
 from databuild_dagster.cli.output import Column, count, emit, headline, listing, shown
-from databuild_dagster.cli.state import the_engine, the_queries
+from databuild_dagster.cli.state import the_catalog, the_engine, the_queries
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.job_runs import (
     MAX_LOOKED_AT,
     cancel_command,
     canceled_job_runs,
+    find_job_runs,
+    job_run_report,
     job_run_shape,
     waiting_dagster_runs,
     waiting_for,
 )
+from databuild_dagster.store.queries.job_runs import EVERY_JOB_RUN, JobRunFilter
 
+#: Outputs of one job run that are printed.
+MAX_OUTPUTS = 20
 COLUMNS = (
     Column("job run", "id"),
     Column("job", wide_only=True),
@@ -36,18 +43,67 @@ COLUMNS = (
 
 @click.command("list")
 @click.option("--open", "open_only", is_flag=True, help="Only job runs that have not ended.")
+@in_states(JobRunState, "job runs")
+@click.option("--job", help="Only runs of this job.")
+@click.option("--ref", type=REF, help="Only job runs that built this ref, or tried to.")
+@SINCE
 @click.option(
     "--limit", type=Count(1), default=100, show_default=True, help="Number of job runs at most, newest first."
 )
 @tabular
-def list_job_runs(open_only: bool, limit: int, as_json: bool) -> None:
+def list_job_runs(
+    open_only: bool,
+    states: tuple[JobRunState, ...],
+    job: str | None,
+    ref: Ref | None,
+    since: float | None,
+    limit: int,
+    as_json: bool,
+) -> None:
     """List the newest job runs.
 
-    `databuild job-run cancel ID` stops one.
+    The time of a job run is its end, or its beginning if it has not ended. `databuild job-run cancel ID` stops one.
     """
-    found = the_queries().job_runs(open_only=open_only, most=limit)
-    empty = "No job run is open." if open_only else "No job has run yet."
+    which = JobRunFilter(states=states, job=job, ref=ref, since=since)
+    found = find_job_runs(the_queries(), the_catalog(), which, open_only=open_only, most=limit)
+    no_filter = "No job run is open." if open_only else "No job has run yet."
+    empty = no_filter if which == EVERY_JOB_RUN else "No job run matches."
     listing([job_run_shape(job_run) for job_run in found], COLUMNS, empty=empty, as_json=as_json)
+
+
+@click.command("show")
+@click.argument("job_run")
+@common
+def show(job_run: str, as_json: bool) -> None:
+    """Show a job run, its outputs, and who asked for it."""
+    found = job_run_report(the_queries(), job_run)
+    if as_json:
+        emit(found)
+        return
+    outputs, usual = found["outputs"], found["usual_seconds"]
+    details(
+        {
+            "job run": found["id"],
+            "job": found["job"],
+            "state": found["state"],
+            "refs": shown(found["refs"]),
+            "asked by": ", ".join(found["asked_by"]) or None,
+            "attempt": found["attempt"],
+            "dagster run": found["dagster_run_id"],
+            "launch": found["launch_id"],
+            "queued": found["buffered_at"],
+            "started": found["started_at"],
+            "ended": found["ended_at"],
+            "seconds": None if found["seconds"] is None else f"{found['seconds']:.1f}",
+            "usually": None if usual is None else f"{usual:.1f} seconds for a launch",
+            "error": found["error"],
+        }
+    )
+    for output in outputs[:MAX_OUTPUTS]:
+        missed = f", missed {shown(output['missed'])}" if output["missed"] else ""
+        click.echo(f"  {output['ref']}  {output['state']}  {output['uuid']}{missed}")
+    if len(outputs) > MAX_OUTPUTS:
+        click.echo(f"  and {count(len(outputs) - MAX_OUTPUTS, 'more output')}; --json has every output")
 
 
 @click.command("cancel")

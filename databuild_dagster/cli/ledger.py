@@ -20,6 +20,7 @@ COLUMNS = (
     Column("kind"),
     Column("job run", wide_only=True),
     Column("instance", "uuid", wide_only=True),
+    Column("message", wide_only=True, none=""),
     Column("outcome"),
     Column("reason", narrow=headline),
 )

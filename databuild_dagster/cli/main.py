@@ -101,9 +101,10 @@ SECTIONS: dict[str, dict[str, Leaf | Branch]] = {
             },
         ),
         "job-run": Branch(
-            "List and cancel job runs.",
+            "List, show and cancel job runs.",
             {
                 "list": _own("job_run:list_job_runs", "List the newest job runs."),
+                "show": _own("job_run:show", "Show a job run, its outputs, and who asked for it."),
                 "cancel": _own("job_run:cancel", "Cancel job runs, and the wants for what they build."),
             },
         ),

@@ -11,6 +11,7 @@ from databuild_dagster.bindings.registry.plain_keys import dimensions_of_time
 from databuild_dagster.bindings.registry.selections import existing_refs, refs_named
 from databuild_dagster.cli.definitions import with_definitions
 from databuild_dagster.cli.known_refs import canonical_of
+from databuild_dagster.cli.listing import details
 from databuild_dagster.cli.options import (
     REF,
     Selection,
@@ -153,7 +154,7 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
             return
     if as_json:
         paused = None if pause is None else pause_as_dict(pause)
-        emit({**_show_as_json(queries, canonical, is_now=then.seq is None), "paused": paused})
+        emit({**_show_as_json(queries, canonical, then.seq), "paused": paused})
         return
     if canonical.state is None or canonical.uuid is None:
         builds = (
@@ -163,37 +164,35 @@ def _show(queries: Queries, canonical: Canonical, then: Moment, *, as_json: bool
         )
         click.echo(f"{ref} is missing: nothing has built it yet in the home {dagster_home()}. {builds}")
         return
-    details = _show_as_json(queries, canonical, is_now=then.seq is None)["canonical"]
-    assert isinstance(details, dict)
+    found = _show_as_json(queries, canonical, then.seq)["canonical"]
+    assert isinstance(found, dict)
     # A failed attempt is no earlier data, so it is marked.
-    was_live = details["previous_was_live"]
-    n_bytes, taints = details["bytes"], [f"{taint['taint_id']} {taint['reason']}" for taint in details["taints"]]
-    lines = {
-        "ref": ref,
-        "state": details["state"] + (" (stale: an input was tainted or replaced)" if details["stale"] else ""),
-        "why": details["why"],
-        "paused": pause and pause_in_words(ref, pause).removeprefix("paused "),
-        "waits for": ", ".join(details["waits_for"]) or None,
-        "taints": "; ".join(taints) or None,
-        "instance": details["uuid"],
-        "previous": details["previous_uuid"] and details["previous_uuid"] + ("" if was_live else " (never live)"),
-        "job run": details["job_run"],
-        "live since": details["live_since"],
-        "retry at": details["retry_at"],
-        "built from": f"{len(details['inputs'])} instances" if details["inputs"] else None,
-        "rows": details["rows"],
-        "files": None if n_bytes is None else f"{details['n_files']}, {n_bytes:,} bytes",
-        "manifest": details["manifest"],
-        "note": details["note"],
-        "origin": details["origin"],
-    }
-    width = max(len(name) for name in lines)
-    for name, value in lines.items():
-        if value is not None:
-            click.echo(f"{click.style(name.ljust(width), bold=True)}  {value}")
+    was_live = found["previous_was_live"]
+    n_bytes, taints = found["bytes"], [f"{taint['taint_id']} {taint['reason']}" for taint in found["taints"]]
+    details(
+        {
+            "ref": ref,
+            "state": found["state"] + (" (stale: an input was tainted or replaced)" if found["stale"] else ""),
+            "why": found["why"],
+            "paused": pause and pause_in_words(ref, pause).removeprefix("paused "),
+            "waits for": ", ".join(found["waits_for"]) or None,
+            "taints": "; ".join(taints) or None,
+            "instance": found["uuid"],
+            "previous": found["previous_uuid"] and found["previous_uuid"] + ("" if was_live else " (never live)"),
+            "job run": found["job_run"],
+            "live since": found["live_since"],
+            "retry at": found["retry_at"],
+            "built from": f"{len(found['inputs'])} instances" if found["inputs"] else None,
+            "rows": found["rows"],
+            "files": None if n_bytes is None else f"{found['n_files']}, {n_bytes:,} bytes",
+            "manifest": found["manifest"],
+            "note": found["note"],
+            "origin": found["origin"],
+        }
+    )
 
 
-def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> dict[str, object]:
+def _show_as_json(queries: Queries, canonical: Canonical, seq: int | None) -> dict[str, object]:
     """Rules 15."""
     if canonical.state is None:
         return {"ref": canonical.ref, "state": None, "canonical": None}
@@ -202,7 +201,7 @@ def _show_as_json(queries: Queries, canonical: Canonical, *, is_now: bool) -> di
     return {
         "ref": canonical.ref,
         "state": canonical.state.value,
-        "canonical": {**canonical_shape(queries, canonical, is_now=is_now), **of_files},
+        "canonical": {**canonical_shape(queries, canonical, seq), **of_files},
     }
 
 

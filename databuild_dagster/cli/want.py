@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
 from databuild_dagster.cli.definitions import with_definitions
+from databuild_dagster.cli.listing import in_states
 from databuild_dagster.cli.options import (
     DURATION,
     FAIL_FAST,
@@ -40,10 +42,12 @@ from databuild_dagster.shapes.wants import (
     canceled_wants,
     explanation_shape,
     recorded_wants,
+    request_states,
     want_report_shape,
     want_shape,
 )
 from databuild_dagster.store.queries.ids import IdKind, short_id
+from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
 #: Refs that are named one by one.
@@ -64,6 +68,7 @@ COLUMNS = (
     Column("expires", "expires_at", wide_only=True),
     Column("deadline"),
     Column("sla", "sla_missed_at", narrow=lambda _: "missed"),
+    Column("comment", wide_only=True),
 )
 
 
@@ -145,14 +150,7 @@ def warn_of_absences(engine: Engine, wants: list[WantView]) -> None:
 @click.option("--derivative", is_flag=True, help="Also wants that job runs recorded for inputs.")
 @click.option("--ref", type=REF, help="Only wants that name this ref.")
 @click.option("--dataset", metavar="ASSET", help="Only wants for partitions of this asset.")
-@click.option(
-    "--state",
-    "states",
-    type=click.Choice([state.value for state in WantState], case_sensitive=False),
-    multiple=True,
-    metavar="STATE",
-    help="Only wants in this state, open or ended; may be repeated.",
-)
+@in_states(WantState, "wants")
 @click.option("--source", help="Only wants of this source, such as user, schedule or arc.")
 @click.option("--limit", type=Count(1), default=100, show_default=True, help="Number of wants at most, newest first.")
 @as_of
@@ -162,7 +160,7 @@ def list_wants(
     derivative: bool,
     ref: Ref | None,
     dataset: str | None,
-    states: tuple[str, ...],
+    states: tuple[WantState, ...],
     source: str | None,
     limit: int,
     as_of: str | None,
@@ -179,7 +177,7 @@ def list_wants(
         derivative=derivative or source is not None,
         ref=ref,
         asset=dataset,
-        states=tuple(WantState(state) for state in states),
+        states=states,
         source=source,
         seq=moment(queries, as_of).seq,
     )
@@ -205,14 +203,17 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
     if (then := moment(queries, as_of)).seq is not None:
         wants = queries.wants_named(queries.full_id(IdKind.WANT, want_or_request), then.seq)
         empty = f"{want_or_request} had not been recorded{then.when}."
-        listing([want_shape(want) for want in wants], COLUMNS, empty=empty, as_json=as_json)
+        listing(_with_requests(queries, wants, then.seq), COLUMNS, empty=empty, as_json=as_json)
         return
     wants, reports = want_reports(engine, want_or_request)
+    records = _with_requests(queries, wants)
     if as_json:
         more = [*map(want_report_shape, reports), *({} for _ in wants[len(reports) :])]
-        emit([{**want_shape(want), **fields} for want, fields in zip(wants, more, strict=True)])
+        emit([{**record, **fields} for record, fields in zip(records, more, strict=True)])
         return
-    listing([want_shape(want) for want in wants], COLUMNS, empty="")
+    listing(records, COLUMNS, empty="")
+    if len(wants) > 1:
+        click.echo(f"Request {wants[0].request_id}: {records[0]['request_state']}.")
     for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")
         for line in cause_lines(causes):
@@ -221,6 +222,11 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
             click.echo(f"  derivative want {derivative.id} for {shown(derivative.refs)}: {derivative.state.value}")
     if len(wants) > len(reports):
         click.echo(f"\n{count(len(wants) - len(reports), 'more want')}: `databuild want show WANT` explains one.")
+
+
+def _with_requests(queries: Queries, wants: list[WantView], seq: int | None = None) -> list[dict[str, Any]]:
+    states = request_states(queries, wants, seq)
+    return [{**want_shape(want), "request_state": states[want.request_id].value} for want in wants]
 
 
 @click.command("cancel")

@@ -193,14 +193,15 @@ def store_at(store: Store, then: Moment) -> Iterator[Store]:
 
 
 def moment_of(queries: Queries, as_of: AsOf | None, now: datetime) -> Moment:
-    """The moment of an `as_of`. Raises `InvalidAsOf`, `BeforeAnything`."""
+    """The moment of an `as_of`; a seq within a command is its last one. Raises `InvalidAsOf`, `BeforeAnything`."""
     if as_of is None:
         return Moment()
     head = queries.head()
     if isinstance(as_of, int) and not isinstance(as_of, bool):
         if as_of > head.seq:
             raise InvalidAsOf(value=as_of, why=f"the log ends at seq {head.seq}")
-        moment = Moment(as_of, f"seq {as_of}", queries.time_of(as_of))
+        seq = queries.end_of_command(as_of) if as_of > 0 else as_of
+        moment = Moment(seq, f"seq {seq}", queries.time_of(seq))
     else:
         at = _aware(as_of)
         # The log may be ahead of a clock that was set back.

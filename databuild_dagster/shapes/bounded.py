@@ -11,7 +11,7 @@ from typing import Final
 from databuild_dagster.engine.why.want_report import WantReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.shapes.history import AskerShape, InstanceShape, history_of
-from databuild_dagster.shapes.job_runs import BuildShape, JobRunShape
+from databuild_dagster.shapes.job_runs import BuildShape, JobRunReportShape, JobRunShape, OutputShape
 from databuild_dagster.shapes.partitions import CanonicalShape, canonical_shape
 from databuild_dagster.shapes.wants import WantReportShape, WantShape, want_report_shape, want_shape
 from databuild_dagster.store.queries.canonical import Canonical
@@ -46,9 +46,13 @@ class BoundedJobRun(JobRunShape):
 
 
 class BoundedBuild(BuildShape):
-    """An open job run with the first of its refs."""
+    """A job run with the first of its refs."""
 
     job_run: BoundedJobRun  # type: ignore[misc]  # Narrower, and only read.
+
+
+class BoundedJobRunReport(BoundedJobRun, JobRunReportShape):
+    """A job run with the first `MAX_REFS` of its outputs, each with the first of the inputs that it missed."""
 
 
 class BoundedAsker(AskerShape):
@@ -91,17 +95,26 @@ def bounded_report(report: WantReport) -> BoundedReport:
 
 
 def bounded_build(build: BuildShape) -> BoundedBuild:
-    """An open job run."""
-    run = build["job_run"]
+    """A job run with who asked for it."""
+    return {**build, "job_run": _bounded_job_run(build["job_run"])}
+
+
+def _bounded_job_run(run: JobRunShape) -> BoundedJobRun:
     refs: Sequence[Ref] = run["refs"]
-    cut: BoundedJobRun = {
+    return {
         **run,
         "refs": refs[:MAX_REFS],
         "instances": run["instances"][:MAX_REFS],
         "n_refs": len(refs),
         "is_cut": len(refs) > MAX_REFS,
     }
-    return {**build, "job_run": cut}
+
+
+def bounded_job_run_report(found: JobRunReportShape) -> BoundedJobRunReport:
+    """A job run in the shape of `job-run show`."""
+    cut = found["outputs"][:MAX_REFS]
+    outputs: list[OutputShape] = [{**output, "missed": output["missed"][:MAX_REFS]} for output in cut]
+    return {**found, **_bounded_job_run(found), "outputs": outputs}
 
 
 def bounded_history(queries: Queries, ref: Ref, most: int) -> list[BoundedInstance]:
@@ -126,9 +139,9 @@ def bounded_instance(instance: InstanceShape, n_inputs: int | None = None) -> Bo
     }
 
 
-def bounded_canonical(queries: Queries, found: Canonical, *, is_now: bool) -> BoundedCanonical:
+def bounded_canonical(queries: Queries, found: Canonical, seq: int | None) -> BoundedCanonical:
     """The canonical instance of a ref, which must not be missing, without the place of data from outside, which is a path."""
-    canonical = canonical_shape(queries, found, is_now=is_now, most_inputs=MAX_REFS + 1)
+    canonical = canonical_shape(queries, found, seq, most_inputs=MAX_REFS + 1)
     uuid = canonical["uuid"]
     n_inputs = len(canonical["inputs"])
     if n_inputs > MAX_REFS:

@@ -1,4 +1,4 @@
-"""Job runs as JSON has them: one, the open ones with who asked for them, and those that a person cancels (rules 15, 6.10)."""
+"""Job runs as JSON has them: of a filter, one with its outputs, and those that a person cancels (rules 15, 6.10)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Final, NamedTuple, TypedDict
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.who_asked import who_asked
 from databuild_dagster.engine.why.built_again import wants_of
+from databuild_dagster.engine.why.want_report import check_partition
 from databuild_dagster.model.commands import CancelJobRuns
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.datasets import Catalog
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.fields import shaped
 from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.store.queries.job_runs import JobRunView
+from databuild_dagster.store.queries.job_runs import JobRunFilter, JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import WantView
 
@@ -45,17 +47,69 @@ MAX_ASKERS: Final = 3
 
 
 class BuildShape(TypedDict):
-    """An open job run. The requesters are people, schedules and arcs, without the job runs in between."""
+    """A job run. The requesters are people, schedules and arcs, without the job runs in between."""
 
     job_run: JobRunShape
     asked_by: list[str]
     #: The seconds of its past launches, the middle one; null without any.
     usual_seconds: float | None
+    #: From its start to its end; null without one of them.
+    seconds: float | None
 
 
-def open_builds(queries: Queries, most: int) -> list[BuildShape]:
-    """The newest open job runs."""
-    job_runs = queries.job_runs(open_only=True, most=most)
+def find_job_runs(
+    queries: Queries, catalog: Catalog, which: JobRunFilter, *, open_only: bool, most: int
+) -> list[JobRunView]:
+    """The newest job runs of a filter, the newest first.
+
+    Raises `UnknownAsset`, `UnknownPartition`, and `NotFound` for a job: a misspelled name has no job runs either.
+    """
+    found = queries.job_runs(which, open_only=open_only, most=most)
+    if not found and which.ref is not None:
+        check_partition(queries, catalog, which.ref)
+    if not found and which.job is not None:
+        queries.check_job(which.job)
+    return found
+
+
+class OutputShape(TypedDict):
+    """An instance of a job run in its present state, with the inputs that it missed."""
+
+    ref: Ref
+    uuid: str
+    state: str
+    why: str | None
+    missed: Sequence[Ref]
+
+
+class JobRunReportShape(JobRunShape):
+    """A job run with its outputs, and who asked for them."""
+
+    launch_id: str
+    attempt: int
+    buffered_at: str
+    seconds: float | None
+    usual_seconds: float | None
+    asked_by: list[str]
+    outputs: list[OutputShape]
+
+
+def job_run_report(queries: Queries, name: str) -> JobRunReportShape:
+    """A job run by its id, or the end of it, in the shape of `job-run show`. Raises as `full_id`."""
+    job_run = queries.job_run(queries.full_id(IdKind.JOB_RUN, name))
+    assert job_run is not None, "the id is one of a job run"
+    (build,) = builds_of(queries, [job_run])
+    missed = queries.missed(job_run.instances)
+    outputs = [
+        shaped(OutputShape, instance, why=instance.reason, missed=missed.get(instance.uuid, ()))
+        for instance in queries.instances_named(job_run.instances)
+    ]
+    more = {name: build[name] for name in ("asked_by", "usual_seconds", "seconds")}
+    return shaped(JobRunReportShape, job_run, outputs=outputs, **more)
+
+
+def builds_of(queries: Queries, job_runs: Sequence[JobRunView]) -> list[BuildShape]:
+    """Job runs with who asked for them, in their order."""
     askers = who_asked(queries, [uuid for job_run in job_runs for uuid in job_run.instances[:1]])
     usual: dict[str, float | None] = {}
     found: list[BuildShape] = []
@@ -66,7 +120,16 @@ def open_builds(queries: Queries, most: int) -> list[BuildShape]:
             usual[asset] = median(span.seconds for span in spans) if spans else None
         asked = [asker for uuid in job_run.instances[:1] for asker in askers[uuid] if asker.source != DERIVATIVE]
         names = list(dict.fromkeys(asker.actor for asker in asked))[:MAX_ASKERS]
-        found.append({"job_run": job_run_shape(job_run), "asked_by": names, "usual_seconds": usual[asset]})
+        began, ended = job_run.started_at, job_run.ended_at
+        seconds = None if began is None or ended is None else ended - began
+        found.append(
+            {
+                "job_run": job_run_shape(job_run),
+                "asked_by": names,
+                "usual_seconds": usual[asset],
+                "seconds": seconds,
+            }
+        )
     return found
 
 

@@ -11,6 +11,7 @@ from databuild_dagster.engine.engine import Outcome
 from databuild_dagster.model.commands import PausePartitions
 from databuild_dagster.model.pauses import PauseInForce, names_of
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import InstanceState
 from databuild_dagster.shapes.fields import pause_as_dict, shaped, when
 from databuild_dagster.store.queries.asking import MAX_SEQ
 from databuild_dagster.store.queries.canonical import Canonical
@@ -58,32 +59,42 @@ class PauseShape(TypedDict):
 
 
 def canonical_shape(
-    queries: Queries, canonical: Canonical, *, is_now: bool, most_inputs: int | None = None
+    queries: Queries, canonical: Canonical, seq: int | None, *, most_inputs: int | None = None
 ) -> CanonicalShape:
-    """The canonical instance of a ref, which must not be missing, with all of its inputs or the first ones.
+    """The canonical instance of a ref, which must not be missing, when `seq` was the last event; None for now.
 
-    The store has staleness, waiting and taints of now alone.
+    With all of its inputs or the first ones. The store has staleness and taints of now alone, and the reason of its last state.
     """
     uuid = canonical.uuid
     assert uuid is not None, "the ref is not missing"
     instance = queries.instance(uuid, most_inputs)
     assert instance is not None, "a canonical instance is an instance"
+    is_unchanged = seq is None or queries.last_change(uuid) == queries.last_change(uuid, seq)
     previous = queries.instance(instance.previous_uuid, most_inputs=0) if instance.previous_uuid else None
-    taints = queries.taints_in_force([uuid]).get(uuid, ()) if is_now else ()
+    taints = queries.taints_in_force([uuid]).get(uuid, ()) if seq is None else ()
     return shaped(
         CanonicalShape,
         canonical,
         previous_uuid=instance.previous_uuid,
         previous_was_live=None if previous is None else previous.live_at is not None,
-        why=canonical.reason,
-        stale=is_now and uuid in queries.stale([uuid]),
-        waits_for=list(queries.missing_of(uuid)) if is_now else [],
+        why=instance.reason if is_unchanged else None,
+        stale=seq is None and uuid in queries.stale([uuid]),
+        waits_for=list(queries.missing_of(uuid)) if seq is None else _waited_for(queries, canonical, seq),
         taints=[shaped(TaintShape, taint) for taint in taints],
         live_since=when(canonical.live_at),
         n_files=canonical.files or 0,
         # Recorded with the success, which may have come after the time that --as-of names.
         inputs=list(instance.inputs) if canonical.live_at is not None else [],
     )
+
+
+def _waited_for(queries: Queries, canonical: Canonical, seq: int) -> list[Ref]:
+    """The missing refs of an instance that were not live at a seq: it waited for them, or had failed for them."""
+    if canonical.state not in (InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED):
+        return []
+    missed = queries.missed([canonical.uuid or ""]).get(canonical.uuid or "", ())
+    then = queries.canonical_at(missed, seq)
+    return [ref for ref in missed if then[ref].state is not InstanceState.LIVE]
 
 
 def paused_refs(queries: Queries, refs: Sequence[Ref], then: Moment) -> dict[Ref, PauseInForce]:

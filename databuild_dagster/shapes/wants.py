@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple, NotRequired, TypedDict
 
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.why.explain import Cause, Explanation
 from databuild_dagster.engine.why.first_failures import first_failures
 from databuild_dagster.engine.why.want_report import WantReport
+from databuild_dagster.model.machine import Label
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.queries.wants import StillKept, WantFilter, WantView
@@ -101,6 +103,40 @@ def want_report_shape(report: WantReport) -> WantReportShape:
         "causes": cause_shapes(report.causes),
         "derivative_wants": [shaped(DerivativeWant, want) for want in report.derivative_wants],
     }
+
+
+class RequestState(Label):
+    """The state of a request, which follows from those of its wants and is not stored (seed 001, rules 14)."""
+
+    #: No want has begun.
+    RECEIVED = "Received"
+    #: Some wants have begun or ended, and one is open.
+    EXECUTING = "Executing"
+    #: Every want is successful.
+    COMPLETED = "Completed"
+    #: No want is open, and one failed.
+    FAILED = "Failed"
+    #: No want is open, none failed, and one was canceled or has expired.
+    CANCELED = "Canceled"
+
+
+def request_states(queries: Queries, wants: Iterable[WantView], seq: int | None = None) -> dict[str, RequestState]:
+    """The state of the request of each want, by request id, when `seq` was the last event; None for now."""
+    found: dict[str, set[WantState]] = {}
+    for request_id, state, _ in queries.want_counts({want.request_id for want in wants}, seq):
+        found.setdefault(request_id, set()).add(state)
+    return {request_id: request_state(states) for request_id, states in found.items()}
+
+
+def request_state(states: Set[WantState]) -> RequestState:
+    """The state of a request whose wants have these states, of which there is one at least."""
+    if states <= {WantState.NEW, WantState.IDLE}:
+        return RequestState.RECEIVED
+    if states & OPEN_WANTS:
+        return RequestState.EXECUTING
+    if states & {WantState.FAILED, WantState.UPSTREAM_FAILED}:
+        return RequestState.FAILED
+    return RequestState.COMPLETED if states == {WantState.SUCCESSFUL} else RequestState.CANCELED
 
 
 class FirstFailureShape(TypedDict):

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from databuild_dagster.model.coordination import DelegationOutcome
+
 #: Version of the log: raised with its shape and with each new type of event, but not for a field that may be passed over, left
 #: out where it says nothing. A higher version in a database means that newer code wrote there. 2 knows delegations, expiry and
 #: SLAs, reverts, arcs; 3 removals and the meta storage; 4 arcs that keep their place, pauses, wants that are kept,
 #: and reasons to set aside; 5 paths relative to the home.
 LOG_VERSION = 5
 #: Version of the projections; with another one the tables have to be computed again.
-PROJECTION_VERSION = 11
+PROJECTION_VERSION = 12
 
 PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.
@@ -26,6 +28,10 @@ STORE_ID, PLACE = "store_id", "place"
 #: Rows that one event may make: a million. A row id is the seq of the event that made the row, and a number within it; 43 bits
 #: are left for the seq.
 BITS = 20
+
+#: Of a delegation `d` for the ref `r`, the instance that it waits for, that refused it, or with which it ended (rule 8.3).
+DELEGATED_TO = f"""CASE d.outcome WHEN '{DelegationOutcome.WAITING}' THEN r.canonical_id
+    WHEN '{DelegationOutcome.REFUSED}' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END"""
 
 #: Tables outside the log (`heartbeats`), which no transaction locks: in a file beside SQLite's, or beside PostgreSQL's tables,
 #: where they survive a crash: the judge takes a launch without a heartbeat for lost.

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
-from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.states import OPEN_JOB_RUNS, JobRunState
 from databuild_dagster.store.backends.base import Connection, Keys
 from databuild_dagster.store.format import BITS, end_of_event, one_of
 from databuild_dagster.store.format import PREFIX as P
+from databuild_dagster.store.queries.job_runs import TIME_OF_RUN, JobRunQueries
 from databuild_dagster.store.store import Store
 
 #: Later than any time.
@@ -47,14 +47,13 @@ class JobMetrics(NamedTuple):
         return None if self.median_seconds is None else self.avoided * self.median_seconds
 
 
-#: The launches of jobs. Data from outside is in launches without a location.
-_JOBS = f"SELECT DISTINCT l.job FROM {P}launches l WHERE l.location <> '' ORDER BY l.job"
+#: Data from outside is in launches without a location.
 _RUNS = f"{P}job_runs j JOIN {P}launches l ON l.id = j.launch_id WHERE l.location <> ''"
 
 #: Without skipped ones, which are the reuses of Dagster runs: `_SPARED` counts those of every request.
 _COUNTS = f"""
 SELECT l.job, j.state, count(*) FROM {_RUNS} AND j.state <> '{JobRunState.SKIPPED}'
-AND coalesce(j.ended_at, j.buffered_at) >= :since AND coalesce(j.ended_at, j.buffered_at) < :until GROUP BY l.job, j.state"""
+AND {TIME_OF_RUN} >= :since AND {TIME_OF_RUN} < :until GROUP BY l.job, j.state"""
 
 #: The seconds of a launch divided by its job runs, which run at the same time.
 _SECONDS = f"""
@@ -95,8 +94,8 @@ def metrics_of_jobs(
             seconds[name].append(seconds_of_one)
         medians = {name: median(found) for name, found in seconds.items()}
         found = _with_spared(connection, counts, medians, since, until)
-        if job is not None and job not in (known := [name for (name,) in connection.execute(_JOBS)]):
-            raise NotFound(kind="job with a job run", name=job, names=known)
+    if job is not None:
+        JobRunQueries(store).check_job(job)
     return [metrics for metrics in found if job in (None, metrics.job)]
 
 

@@ -16,9 +16,9 @@ from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.format import BITS, one_of
+from databuild_dagster.store.format import BITS, DELEGATED_TO, one_of
 from databuild_dagster.store.format import PREFIX as P
-from databuild_dagster.store.queries.asking import Selection
+from databuild_dagster.store.queries.asking import CHAIN, Selection
 from databuild_dagster.store.store import Store
 
 
@@ -77,8 +77,7 @@ _DELEGATED_ENTRY = Selection(
 _DELEGATED = f"""
 SELECT {_DELEGATED_ENTRY.columns}
 FROM {{source}} d CROSS JOIN {P}refs r ON r.id = d.ref_id
-CROSS JOIN {P}instances i ON i.id = CASE d.outcome
-    WHEN '{_Outcome.WAITING}' THEN r.canonical_id WHEN '{_Outcome.REFUSED}' THEN d.instance_id ELSE coalesce(d.served_id, d.instance_id) END
+CROSS JOIN {P}instances i ON i.id = {DELEGATED_TO}
 CROSS JOIN {P}job_runs j ON j.id = i.job_run_id CROSS JOIN {P}launches l ON l.id = j.launch_id
 {_LAST_WANT.format(joined=f"d.kind = '{Answer.BUILD}' AND d.outcome = '{_Outcome.WAITING}' AND", run="d.requester")}
 ORDER BY d.asked_at DESC, r.ref LIMIT :most"""
@@ -186,13 +185,7 @@ _OF_REF = (
     _DELEGATED.format(
         source=f"(SELECT * FROM {P}delegations WHERE ref_id = (SELECT id FROM {P}refs WHERE ref = :key))"
     ),
-    _CLAIMED(
-        source=f"""WITH RECURSIVE chain(id) AS (
-            SELECT last_id FROM {P}refs WHERE ref = :key AND last_id IS NOT NULL
-            UNION ALL SELECT p.previous_id FROM chain CROSS JOIN {P}instances p ON p.id = chain.id
-            WHERE p.previous_id IS NOT NULL
-        ) SELECT id FROM chain"""
-    ),
+    _CLAIMED(source=f"{CHAIN.format(ref=':key')} SELECT id FROM chain"),
     _WANTED.format(
         source=f"{P}refs r CROSS JOIN {P}holds x ON x.ref_id = r.id CROSS JOIN {P}wants w ON w.id = x.want_id",
         which="r.ref = :key",

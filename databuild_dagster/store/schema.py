@@ -16,10 +16,11 @@ from typing import Any, get_args, get_type_hints
 import sqlalchemy as sa
 
 from databuild_dagster.model import rows
-from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer, DelegationOutcome
 from databuild_dagster.model.removals import REMOVED
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.format import (
+    DELEGATED_TO,
     HEARTBEAT_COLUMNS,
     HEARTBEATS,
     PREFIX,
@@ -240,6 +241,7 @@ meta_compactions = _table("meta_compactions", {"seq": int, "revision": int}, key
 #: The tables that a rebuild computes; the others are the log.
 PROJECTIONS: tuple[sa.Table, ...] = tuple(table for table in metadata.tables.values() if table not in (meta, events))
 
+_MESSAGES = " ".join(f"WHEN '{answer}' THEN '{message}'" for answer, message in MESSAGES.items())
 #: Views for people and their tools (rules 13). A build request is the Dagster run that builds; before it exists, the launch.
 VIEWS: dict[str, str] = {
     PREFIX + "available_partitions": f"""
@@ -254,6 +256,21 @@ VIEWS: dict[str, str] = {
         FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
         JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
         WHERE r.state = '{InstanceState.BUILDING}' OR r.state = '{InstanceState.UPSTREAM_BUILDING}'""",
+    PREFIX + "runs_of_jobs": f"""
+        SELECT j.job_run_id AS job_run_id, l.job AS job_label, j.partition_key AS partition_key, j.state AS state,
+               coalesce(l.dagster_run_id, l.launch_id) AS build_request_id, j.attempt AS attempt,
+               j.buffered_at AS buffered_at, j.started_at AS started_at, j.ended_at AS ended_at,
+               CASE j.state WHEN '{JobRunState.SKIPPED}' THEN '{SKIPPED_MESSAGE}' ELSE j.error END AS message
+        FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id""",
+    PREFIX + "delegated_partitions": f"""
+        SELECT r.ref AS partition_ref, d.requester AS requester, d.kind AS kind,
+               CASE d.kind {_MESSAGES} END AS message, d.outcome AS outcome, d.reason AS reason,
+               coalesce(l.dagster_run_id, l.launch_id) AS delegated_to, j.job_run_id AS job_run_id, i.uuid AS uuid,
+               d.asked_at AS asked_at, d.ended_at AS ended_at
+        FROM {PREFIX}delegations d JOIN {PREFIX}refs r ON r.id = d.ref_id
+        JOIN {PREFIX}instances i ON i.id = {DELEGATED_TO}
+        JOIN {PREFIX}job_runs j ON j.id = i.job_run_id JOIN {PREFIX}launches l ON l.id = j.launch_id
+        WHERE d.kind <> '{Answer.BUILD}'""",
 }
 for _name, _select in VIEWS.items():
     # Dropped first, because a rebuild may follow a version that knew other columns.

@@ -11,22 +11,27 @@ from dataclasses import replace
 from functools import cache
 from typing import Final, TypedDict
 
+from databuild_dagster.data.read_plan import Moment
 from databuild_dagster.engine.why.explain import explain as explanation_of
+from databuild_dagster.engine.why.explain import explain_as_of
 from databuild_dagster.engine.why.want_report import check_partition, find_wants, want_reports
+from databuild_dagster.engine.wording import exactly
 from databuild_dagster.feature import rows
 from databuild_dagster.model.command_ids import bare
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.states import WantState
+from databuild_dagster.model.states import JobRunState, WantState
 from databuild_dagster.shapes.bounded import (
     MAX_REFS,
     BoundedBuild,
     BoundedCanonical,
     BoundedInstance,
+    BoundedJobRunReport,
     BoundedReport,
     BoundedWant,
     bounded_build,
     bounded_canonical,
     bounded_history,
+    bounded_job_run_report,
     bounded_report,
     bounded_want,
 )
@@ -35,25 +40,26 @@ from databuild_dagster.shapes.contents import ContentsShape, allows_sample, cont
 from databuild_dagster.shapes.events import EventShape, FailuresShape, event_shapes, newest_failures
 from databuild_dagster.shapes.fields import shaped, when
 from databuild_dagster.shapes.graph import GraphShape, LineageShape, graph_around, lineage_of
-from databuild_dagster.shapes.job_runs import open_builds
+from databuild_dagster.shapes.job_runs import builds_of, find_job_runs, job_run_report
 from databuild_dagster.shapes.marks import mark_of_state, marks_of
 from databuild_dagster.shapes.orchestrators import OrchestratorShape, orchestrators_of
 from databuild_dagster.shapes.partitions import PauseShape, pause_shape, paused_refs
 from databuild_dagster.shapes.plans import PlanShape
-from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape
+from databuild_dagster.shapes.wants import ExplanationShape, explanation_shape, request_states
 from databuild_dagster.store.queries.asking import MAX_COUNTED
 from databuild_dagster.store.queries.ids import IdKind
+from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.web import ledger_pages, plans
-from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, number, ref, text
+from databuild_dagster.web.parameters import MAX_SEQ, choice, flag, moment_past, number, ref, text
 from databuild_dagster.web.routes import AS_OF, INSTANCE, ApiRoute, HeadShape
-from databuild_dagster.web.state import State, moment_at
+from databuild_dagster.web.state import State, check_foldable, moment_at, queries_at
 
 VERSION: Final = "v1"
 MAX_RECORDS: Final = 500
 #: Datasets of one answer, and the newest partitions of each.
 MAX_DATASETS: Final = 50
-#: Wants that are looked at for a filter that ended ones may pass.
+#: Wants, or job runs, that are looked at for a filter that ended ones may pass.
 MAX_LOOKED_AT: Final = 50_000
 NEWEST: Final = 31
 #: Events of one command.
@@ -87,6 +93,7 @@ class WantsShape(TypedDict):
     n: int
     #: Of a store with more wants, only so many of the newest ones were looked at; null if all were.
     of_newest: int | None
+    as_of: HeadShape | None
     wants: list[BoundedWant]
 
 
@@ -94,6 +101,8 @@ class RequestShape(TypedDict):
     """The wants of a want id or request id; the first ten with what they wait for."""
 
     n: int
+    #: Of the request: Received, Executing, Completed, Failed or Canceled.
+    state: str
     wants: list[BoundedReport]
 
 
@@ -113,6 +122,12 @@ class PartitionShape(TypedDict):
     paused: PauseShape | None
     #: The name to resume: the ref, or its whole asset; null if it is not paused.
     paused_by: Ref | None
+
+
+class CalendarThenShape(CalendarShape):
+    """The calendar, and the event and the time that it is about; null for now."""
+
+    as_of: HeadShape | None
 
 
 class GraphThenShape(GraphShape):
@@ -149,9 +164,31 @@ def orchestrators(state: State) -> list[OrchestratorShape]:
     return [found.shape() for found in orchestrators_of(engine, engine.queries.datasets().values())]
 
 
-def builds(state: State, limit: int) -> list[BoundedBuild]:
-    """The open job runs, newest first."""
-    return [bounded_build(build) for build in open_builds(state.engine.queries, limit)]
+def builds(
+    state: State,
+    ended: bool,
+    in_state: str | None,
+    job: str | None,
+    ref: Ref | None,
+    since: float | None,
+    limit: int,
+) -> list[BoundedBuild]:
+    """Job runs, newest first."""
+    engine, open_only = state.engine, not ended and in_state is None
+    which = JobRunFilter(
+        states=() if in_state is None else (JobRunState(in_state),),
+        job=job,
+        ref=ref,
+        since=since,
+        of_newest=None if open_only or ref is not None else MAX_LOOKED_AT,
+    )
+    found = find_job_runs(engine.queries, engine.catalog, which, open_only=open_only, most=limit)
+    return [bounded_build(build) for build in builds_of(engine.queries, found)]
+
+
+def job_run(state: State, name: str) -> BoundedJobRunReport:
+    """A job run with its outputs, and who asked for them."""
+    return bounded_job_run_report(job_run_report(state.engine.queries, name))
 
 
 def failures(state: State) -> FailuresShape:
@@ -197,11 +234,18 @@ def datasets(state: State, search: str | None, limit: int, offset: int) -> Datas
     return {"n": len(specs), "offset": offset, "datasets": found}
 
 
-def calendar(state: State, dataset: str, within: str | None, offset: int) -> CalendarShape:
-    """The calendar of a dataset."""
+def calendar(state: State, dataset: str, within: str | None, offset: int, as_of: int | None) -> CalendarThenShape:
+    """The calendar of the partitions that a dataset has now, in their states of now or when `as_of` was the last event."""
     engine = state.engine
-    spec = engine.queries.known_dataset(dataset)
-    return calendar_of(engine.queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+    spec, then = engine.queries.known_dataset(dataset), moment_at(state, as_of)
+    with queries_at(state, then) as queries:
+        found = calendar_of(queries, spec, state.instance, engine.clock(), within=within or "", offset=offset)
+    return {**found, "as_of": _shape_of(then)}
+
+
+def _shape_of(then: Moment) -> HeadShape | None:
+    """Its time is exact, so that it means the same moment if it is asked for again."""
+    return None if then.seq is None or then.at is None else {"seq": then.seq, "at": exactly(then.at)}
 
 
 def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
@@ -211,14 +255,13 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     check_partition(queries, engine.catalog, ref)
     then = moment_at(state, as_of)
     found = (queries.canonical([ref]) if then.seq is None else queries.canonical_at([ref], then.seq))[ref]
-    is_now = then.seq is None
     pause = paused_refs(queries, [ref], then).get(ref)
     return {
         "ref": ref,
         "state": None if found.state is None else found.state.value,
-        "mark": marks_of(queries, [ref])[ref] if is_now else mark_of_state(found.state, is_wanted=False),
-        "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)},
-        "canonical": None if found.state is None else bounded_canonical(queries, found, is_now=is_now),
+        "mark": marks_of(queries, [ref])[ref] if then.seq is None else mark_of_state(found.state, is_wanted=False),
+        "as_of": _shape_of(then),
+        "canonical": None if found.state is None else bounded_canonical(queries, found, then.seq),
         "shows_rows": allows_sample(queries, asset_of(ref)),
         "is_arc": queries.is_arc(asset_of(ref)),
         "paused": pause_shape(pause),
@@ -226,16 +269,21 @@ def partition(state: State, ref: Ref, as_of: int | None) -> PartitionShape:
     }
 
 
-def explain(state: State, name: str) -> ExplanationShape:
-    """Why a ref, a want or a request is or is not being built."""
-    return explanation_shape(explanation_of(state.engine, name))
+def explain(state: State, name: str, as_of: int | None) -> ExplanationShape:
+    """Why a ref, a want or a request is or is not being built, or was not when `as_of` was the last event."""
+    then = moment_at(state, as_of)
+    check_foldable(then)
+    if then.seq is None or then.at is None:
+        return explanation_shape(explanation_of(state.engine, name))
+    return explanation_shape(explain_as_of(state.engine, name, then.seq, then.at))
 
 
-def history(state: State, ref: Ref, limit: int) -> list[BoundedInstance]:
-    """The newest instances of a ref, oldest first."""
+def history(state: State, ref: Ref, limit: int, as_of: int | None) -> list[BoundedInstance]:
+    """The newest instances of a ref, oldest first, now or when `as_of` was the last event."""
     engine = state.engine
     check_partition(engine.queries, engine.catalog, ref)
-    return bounded_history(engine.queries, ref, limit)
+    with queries_at(state, moment_at(state, as_of)) as queries:
+        return bounded_history(queries, ref, limit)
 
 
 def lineage(state: State, instance: str) -> LineageShape:
@@ -259,9 +307,10 @@ def wants(
     in_state: str | None,
     source: str | None,
     limit: int,
+    as_of: int | None,
 ) -> WantsShape:
-    """Wants, newest first."""
-    engine = state.engine
+    """Wants, newest first, now or when `as_of` was the last event."""
+    engine, then = state.engine, moment_at(state, as_of)
     which = WantFilter(
         open_only=open,
         derivative=derivative or source is not None,
@@ -269,19 +318,22 @@ def wants(
         asset=dataset,
         states=() if in_state is None else (WantState(in_state),),
         source=source,
+        seq=then.seq,
     )
-    if not open and ref is None:
-        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT))
+    if ref is None and (not open or then.seq is not None):
+        which = replace(which, after_id=engine.queries.want_before_newest(MAX_LOOKED_AT, then.seq))
     found = find_wants(engine.queries, engine.catalog, which, limit, MAX_REFS)
     n = len(found) if len(found) < limit else engine.queries.n_wants(which, MAX_COUNTED + 1)
     of_newest = None if which.after_id is None else MAX_LOOKED_AT
-    return {"n": n, "of_newest": of_newest, "wants": [bounded_want(want) for want in found]}
+    wants = [bounded_want(want) for want in found]
+    return {"n": n, "of_newest": of_newest, "as_of": _shape_of(then), "wants": wants}
 
 
 def want(state: State, name: str) -> RequestShape:
     """A want or a request, with what it waits for down to the first cause."""
     found, reports = want_reports(state.engine, name)
-    return {"n": len(found), "wants": [bounded_report(report) for report in reports]}
+    (request_state,) = request_states(state.engine.queries, found).values()
+    return {"n": len(found), "state": request_state.value, "wants": [bounded_report(report) for report in reports]}
 
 
 def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphThenShape:
@@ -290,7 +342,7 @@ def graph(state: State, instance: str, levels: int, as_of: int | None) -> GraphT
     uuid = queries.full_id(IdKind.INSTANCE, instance)
     then = moment_at(state, as_of)
     found = graph_around(queries, uuid, levels, then.seq)
-    return {**found, "as_of": None if then.seq is None else {"seq": then.seq, "at": when(then.at)}}
+    return {**found, "as_of": _shape_of(then)}
 
 
 def want_refs(state: State, name: str, offset: int, limit: int) -> WantRefsShape:
@@ -307,7 +359,27 @@ _LIMIT: Final = number("limit", "The number of records at most.", 100, 1, MAX_RE
 ROUTES: Final = (
     ApiRoute("/head", "The end of the event log.", head, HeadShape),
     ApiRoute("/orchestrators", "The orchestrators of the code locations.", orchestrators, list[OrchestratorShape]),
-    ApiRoute("/builds", "The open job runs, newest first.", builds, list[BoundedBuild], (_LIMIT,)),
+    ApiRoute(
+        "/builds",
+        "The open job runs, newest first; with `ended` or `in_state` also those among the newest 50,000 that ended.",
+        builds,
+        list[BoundedBuild],
+        (
+            flag("ended", "Also job runs that have ended."),
+            choice("in_state", "Only job runs in this state, open or ended.", [found.value for found in JobRunState]),
+            text("job", "Only runs of this job."),
+            ref("ref", "Only job runs that built this ref, or tried to."),
+            moment_past("since", "Only those that ended from this time on, or began if they have not ended."),
+            _LIMIT,
+        ),
+    ),
+    ApiRoute(
+        "/job_run",
+        "A job run with its outputs, and who asked for them.",
+        job_run,
+        BoundedJobRunReport,
+        (text("name", "The id of a job run, or its end.", required=True),),
+    ),
     ApiRoute("/failures", "The newest failures that are not repaired.", failures, FailuresShape),
     ApiRoute(
         "/events",
@@ -353,13 +425,14 @@ ROUTES: Final = (
         "/calendar",
         "The partitions of a dataset as a calendar.",
         calendar,
-        CalendarShape,
+        CalendarThenShape,
         (
             text("dataset", "The name of the asset.", required=True),
             text("within", "Only partitions whose keys begin so, such as 2024-01."),
             number(
                 "offset", "The number of partitions before the first, for keys that are no dates.", 0, 0, 10_000_000
             ),
+            AS_OF,
         ),
     ),
     ApiRoute(
@@ -377,14 +450,14 @@ ROUTES: Final = (
         "Why a ref, a want or a request is or is not being built.",
         explain,
         ExplanationShape,
-        (text("name", "A ref, or the id of a want or request.", required=True),),
+        (text("name", "A ref, or the id of a want or request.", required=True), AS_OF),
     ),
     ApiRoute(
         "/history",
         "The newest instances of a ref, oldest first.",
         history,
         list[BoundedInstance],
-        (ref("ref", "The partition.", required=True), _LIMIT),
+        (ref("ref", "The partition.", required=True), _LIMIT, AS_OF),
     ),
     ApiRoute(
         "/lineage",
@@ -413,6 +486,7 @@ ROUTES: Final = (
             choice("in_state", "Only wants in this state.", [found.value for found in WantState]),
             text("source", "Only wants of this source, such as user, schedule or arc."),
             _LIMIT,
+            AS_OF,
         ),
     ),
     ApiRoute(

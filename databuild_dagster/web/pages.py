@@ -15,14 +15,14 @@ from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import OPEN_WANTS, WantState
 from databuild_dagster.shapes.bounded import BoundedInstance
 from databuild_dagster.shapes.history import one_before
-from databuild_dagster.web import ledger_pages, now_page, plan_page
+from databuild_dagster.web import builds_page, ledger_pages, now_page, plan_page
 from databuild_dagster.web.actions import actions
 from databuild_dagster.web.api import ROUTES, route_names
 from databuild_dagster.web.drawing import drawn
 from databuild_dagster.web.parameters import read_parameters, ref, text
 from databuild_dagster.web.rendering import Urls, counted, make_environment
 from databuild_dagster.web.routes import Ask, Page, or_error, parameters_of
-from databuild_dagster.web.state import State
+from databuild_dagster.web.state import MAX_FOLDED, State
 
 #: Wants on the page of a partition.
 MAX_WANTS_OF_REF: Final = 20
@@ -98,8 +98,8 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     found = ask("calendar", **values)
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
     if chosen is not None:
-        shown["partition"] = ask("partition", ref=chosen)
-        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=chosen))
+        shown["partition"] = ask("partition", ref=chosen, as_of=values["as_of"])
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=chosen, as_of=values["as_of"]))
     return shown
 
 
@@ -123,8 +123,8 @@ def _partition(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "why": None,
         "why_error": None,
     }
-    if as_of is None:
-        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=name))
+    if as_of is None or as_of <= MAX_FOLDED:
+        shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=name, as_of=as_of))
     return shown
 
 
@@ -206,6 +206,7 @@ def _core_pages() -> tuple[Page, ...]:
         Page("/lineage", "lineage.html", _lineage, parameters_of(ROUTES, "/graph"), below=_ASSETS),
         Page("/want", "want.html", _want, parameters_of(ROUTES, "/want_refs"), below="/wants"),
         Page("/plan", "plan.html", plan_page.show, plan_page.parameters(), entry="Plan"),
+        Page("/builds", "builds.html", builds_page.show, parameters_of(ROUTES, "/builds"), entry="Builds"),
         *ledger_pages.PAGES,
     )
 

@@ -133,8 +133,17 @@ def duration(name: str, description: str, default: float | None, shown_default: 
 
 def moment_to_come(name: str, description: str) -> Parameter:
     """A time from now on, or its distance from now, as seconds since 1970 UTC."""
+    return _moment(name, description, 1)
+
+
+def moment_past(name: str, description: str) -> Parameter:
+    """A time, or its distance from now into the past, as seconds since 1970 UTC."""
+    return _moment(name, description, -1)
+
+
+def _moment(name: str, description: str, direction: int) -> Parameter:
     schema = {"type": "string", "maxLength": 40, "examples": ["2026-11-21T14:00:00Z", "12h"]}
-    return Parameter(name, description, _by(lambda value: time_from(value, time.time(), 1)), schema)
+    return Parameter(name, description, _by(lambda value: time_from(value, time.time(), direction)), schema)
 
 
 def json_value(name: str, description: str) -> Parameter:

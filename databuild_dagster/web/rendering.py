@@ -79,6 +79,9 @@ _MARK_OF_STATE: Final = {
     "Failed": "failed",
     "Lost": "failed",
     "UpstreamFailed": "upstream failed",
+    # Of a request.
+    "Executing": "building",
+    "Completed": "live",
     # Of a lot of an arc, an operation and a delegation.
     "complete": "live",
     "running": "building",
@@ -175,6 +178,7 @@ def make_environment(urls: Urls, *, folders: Iterable[Path] = (), takes_away: Co
     environment.filters.update(
         ago=ago,
         seconds=lasts,
+        percent=lambda rate: "–" if rate is None else f"{rate:.1%}",
         size=size,
         n=with_commas,
         up_to=up_to,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -14,11 +15,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakSet
 
 from databuild_dagster.bindings.registry.instance import engine_for
-from databuild_dagster.data.read_plan import Moment, moment_of
+from databuild_dagster.data.read_plan import Moment, moment_of, store_at
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.model.errors import DatabuildError, Refused
 from databuild_dagster.model.logs import logger
 from databuild_dagster.shapes.events import EventShape, event_shapes
+from databuild_dagster.store.queries.queries import Queries
 
 #: Questions that are answered at once; more wait. Dagster's own pages have other threads.
 MAX_AT_ONCE: Final = 4
@@ -34,6 +36,8 @@ KEEP_SECONDS: Final = 5.0
 MAX_AGE_SECONDS: Final = 120.0
 #: The wait for an answer that comes later otherwise.
 PATIENCE_SECONDS: Final = 0.05
+#: Events that are folded for one answer about an earlier time: some seconds.
+MAX_FOLDED: Final = 10_000
 #: Events that are kept.
 MAX_EVENTS: Final = 5_000
 
@@ -230,6 +234,26 @@ def moment_at(state: State, as_of: int | None) -> Moment:
     """The moment of a seq; None is now. Raises `InvalidAsOf`, `BeforeAnything`."""
     engine = state.engine
     return moment_of(engine.queries, as_of, datetime.fromtimestamp(engine.clock(), UTC))
+
+
+class TooManyEvents(Refused):
+    """The answer as of seq {seq} needs a fold of the log up to there, and the pages fold {most:,} events at most."""
+
+    hint = "`databuild explain` and `databuild history` have --as-of without this bound."
+
+
+def check_foldable(then: Moment) -> None:
+    """Raises `TooManyEvents`."""
+    if then.seq is not None and then.seq > MAX_FOLDED:
+        raise TooManyEvents(seq=then.seq, most=MAX_FOLDED)
+
+
+@contextmanager
+def queries_at(state: State, then: Moment) -> Iterator[Queries]:
+    """The queries of the log up to a moment. Raises `TooManyEvents`."""
+    check_foldable(then)
+    with store_at(state.engine.store, then) as store:
+        yield Queries(store)
 
 
 class _Threads:

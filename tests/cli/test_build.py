@@ -53,7 +53,13 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     assert project.ask("log", "rebuild") == {"events": events + 2}
     assert project.ask("show", JANUARY) == shown
     rebuilt = project.build(DAYS[0], "--rebuild")
-    assert (rebuilt["launches"], rebuilt["reused"]) == (1, 0)
+    assert (rebuilt["launches"], rebuilt["reused"], rebuilt["stale"]) == (1, 0, [])
+
+    (stale,) = (reused := project.build(JANUARY))["stale"]
+    assert (stale, reused["reused"], reused["launches"]) == (JANUARY, 1, 0)
+    assert f"`databuild build {JANUARY} --only stale --rebuild`" in reused["hints"][0]
+    again = project.build(JANUARY, "--only", "stale", "--rebuild")
+    assert (again["refs"]["live"], again["launches"], again["stale"]) == (1, 1, [])
 
     after = project.build(DAYS[0], "--downstream")
     nothing = project.call("build", DAYS[0], "--downstream", "--json")

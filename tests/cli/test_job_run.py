@@ -47,6 +47,43 @@ def test_open_job_runs_are_listed_alone_and_few_of_many(world: World, tmp_path: 
     assert databuild(tmp_path, tmp_path, "job-run", "list", "--open").out == "No job run is open.\n"
 
 
+def test_job_runs_are_listed_by_state_job_ref_and_time(world: World, tmp_path: Path) -> None:
+    world.live("good")
+    world.fail("bad")
+    world.start("month")
+
+    def listed(*options: str) -> list[str]:
+        return [run["refs"][0] for run in databuild(tmp_path, tmp_path, "job-run", "list", *options, "--json").json]
+
+    assert listed("--state", "failed", "--state", "running") == ["month", "bad"]
+    assert listed("--job", "good") == listed("--ref", "good") == ["good"]
+    assert listed("--since", "2020-01-01T00:00:00Z", "--state", "succeeded") == ["good"]
+    assert databuild(tmp_path, tmp_path, "job-run", "list", "--since", "2999-01-01T00:00:00Z").out == (
+        "No job run matches.\n"
+    )
+    unknown = databuild(tmp_path, tmp_path, "job-run", "list", "--job", "goood", "--json")
+    assert (unknown.code, unknown.json["error"]["type"]) == (2, "NotFound")
+    unknown = databuild(tmp_path, tmp_path, "job-run", "list", "--ref", "goood", "--json")
+    assert (unknown.code, unknown.json["error"]["type"]) == (2, "UnknownAsset")
+
+
+def test_a_job_run_is_shown_with_its_outputs_and_who_asked(world: World, tmp_path: Path) -> None:
+    world.want("month")
+    world.miss("month", "good")
+    world.start("good")
+    missed = world.queries.job_runs()[-1].id
+
+    shown = databuild(tmp_path, tmp_path, "job-run", "show", missed[-8:], "--json").json
+    text = databuild(tmp_path, tmp_path, "job-run", "show", world.job_run("good")).out
+
+    (output,) = shown["outputs"]
+    assert (shown["id"], shown["state"], shown["asked_by"]) == (missed, "DepMissed", ["tester"])
+    assert (output["ref"], output["state"], output["missed"]) == ("month", "UpstreamBuilding", ["good"])
+    assert (output["uuid"], shown["attempt"]) == (shown["instances"][0], 1)
+    assert "asked by     tester" in text.splitlines()
+    assert text.splitlines()[-1] == f"  good  Building  {world.uuid('good')}"
+
+
 def test_an_instance_and_its_wants_are_shown_as_they_were_when_a_job_run_ran(world: World, tmp_path: Path) -> None:
     """Rule 3.2, findings/seeds.md 7: `history` and the lookups by uuid and by ref take a moment."""
     world.want("good")

@@ -38,6 +38,7 @@ def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: Wor
     (entry,) = entries("--request", requests[0])
     assert (entry["ref"], entry["uuid"]) == ("good", uuid)
     assert entry["message"] == "Delegated to historical build - partition already available"
+    assert entry["message"] in databuild(tmp_path, tmp_path, "ledger", "list", "--wide").out
     assert (
         "No request has asked for month yet." in databuild(tmp_path, tmp_path, "ledger", "list", "--ref", "month").out
     )

@@ -54,7 +54,7 @@ def test_a_ref_that_cannot_be_built_is_refused_before_anything_is_recorded(
 #: Each command that takes refs; `test_options.py` shows that these are all.
 TAKING_REFS = (
     "build, want create, plan, taint --reason wrong, retry, revert --to an-instance, show, history, read, receipt, diff, explain, "
-    "manifest show, ledger list --ref"
+    "manifest show, ledger list --ref, job-run list --ref"
 )
 
 

@@ -70,6 +70,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "operation watch": ("x",),
     "operation cancel": ("x",),
     "job-run list": (),
+    "job-run show": ("x",),
     "job-run cancel": ("x",),
     "ledger list": (),
     "ledger metrics": (),

@@ -21,6 +21,7 @@ ONE_REF = {
     "revert": "an instance belongs to one ref",
     "want list": "a filter",
     "ledger list": "a filter",
+    "job-run list": "a filter",
     "diff": "two instances of one ref",
     "gc": "names of datasets and ranges, by arguments of its own",
     "partitions": "a dataset or a range, by an argument of its own",

@@ -49,6 +49,40 @@ def test_show_as_of_has_nothing_of_what_came_later(world: World, tmp_path: Path)
     assert all(word in shown() for word in ("live since", "rows", "files", "manifest"))
 
 
+def test_show_as_of_names_what_a_ref_waited_for_and_why_it_had_failed(world: World, tmp_path: Path) -> None:
+    """Rule 3.2"""
+
+    def then(ref: str, seq: int) -> dict[str, Any]:
+        found: dict[str, Any] = databuild(tmp_path, tmp_path, "show", ref, "--as-of", str(seq), "--json").json
+        return found["canonical"]
+
+    world.miss("month", "good", "bad")
+    missed = world.seq
+    world.live("good")
+    world.fail("bad", error="no data")
+    failed = world.seq
+    world.taint("bad")
+
+    assert (then("month", missed)["waits_for"], then("month", missed)["why"]) == (["bad", "good"], None)
+    assert (then("month", failed)["waits_for"], then("month", failed)["state"]) == (["bad"], "UpstreamFailed")
+    assert (then("bad", failed)["why"], then("bad", failed)["state"]) == (None, "Failed")
+
+
+def test_as_of_an_event_within_a_command_is_as_of_the_end_of_the_command(world: World, tmp_path: Path) -> None:
+    """Rule 3.2: no reader saw the miss without its want."""
+    world.start("month")
+    before = world.seq
+    world.miss("month", "good")
+    assert world.log(before) == ["JobRunDepMissed", "WantCreated"]
+
+    answers = [
+        databuild(tmp_path, tmp_path, "explain", "month", "--as-of", str(seq)).out for seq in (before + 1, before + 2)
+    ]
+
+    assert answers[0] == answers[1]
+    assert f"as of seq {before + 2}" in answers[0]
+
+
 def test_show_of_a_missing_ref_names_the_home_and_the_pause(world: World, tmp_path: Path) -> None:
     missing = databuild(tmp_path, tmp_path, "show", "good").out
     world.pause("good")

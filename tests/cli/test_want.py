@@ -98,6 +98,7 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: Wor
     lines = databuild(tmp_path, tmp_path, "want", "show", want).out.splitlines()
 
     assert (answer["comment"], answer["source"], answer["state"]) == ("for the board", "user", "UpstreamFailed")
+    assert "for the board" in databuild(tmp_path, tmp_path, "want", "list", "--all", "--wide").out
     assert [cause["ref"] for cause in answer["causes"]] == [want, "month", "bad"]
     (derivative,) = answer["derivative_wants"]
     assert (derivative["refs"], derivative["state"]) == (["bad"], "Failed")
@@ -105,6 +106,23 @@ def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: Wor
     assert f"{want}, of source user: for the board" in lines
     assert "    bad: " in "\n".join(lines)
     assert lines[-1] == f"  derivative want {derivative['id']} for bad: Failed"
+
+
+def test_a_request_has_a_state_that_follows_from_its_wants(world: World, tmp_path: Path) -> None:
+    """Seed 001: RECEIVED to COMPLETED or FAILED; a request ends when its wants end."""
+    request = world.handle(CreateWants(wants=(("good",), ("bad",)))).request_id
+    received = world.seq
+
+    def state(*options: str) -> set[str]:
+        return {want["request_state"] for want in ask(tmp_path, "show", request, *options)}
+
+    assert state() == {"Received"}
+    world.live("good")
+    assert state() == {"Executing"}
+    assert f"Request {request}: Executing." in databuild(tmp_path, tmp_path, "want", "show", request).out.splitlines()
+    world.fail("bad")
+    assert state() == {"Failed"}
+    assert state("--as-of", str(received)) == {"Received"}
 
 
 def test_an_open_want_is_shown_with_the_refs_it_waits_for(world: World, tmp_path: Path) -> None:

@@ -1760,6 +1760,22 @@ GUARDS = (
         (f"{AUTHORITY}::test_a_page_that_lets_its_own_name_lead_to_this_server_cannot_act",),
     ),
     Guard(
+        "a launch of many job runs is slow when one job run would be",
+        "8.3",
+        "engine/why/slow_launches.py",
+        "of_one * len(queries.job_runs_of_launch(run.launch_id))",
+        "of_one",
+        ("tests/engine/why/test_slow_launches.py",),
+    ),
+    Guard(
+        "as of a seq shows a state between the events of a command",
+        "3.2",
+        "data/read_plan.py",
+        "seq = queries.end_of_command(as_of)",
+        "seq = as_of",
+        ("tests/cli/test_partitions.py::test_as_of_an_event_within_a_command_is_as_of_the_end_of_the_command",),
+    ),
+    Guard(
         "an import reads an endless line",
         "3.12",
         "store/transfer.py",

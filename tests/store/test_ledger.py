@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model.commands import CLAIM_TTL_SECONDS, ExpireWants
+from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.store.job_metrics import metrics_of_jobs
 from databuild_dagster.store.ledger import LedgerEntry
 from tests.support.catalog import dataset
@@ -280,3 +281,31 @@ def test_the_newest_entries_of_all_requests_come_first(world):
     assert [entry.requester for entry in entries] == asked[::-1]
     assert [entry.kind.value for entry in entries] == ["joined", "built", "built"]
     assert world.engine.ledger.entries(most=2) == entries[:2]
+
+
+def test_views_have_the_job_runs_and_the_delegations_with_their_messages(make_world):
+    """Rules 13, 8.1: the messages are those of the design."""
+    world = make_world(dataset("a"), dataset("b"))
+    world.live("a")
+    world.claim("a", dagster_run_id="reuses", by_person=False)
+    world.fail("b")
+    world.claim("b", dagster_run_id="refused", by_person=False)
+    world.taint("a")
+    world.start("a")
+    world.claim("a", dagster_run_id="joins")
+
+    runs = world.store.ask(
+        "SELECT job_label, state, message FROM databuild_runs_of_jobs ORDER BY buffered_at, job_run_id", ()
+    )
+    asked = "SELECT requester, kind, outcome, message, uuid FROM databuild_delegated_partitions ORDER BY requester"
+    delegations = world.store.ask(asked, ())
+
+    assert sorted(row[:2] for row in runs) == [
+        ("a", "Running"), ("a", "Skipped"), ("a", "Succeeded"), ("b", "Failed"),
+    ]  # fmt: skip
+    assert {message for _, state, message in runs if state == "Skipped"} == {SKIPPED_MESSAGE}
+    assert [row[:3] for row in delegations] == [
+        ("joins", "joined", "waiting"), ("refused", "refused", "refused"), ("reuses", "reused", "live"),
+    ]  # fmt: skip
+    assert [row[3] for row in delegations] == [MESSAGES[kind] for kind in (Answer.JOIN, Answer.REFUSE, Answer.REUSE)]
+    assert delegations[0][4] == world.uuid("a")

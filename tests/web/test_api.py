@@ -17,19 +17,24 @@ from tests.support.pages_world import PagesWorld, get
 API = "/api/v1"
 #: The parameters that each url is called with, beside a call without any where none is required.
 CALLS: dict[str, list[dict[str, Any]]] = {
-    "/builds": [{"limit": 1}],
+    "/builds": [{"limit": 1}, {"ended": "true", "job": "orders"}, {"in_state": "failed", "since": "7d"}],
     "/events": [{"before": 3}, {"limit": 2}],
     "/log": [{"after": 4, "limit": 2}],
     "/datasets": [{"search": "ORD"}, {"limit": 1, "offset": 1}],
-    "/calendar": [{"dataset": "orders"}, {"dataset": "ticks"}, {"dataset": "ticks", "within": "2022-03-04"}],
+    "/calendar": [
+        {"dataset": "orders"},
+        {"dataset": "ticks"},
+        {"dataset": "ticks", "within": "2022-03-04"},
+        {"dataset": "orders", "as_of": 9},
+    ],
     "/partition": [
         {"ref": "orders@2023-01-02"},
         {"ref": "orders@2023-01-31"},
         {"ref": "shown", "as_of": 6},
     ],
     "/command": [{"id": "nothing"}],
-    "/explain": [{"name": "orders@2023-01-05"}],
-    "/history": [{"ref": "orders@2023-01-02"}],
+    "/explain": [{"name": "orders@2023-01-05"}, {"name": "shown", "as_of": 6}],
+    "/history": [{"ref": "orders@2023-01-02"}, {"ref": "shown", "as_of": 6}],
     "/plan": [{"ref": "revenue@2023-01-01"}],
     "/what-if": [{"what": "taint", "ref": "orders@2023-01-01"}, {"what": "missing", "ref": "orders@2023-01-31"}],
     "/arcs": [{"search": "MIR"}, {"limit": 1, "offset": 1}],
@@ -37,7 +42,12 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "/gaps": [{"dataset": "mirror"}, {"dataset": "mirror", "chain": "true", "start": "2023-01-05", "limit": 2}],
     "/operations": [{"dataset": "orders", "limit": 1}, {"before": 5}],
     "/ledger": [{"derived": "true"}, {"builds": "true", "ref": "orders@2023-01-03"}, {"kind": "reused", "limit": 1}],
-    "/wants": [{"open": "true"}, {"ref": "orders@2023-01-07"}, {"in_state": "failed"}, {"dataset": "orders"}],
+    "/wants": [
+        {"open": "true"},
+        {"ref": "orders@2023-01-07"},
+        {"in_state": "failed"},
+        {"dataset": "orders", "as_of": 30},
+    ],
 }
 PLAIN = [route for route in routes() if not route.is_stream]
 
@@ -64,6 +74,7 @@ def calls_of(route: ApiRoute, world: PagesWorld) -> list[dict[str, Any]]:
         "/sample": [{"ref": "shown"}],
         "/want_refs": [{"name": world.open_wants("orders@2023-01-07")[0].id, "offset": 0, "limit": 5}],
         "/operation": [{"id": str(world.running)}, {"id": "orders.write.1"}, {"id": "orders.write.3"}],
+        "/job_run": [{"name": world.job_run("orders@2023-01-06")}, {"name": world.queries.job_runs()[-1].id}],
         "/want": [{"name": world.open_wants("orders@2023-01-07")[0].id}],
     }
     return [*([] if needs else [{}]), *CALLS.get(route.path, []), *by_id.get(route.path, [])]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes.bounded import MAX_REFS
-from tests.support.pages_world import PagesWorld, get
+from databuild_dagster.web import state
+from tests.support.pages_world import PagesWorld, get, mounted, refused
 
 API = "/api/v1"
 MANY = [f"named@name {n:04}" for n in range(100, 100 + MAX_REFS + 50)]
@@ -48,6 +50,46 @@ def test_a_job_run_of_many_refs_is_listed_with_the_first_of_them(client: TestCli
     assert (run["refs"], run["n_refs"], run["is_cut"]) == (refs[:MAX_REFS], len(refs), True)
     assert len(run["instances"]) == MAX_REFS
     assert client.get("/").status_code == 200
+
+
+def test_ended_job_runs_are_listed_by_the_filters_of_the_command_line(client: TestClient, world: PagesWorld) -> None:
+    def found(**query: str) -> list[tuple[str, str]]:
+        runs = [build["job_run"] for build in get(client, "/builds", **query)]
+        return [(run["refs"][0], run["state"]) for run in runs]
+
+    failed = ("orders@2023-01-05", "Failed")
+    assert found(ref="orders@2023-01-05", ended="true") == [failed]
+    assert found(ref="orders@2023-01-05") == []
+    assert failed in found(in_state="failed", job="orders")
+    assert found(in_state="failed", since="2999-01-01T00:00:00Z") == []
+    assert refused(client, "/builds", job="odrers") == (404, "NotFound")
+    report = get(client, "/job_run", name=world.job_run("orders@2023-01-06"))
+    assert [output["state"] for output in report["outputs"]] == ["Building"]
+
+
+def test_wants_reasons_histories_and_calendars_are_those_of_an_earlier_event(
+    own_world: PagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 3.2: as `--as-of` has them."""
+    ref = "orders@2023-01-01"
+    own_world.want(ref)
+    own_world.start(ref)
+    then = own_world.seq
+    own_world.succeed(ref)
+    with mounted(own_world) as client:
+        wants = get(client, "/wants", open="true", as_of=then)
+        (instance,) = get(client, "/history", ref=ref, as_of=then)
+        calendar = get(client, "/calendar", dataset="orders", as_of=then)
+
+        assert get(client, "/wants", open="true")["n"] == 0
+        assert ([want["state"] for want in wants["wants"]], wants["as_of"]["seq"]) == (["Building"], then)
+        assert (instance["state"], instance["live_since"]) == ("Building", None)
+        assert get(client, "/explain", name=ref, as_of=then)["state"] == "Building"
+        assert calendar["rows"][0]["cells"][0]["mark"] == "building"
+        assert "building" in client.get(f"/calendar?dataset=orders&ref={ref}&as_of={then}").text
+        monkeypatch.setattr(state, "MAX_FOLDED", then - 1)
+        assert refused(client, "/history", ref=ref, as_of=then) == (400, "TooManyEvents")
+        assert get(client, "/wants", open="true", as_of=then)["n"] == 1
 
 
 def test_the_history_names_some_refs_of_the_wants_behind_an_instance(client: TestClient, world: PagesWorld) -> None:

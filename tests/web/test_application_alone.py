@@ -23,6 +23,7 @@ PATHS = (
     "/plan",
     "/plan?ref=revenue@2023-01-01",
     "/wants",
+    "/builds?ended=true",
     "/delegations",
     "/api/v1/openapi.json",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby
 from math import inf
 from typing import NamedTuple
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
+from databuild_dagster.engine.why.slow_launches import Running, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of
@@ -30,6 +31,8 @@ class Waiting(NamedTuple):
     job_runs: list[Awaited]
     #: The time of the next retry.
     retry_at: float | None
+    #: By launch id, a clause about each that runs much longer than usual.
+    slow: Mapping[str, str]
 
     @property
     def sentence(self) -> str:
@@ -37,8 +40,14 @@ class Waiting(NamedTuple):
         launches = [list(runs) for _, runs in groupby(self.job_runs, lambda run: run.launch_id)]
         if launches:
             more = f"; and {len(launches) - MAX_NAMED} other launches" if len(launches) > MAX_NAMED else ""
-            return "; ".join(_of_launch(runs) for runs in launches[:MAX_NAMED]) + more
+            return "; ".join(self._of_launch(runs) for runs in launches[:MAX_NAMED]) + more
         return "nothing that is known" if self.retry_at is None else f"the retry at {when(self.retry_at)}"
+
+    def _of_launch(self, runs: list[Awaited]) -> str:
+        refs = few_of([run.ref for run in runs], 1)
+        does = "is queued" if runs[0].state is JobRunState.QUEUED else "builds it"
+        slow = self.slow.get(runs[0].launch_id, "")
+        return f"{refs}: job run {runs[0].job_run} {does} since {when(runs[0].since)}, {process_of(runs[0])}{slow}"
 
 
 def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> Waiting:
@@ -54,7 +63,10 @@ def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> W
         full = [launch for launch in queries.open_launches() if (launch.location, launch.job) in jobs]
         runs = [run for launch in full for run in queries.job_runs_of_launch(launch.launch_id)]
         found = queries.awaited([ref for run in runs for ref in run.refs], MAX_AWAITED) if runs else []
-    return Waiting(found, min((entry.retry_at for entry in due if entry.retry_at is not None), default=None))
+    retry_at = min((entry.retry_at for entry in due if entry.retry_at is not None), default=None)
+    started = [run for run in found if run.state is JobRunState.RUNNING]
+    running = (Running(run.launch_id, run.job_run, run.ref, run.since) for run in started)
+    return Waiting(found, retry_at, slow_launches(queries, running, engine.now()))
 
 
 def process_of(run: Awaited) -> str:
@@ -62,12 +74,6 @@ def process_of(run: Awaited) -> str:
     if run.holder is not None and run.holder.startswith(PLAIN_HOLDER):
         return f"Dagster run {run.dagster_run_id}"
     return in_words(run.holder or run.owner)
-
-
-def _of_launch(runs: list[Awaited]) -> str:
-    refs = few_of([run.ref for run in runs], 1)
-    does = "is queued" if runs[0].state is JobRunState.QUEUED else "builds it"
-    return f"{refs}: job run {runs[0].job_run} {does} since {when(runs[0].since)}, {process_of(runs[0])}"
 
 
 def launches_not_begun(engine: Engine, refs: Iterable[Ref]) -> dict[str, tuple[Ref, ...]]:

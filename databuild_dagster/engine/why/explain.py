@@ -387,7 +387,7 @@ class _Following:
             return [queued, *(self._orchestrator(launch.location) if self._is_gone(launch.owner) else ())]
         held = (
             f"its lease is held by job run {run.id} (Dagster run {launch.dagster_run_id}, {in_words(launch.holder)}) "
-            f"since {when(run.started_at or run.buffered_at)}"
+            f"since {when(run.started_at or run.buffered_at)}{known.slow.get(launch.launch_id, '')}"
         )
         beat = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
         if self._is_gone(launch.holder):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
+from databuild_dagster.engine.why.slow_launches import Running, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.pauses import PauseInForce
 from databuild_dagster.model.refs import Ref
@@ -52,6 +53,8 @@ class Known:
     states: dict[Ref, InstanceState | None]
     #: Of the refs that are paused.
     pauses: dict[Ref, PauseInForce]
+    #: By launch id, a clause about each that runs much longer than usual.
+    slow: dict[str, str]
 
     def state(self, ref: Ref) -> InstanceState | None:
         return self.canonical[ref].state
@@ -100,7 +103,7 @@ class Known:
         run = self.job_runs[ref]
         if run.state is JobRunState.QUEUED or run.started_at is None:
             return f"queued as job run {run.id} since {when(run.buffered_at)}"
-        return f"being built by job run {run.id} since {when(run.started_at)}"
+        return f"being built by job run {run.id} since {when(run.started_at)}{self.slow.get(run.launch_id, '')}"
 
 
 def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
@@ -114,6 +117,7 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
     tainted = {ref: known.uuid or "" for ref, known in in_state(_S.TAINTED).items()}
     waiting = {ref: known.uuid or "" for ref, known in in_state(_S.UPSTREAM_BUILDING, _S.UPSTREAM_FAILED).items()}
     job_runs = queries.job_runs_named(building.values()) if building else {}
+    started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
     taints = queries.taints_in_force(tainted.values()) if tainted else {}
     missing = queries.missing_of_each(waiting.values()) if waiting else {}
     return Known(
@@ -123,4 +127,5 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
         pauses=queries.paused(canonical, now),
+        slow=slow_launches(queries, (Running(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

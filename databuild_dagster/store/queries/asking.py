@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from databuild_dagster.store.format import BITS
+from databuild_dagster.store.format import BITS, PREFIX
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.store import Store
 
@@ -94,6 +94,13 @@ OF_DATASET = "(r.ref = ? OR (r.ref >= ? AND r.ref < ?)) "
 def dataset_range(asset: str) -> tuple[str, str, str]:
     return asset, asset + "@", asset + chr(ord("@") + 1)
 
+
+#: The instances of a ref as the table `chain`, from the newest back to the first.
+CHAIN = f"""WITH RECURSIVE chain(id) AS (
+            SELECT last_id FROM {PREFIX}refs WHERE ref = {{ref}} AND last_id IS NOT NULL
+            UNION ALL SELECT p.previous_id FROM chain CROSS JOIN {PREFIX}instances p ON p.id = chain.id
+            WHERE p.previous_id IS NOT NULL
+        )"""
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
 
+from databuild_dagster.model.command_ids import CONTINUATION
 from databuild_dagster.model.events import Event
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
@@ -84,6 +85,13 @@ class EventQueries(Asking):
         """The time of an event; None without one."""
         rows = self._all(f"SELECT at FROM {PREFIX}events WHERE seq = ?", seq)
         return rows[0][0] if rows else None
+
+    def end_of_command(self, seq: int) -> int:
+        """The last event of the command that recorded an event: no reader saw the state between two of them (rule 3.3)."""
+        begins = "command_id NOT LIKE ? OR command_id LIKE ?"
+        sql = f"SELECT seq - 1 FROM {PREFIX}events WHERE seq > ? AND ({begins}) ORDER BY seq LIMIT 1"
+        rows = self._all(sql, seq, f"%{CONTINUATION}%", f"%{CONTINUATION}=%")
+        return int(rows[0][0]) if rows else self.head().seq
 
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.

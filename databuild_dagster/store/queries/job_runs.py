@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from databuild_dagster.model.coordination import Answer, DelegationOutcome
+from databuild_dagster.model.errors import NotFound
 from databuild_dagster.model.fold.react import CLAIMANT
 from databuild_dagster.model.refs import Ref, derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
 from databuild_dagster.store.backends.base import Keys
-from databuild_dagster.store.format import BITS, PREFIX
-from databuild_dagster.store.queries.asking import Asking, Selection, dataset_range
+from databuild_dagster.store.format import BITS, PREFIX, one_of
+from databuild_dagster.store.queries.asking import CHAIN, Asking, Selection, dataset_range
 
 
 class JobRunView(NamedTuple):
@@ -36,6 +38,41 @@ class JobRunView(NamedTuple):
         """The uuids of its instances, in the order of its refs (rule 2.2); a skipped job run has none."""
         refs = () if self.state is JobRunState.SKIPPED else self.refs
         return tuple(derive_partition_uuid(self.id, ref) for ref in refs)
+
+
+#: The time of a job run: its end, or its beginning if it has not ended (rule 8.5).
+TIME_OF_RUN: Final = "coalesce(j.ended_at, j.buffered_at)"
+
+
+@dataclass(frozen=True)
+class JobRunFilter:
+    """The job runs of a list; each field that is given leaves out more."""
+
+    states: tuple[JobRunState, ...] = ()
+    job: str | None = None
+    #: It has an instance of this ref. A skipped job run has none.
+    ref: Ref | None = None
+    #: Its time (`TIME_OF_RUN`) is not earlier.
+    since: float | None = None
+    #: Among so many of the newest ones; None for all.
+    of_newest: int | None = None
+
+    def terms(self) -> list[tuple[str, Any]]:
+        """The conditions, each with its parameter."""
+        newest = f"(SELECT o.id FROM {PREFIX}job_runs o ORDER BY o.id DESC LIMIT 1 OFFSET ?)"
+        terms = [
+            ("l.job = ?", self.job),
+            (
+                f"j.id IN ({CHAIN.format(ref='?')} SELECT i.job_run_id FROM chain JOIN {PREFIX}instances i ON i.id = chain.id)",
+                self.ref,
+            ),
+            (f"{TIME_OF_RUN} >= ?", self.since),
+            (f"j.id > coalesce({newest}, 0)", self.of_newest),
+        ]
+        return [(term, value) for term, value in terms if value is not None]
+
+
+EVERY_JOB_RUN: Final = JobRunFilter()
 
 
 class LaunchView(NamedTuple):
@@ -95,10 +132,25 @@ class JobRunQueries(Asking):
     def job_run(self, job_run_id: str) -> JobRunView | None:
         return next(iter(_JOB_RUN.rows(self._all(_JOB_RUNS + "WHERE j.job_run_id = ?", job_run_id))), None)
 
-    def job_runs(self, *, open_only: bool = False, most: int = 100) -> list[JobRunView]:
-        """The newest job runs, the newest first."""
-        condition = f"WHERE j.id IN (SELECT o.id {_OPEN}) " if open_only else ""
-        return _JOB_RUN.rows(self._all(_JOB_RUNS + condition + "ORDER BY j.id DESC LIMIT ?", most))
+    def job_runs(
+        self, which: JobRunFilter = EVERY_JOB_RUN, *, open_only: bool = False, most: int = 100
+    ) -> list[JobRunView]:
+        """The newest job runs of a filter, the newest first."""
+        terms = which.terms()
+        conditions = [term for term, _ in terms]
+        if which.states:
+            conditions.append(f"j.state IN {one_of(which.states)}")
+        if open_only:
+            conditions.append(f"j.id IN (SELECT o.id {_OPEN})")
+        where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+        sql = f"{_JOB_RUNS}{where}ORDER BY j.id DESC LIMIT ?"
+        return _JOB_RUN.rows(self._all(sql, *(value for _, value in terms), most))
+
+    def check_job(self, job: str) -> None:
+        """Raises `NotFound`, with near names, for a job without a job run."""
+        names = [name for (name,) in self._all(f"SELECT DISTINCT job FROM {PREFIX}launches ORDER BY job")]
+        if job not in names:
+            raise NotFound(kind="job with a job run", name=job, names=names)
 
     def job_runs_named(self, job_run_ids: Iterable[str]) -> dict[str, JobRunView]:
         """By job run id; those that do not exist are left out."""

@@ -244,9 +244,10 @@ class WantQueries(IdQueries):
         )
         return int(n)
 
-    def want_before_newest(self, n: int) -> int | None:
-        """The row id of the want before the newest `n` ones; None if there are no more."""
-        rows = self._all(f"SELECT id FROM {PREFIX}wants ORDER BY id DESC LIMIT 1 OFFSET ?", n)
+    def want_before_newest(self, n: int, seq: int | None = None) -> int | None:
+        """The row id of the want before the newest `n` ones, when `seq` was the last event; None if there are no more."""
+        end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
+        rows = self._all(f"SELECT id FROM {PREFIX}wants WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?", end, n)
         return rows[0][0] if rows else None
 
     def check_source(self, source: str) -> None:
@@ -264,6 +265,14 @@ class WantQueries(IdQueries):
         sql = f"""
             SELECT {want.columns} FROM {PREFIX}wants w WHERE (w.want_id = ? OR w.request_id = ?){known} ORDER BY w.id"""
         return want.rows(self._all(sql, name, name))
+
+    def want_counts(self, request_ids: Iterable[str], seq: int | None = None) -> list[tuple[str, WantState, int]]:
+        """The number of wants of each request in each state, when `seq` was the last event; None for now."""
+        end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
+        sql = f"""
+            SELECT w.request_id, {_state_at(seq)}, count(*) FROM {PREFIX}wants w
+            WHERE w.request_id IN (SELECT value FROM json_each(?)) AND w.id < ? GROUP BY 1, 2"""
+        return [(id, WantState(state), n) for id, state, n in self._all(sql, Keys(set(request_ids)), end)]
 
     def known_wants(self, name: str) -> list[WantView]:
         """The wants of a want id or request id, in full or by its end. Raises as `full_id`."""

@@ -7,8 +7,9 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.meta_storage import Put, RemovePrefix, do
 from databuild_dagster.shapes.events import newest_failures
-from databuild_dagster.shapes.job_runs import open_builds
+from databuild_dagster.shapes.job_runs import builds_of
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.queries.job_runs import JobRunFilter
 from databuild_dagster.store.queries.wants import WantFilter
 from databuild_dagster.store.removals import Removals
 from tests.support.catalog import dataset
@@ -110,7 +111,11 @@ ASKED = [
     ("how many inputs", lambda world: world.queries.n_inputs_of([world.uuid("d")])),
     ("the refs of a want in pages", lambda world: world.queries.refs_of_wants(world.open_wants("a")[0].id, 5, 1)),
     ("wants with their first refs", lambda world: world.queries.wants(WantFilter(ref="a"), most_refs=2)),
-    ("the open builds of a page", lambda world: open_builds(world.queries, 5)),
+    (
+        "the open builds of a page",
+        lambda world: builds_of(world.queries, world.queries.job_runs(open_only=True, most=5)),
+    ),
+    ("the builds of a ref", lambda world: world.queries.job_runs(JobRunFilter(ref="a", since=1.0), most=5)),
     ("the failures of a page", lambda world: newest_failures(world.queries)),
     ("how much was built from a ref, for a page", lambda world: world.queries.live_built_from(["a"], [])),
     ("the newest wants of a dataset", lambda world: world.queries.wants(WantFilter(asset="d", after_id=5))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from databuild_dagster.cli.listing import SINCE
 from databuild_dagster.cli.options import PAST, tabular
 from databuild_dagster.cli.output import emit, table
 from databuild_dagster.cli.state import the_store
@@ -48,9 +49,7 @@ class MetricsLibraryMissing(Refused):
     help="With --serve: the address to listen on; 0.0.0.0 for all addresses of this machine.  [default: 127.0.0.1]",
 )
 @click.option("--job", help="Only this job.")
-@click.option(
-    "--since", type=PAST, metavar="TIME|DURATION", help="Only from this time on: 2026-11-21T14:00:00Z, or 7d ago."
-)
+@SINCE
 @click.option("--until", type=PAST, metavar="TIME|DURATION", help="Only before this time, given like --since.")
 @tabular
 def metrics(
