@@ -26,9 +26,10 @@ LIMITS: Final[Mapping[str, int]] = {
     # 41,000 until damaged pointers and replaced databases stopped each command, and job runs had filters and views.
     "cli.build": 41_500,
     "cli.read": 28_000,
-    "core": 46_000,
+    # 46,000 until damage stopped by name, job runs had filters and views, and attempts of lots were listed.
+    "core": 46_400,
     # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.
-    "package": 82_000,
+    "package": 82_900,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

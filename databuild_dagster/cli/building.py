@@ -454,7 +454,7 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
         named = built.stale[0] if len(refs) == 1 else "REFS"
         built.hints.append(
             f"Reused stale: {few_of(built.stale)}. An input was tainted or replaced since; "
-            f"`databuild build {named} --only stale --rebuild` builds what is stale again."
+            f"`databuild build --only stale --rebuild {typed(named)}` builds what is stale again."
         )
     for ref, canonical in found.items():
         if canonical.state is InstanceState.LIVE:

@@ -57,7 +57,7 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
 
     (stale,) = (reused := project.build(JANUARY))["stale"]
     assert (stale, reused["reused"], reused["launches"]) == (JANUARY, 1, 0)
-    assert f"`databuild build {JANUARY} --only stale --rebuild`" in reused["hints"][0]
+    assert f"`databuild build --only stale --rebuild {JANUARY}`" in reused["hints"][0]
     again = project.build(JANUARY, "--only", "stale", "--rebuild")
     assert (again["refs"]["live"], again["launches"], again["stale"]) == (1, 1, [])
 

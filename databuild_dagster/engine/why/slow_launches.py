@@ -7,6 +7,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from databuild_dagster.model.refs import Ref, asset_of
+from databuild_dagster.model.wording import typed
 from databuild_dagster.store.queries.queries import Queries
 
 #: A launch is slow after so many times its usual duration, which needs so many past launches, and not before so many seconds.
@@ -37,6 +38,6 @@ def slow_launches(queries: Queries, running: Iterable[Running], now: float) -> d
         if usual and now - run.since >= TIMES_USUAL * usual:
             found[run.launch_id] = (
                 f", {(now - run.since) / usual:.0f} times as long as usual, so its work may stand still: "
-                f"`databuild job-run cancel {run.job_run} --retry` builds it again"
+                f"`databuild job-run cancel --retry {typed(run.job_run)}` builds it again"
             )
     return found
