@@ -54,6 +54,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
+OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
 PAGES_ESCAPED = "tests/web/test_pages.py"
@@ -242,6 +243,14 @@ GUARDS = (
         "is_mine(id, keys, lease), records.job_state(lease), CAUSE_OF_MARK",
         "m.both(is_running(id), m.not_exists(keys.state)), records.job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
+    ),
+    Guard(
+        "a failed job ends an operation whose other jobs have not ended",
+        "9.6",
+        "model/operations/states.py",
+        "if n_failed and (fail_fast or n_succeeded + n_failed == n_partitions):",
+        "if n_failed:",
+        (OPERATION_STATES,),
     ),
     Guard(
         "a follow-up runs into the operation that it follows",
