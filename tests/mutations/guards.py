@@ -64,6 +64,7 @@ OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
+PROVIDED_OPERATIONS = "tests/features/operations/test_provided.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
@@ -251,6 +252,14 @@ GUARDS = (
         "if n_failed and (fail_fast or n_succeeded + n_failed == n_partitions):",
         "if n_failed:",
         (OPERATION_STATES,),
+    ),
+    Guard(
+        "a validation that found offending rows ends as a success",
+        "9.8",
+        "features/operations/provided/validate.py",
+        "context.mark_job_complete(report.holds, detail)",
+        "context.mark_job_complete(True, detail)",
+        (PROVIDED_OPERATIONS,),
     ),
     Guard(
         "a follow-up runs into the operation that it follows",
