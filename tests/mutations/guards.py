@@ -54,6 +54,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
+OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
@@ -252,6 +253,14 @@ GUARDS = (
         "if n_failed and (fail_fast or n_succeeded + n_failed == n_partitions):",
         "if n_failed:",
         (OPERATION_STATES,),
+    ),
+    Guard(
+        "a progress that cannot be kept is tried again without end",
+        "9.5",
+        "features/operations/outcomes.py",
+        "Rule(_B.COULD_NOT_KEEP, None, _D.FAILED,",
+        "Rule(_B.COULD_NOT_KEEP, None, _D.RETRIED,",
+        (OPERATION_OUTCOMES,),
     ),
     Guard(
         "a validation that found offending rows ends as a success",

@@ -56,7 +56,7 @@ class DistributedOperation(Generic[A]):
     many: ClassVar[bool] = False
     #: Types that may not run beside it.
     apart_from: ClassVar[frozenset[str]] = frozenset()
-    #: Whether a job may fail, and the operation with it. Otherwise a failing job is retried without end.
+    #: Whether a job may fail, and the operation with it. Otherwise a failing job is retried without end, but for `CannotKeep`.
     can_fail: ClassVar[bool] = True
     #: Whether the first failed job ends the operation, without the jobs that have not ended. Otherwise every job runs.
     fail_fast: ClassVar[bool] = False

@@ -25,6 +25,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownOperationType,
 )
+from databuild_dagster.model.meta_storage import MAX_VALUE_BYTES
 from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.operations.states import JobState, OperationState
 from tests.support.catalog import dataset
@@ -560,6 +561,28 @@ def test_a_volatile_job_saves_nothing(world):
     operations.run_all(id)
 
     assert "always begin from scratch" in operations.manager.operation(id).failed["1"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "why"),
+    [
+        ({"file": 1}, "the type of a job's progress is 'dict', which cannot be kept: save_progress takes bytes"),
+        ("file 1", "the type of a job's progress is 'str', which cannot be kept: save_progress takes bytes"),
+        (bytes(MAX_VALUE_BYTES + 1), "the progress of a job is '16777217 bytes', which cannot be kept: 16777216"),
+    ],
+)
+def test_a_progress_that_cannot_be_kept_fails_its_job_at_once(world, progress, why):
+    """Rule 9.5: also where the type cannot fail; a retry would save the same"""
+    operations = Operations(world, Sure, doing=lambda context: context.save_progress(progress))
+    id = operations.manager.start("sure", "days", {}, partitions=["1"])
+    executor = operations.executor()
+
+    executor.step(id, 1)
+    operations.coordinator().coordinate()
+
+    view = operations.manager.operation(id)
+    assert (operations.lake.runs, view.state) == (["1"], OperationState.FAILED)
+    assert view.failed["1"]["error"].startswith(f"CannotKeep: {why}")
 
 
 def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operations):
