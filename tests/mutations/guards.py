@@ -49,7 +49,9 @@ JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_standing_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
+
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
+LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
@@ -261,6 +263,22 @@ GUARDS = (
         "Rule(_B.COULD_NOT_KEEP, None, _D.FAILED,",
         "Rule(_B.COULD_NOT_KEEP, None, _D.RETRIED,",
         (OPERATION_OUTCOMES,),
+    ),
+    Guard(
+        "the manifest of a failed lot in parts has no lot id",
+        "10.2",
+        "features/lots/parts/parts_caller.py",
+        "            lot_id=lot.lot_id,\n",
+        "",
+        (LOT_PARTS,),
+    ),
+    Guard(
+        "a removed manifest names manifests that are gone",
+        "10.2",
+        "warehouse/removing.py",
+        "state=ManifestState.REMOVED, children=())",
+        "state=ManifestState.REMOVED)",
+        (REMOVING,),
     ),
     Guard(
         "a validation that found offending rows ends as a success",
