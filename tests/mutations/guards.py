@@ -51,6 +51,7 @@ LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
 
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
+LOT_COPIES = "tests/features/lots/copies/test_lot_copies.py"
 LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
@@ -80,6 +81,7 @@ TRANSFER = "tests/store/test_transfer.py"
 WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
+STEP = "tests/bindings/building/test_step.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
@@ -279,6 +281,30 @@ GUARDS = (
         "state=ManifestState.REMOVED, children=())",
         "state=ManifestState.REMOVED)",
         (REMOVING,),
+    ),
+    Guard(
+        "the number of an attempt begins again at a taint",
+        "10.2",
+        "bindings/claims/claims.py",
+        "n_failed = {ref: sum(attempt.is_failed for attempt in attempts) for ref, attempts in before.items()}",
+        "n_failed = engine.queries.attempts(before)",
+        (STEP,),
+    ),
+    Guard(
+        "the output of a lost job run is adopted although its ref was tainted since",
+        "6.9",
+        "data/lost_run_output.py",
+        " or lost.state is InstanceState.TAINTED:",
+        ":",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "the manifest of a failed attempt has no key while the next attempt runs",
+        "10.2",
+        "features/lots/copies/lot_copies.py",
+        "        before = self.attempts_before(canonicals)\n",
+        "        before: dict[Ref, list[str]] = {}\n",
+        (LOT_COPIES,),
     ),
     Guard(
         "a validation that found offending rows ends as a success",
