@@ -307,6 +307,14 @@ GUARDS = (
         (LOT_COPIES,),
     ),
     Guard(
+        "a lot of an arc is never wanted although its source never arrived",
+        "10.7",
+        "features/lots/gaps.py",
+        "if (source := self._worst(node.sources)) is not None:",
+        "if (source := self._worst(())) is not None:",
+        (GAPS,),
+    ),
+    Guard(
         "a validation that found offending rows ends as a success",
         "9.8",
         "features/operations/provided/validate.py",
