@@ -35,6 +35,7 @@ ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
 AUTHORITY = "tests/web/test_authority.py"
+BUILD = "tests/cli/test_build.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
@@ -313,6 +314,14 @@ GUARDS = (
         "if (source := self._worst(node.sources)) is not None:",
         "if (source := self._worst(())) is not None:",
         (GAPS,),
+    ),
+    Guard(
+        "what failed upstream is shown in Dagster by the next tick alone",
+        "8.8",
+        "bindings/orchestration/duties.py",
+        "        finish=_show_failures,\n",
+        "",
+        (BUILD,),
     ),
     Guard(
         "a validation that found offending rows ends as a success",
