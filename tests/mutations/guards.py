@@ -324,6 +324,14 @@ GUARDS = (
         (BUILD,),
     ),
     Guard(
+        "a taint leaves the copies for other tools to a tick that does not come",
+        "10.2",
+        "cli/corrections.py",
+        '    _refresh_copies(engine, done["refs"])\n',
+        "",
+        ("tests/features/lots/test_copy_keeper.py",),
+    ),
+    Guard(
         "a validation that found offending rows ends as a success",
         "9.8",
         "features/operations/provided/validate.py",
