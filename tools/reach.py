@@ -22,8 +22,9 @@ FEATURES: Final = f"{PACKAGE}.features"
 CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings")
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
-    # Keys with windows, columns without values and copies that Spark can read took 600 lines.
-    "cli.build": 41_000,
+    # Keys with windows, columns without values and copies that Spark can read took 600 lines; attempts that are counted on, the
+    # sources of arcs in `explain` and the holders of leases in refusals took 110.
+    "cli.build": 41_150,
     "cli.read": 28_000,
     "core": 46_000,
     # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.

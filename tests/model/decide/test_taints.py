@@ -78,7 +78,7 @@ def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
     assert world.seq == before
 
 
-def test_a_taint_of_a_waiting_ref_names_the_wants_that_hold_its_lease_and_ending_them_works(make_world):
+def test_a_taint_of_a_waiting_ref_names_the_wants_whose_end_ends_its_lease(make_world):
     """Rule 7.1: its job run has ended, so nothing of it can be canceled. A derivative want ends with the wants behind it."""
     world = make_world(dataset("a"), dataset("b", "a"), dataset("c", "b"))
     want = world.want("c")
