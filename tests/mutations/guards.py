@@ -751,8 +751,8 @@ GUARDS = (
         "a job run is adopted that was not lost",
         "6.9",
         "data/lost_run_output.py",
-        "or run.state is not JobRunState.LOST:",
-        "or False:",
+        "or run.state is not JobRunState.LOST or",
+        "or False or",
         (LOST_RUN_OUTPUT,),
     ),
     Guard(
