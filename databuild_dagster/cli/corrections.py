@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 
 from databuild_dagster.cli.options import FUTURE, REF, Selection, common, names_to_pause, selection, tabular
 from databuild_dagster.cli.output import answer, count, emit, shown, table
-from databuild_dagster.cli.state import the_engine
+from databuild_dagster.cli.state import the_engine, the_instance, the_warehouse
 from databuild_dagster.cli.want import warn_of_absences
+from databuild_dagster.data.keepers import open_keepers
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
+from databuild_dagster.engine.orchestrator_notes import absence_of
 from databuild_dagster.model.commands import (
     PausePartitions,
     ResumePartitions,
@@ -17,7 +21,7 @@ from databuild_dagster.model.commands import (
     TaintPartitions,
 )
 from databuild_dagster.model.pauses import is_whole
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import when
 from databuild_dagster.shapes.partitions import paused, resumed
@@ -25,6 +29,7 @@ from databuild_dagster.shapes.taints import revert_command, taint_partitions, un
 from databuild_dagster.shapes.wants import retried
 from databuild_dagster.store.queries.ids import IdKind
 from databuild_dagster.store.queries.wants import WantFilter
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 
 
 @click.command()
@@ -53,6 +58,7 @@ def taint(
         _preview(engine, command, as_json=as_json)
         return
     done = taint_partitions(engine, command, lambda: engine.handle(command, actor=this_user()))
+    _refresh_copies(engine, done["refs"])
     if as_json:
         emit(done)
         return
@@ -72,6 +78,19 @@ def taint(
             "1 want that failed because of it stays" if ended == 1 else f"{ended} wants that failed because of it stay"
         )
         click.echo(f"{what} ended; `databuild want create`, or `databuild retry` instead of a taint, asks again.")
+
+
+def _refresh_copies(engine: Engine, refs: Collection[Ref]) -> None:
+    """Bring what other tools read of refs up to date, unless an orchestrator does it in its next tick (rule 10.2)."""
+    assets = {asset_of(ref) for ref in refs}
+    locations = {spec.location for spec in engine.queries.datasets().values() if spec.asset in assets}
+    if all(absence_of(engine, location) is None for location in locations):
+        return
+    try:
+        for keeper in open_keepers(engine, the_warehouse(), seconds=None, instance=the_instance):
+            keeper.changed(refs)
+    except (DiskTrouble, StorageTrouble) as error:
+        click.echo(f"Copies for other tools are as before, and the next tick replaces them: {error.message}", err=True)
 
 
 def _preview(engine: Engine, command: TaintPartitions, *, as_json: bool) -> None:
@@ -100,7 +119,9 @@ def untaint(taint_id: str, reason: str, as_json: bool) -> None:
     """Remove a taint from every instance that has it."""
     engine = the_engine()
     command = untaint_command(engine, taint_id, reason)
+    refs = engine.queries.tainted_by(command.taint_id)
     engine.handle(command, actor=this_user())
+    _refresh_copies(engine, refs)
     answer({"taint_id": command.taint_id}, f"Taint {command.taint_id} is taken back.", as_json=as_json)
 
 
@@ -120,6 +141,7 @@ def revert(ref: Ref, uuid: str, force: bool, reason: str, as_json: bool) -> None
     engine = the_engine()
     command = revert_command(engine, ref, uuid, force=force, reason=reason)
     engine.handle(command, actor=this_user())
+    _refresh_copies(engine, [ref])
     done = {"ref": ref, "uuid": command.uuid}
     answer(done, f"Readers of {ref} see instance {command.uuid} again.", as_json=as_json)
 

@@ -42,12 +42,12 @@ class Keeper:
         """Forget what was replaced so long ago; returns how much."""
         return 0
 
-    def removed(self, refs: Collection[Ref]) -> None:
-        """The data of instances of these refs was removed."""
+    def changed(self, refs: Collection[Ref]) -> None:
+        """Data of instances of these refs was removed, or a taint or a revert changed what readers see."""
 
 
 class OpenKeeper(Protocol):
-    """Opens a keeper for one clean-up."""
+    """Opens a keeper for one clean-up or correction."""
 
     def __call__(
         self, engine: Engine, warehouse: str, *, seconds: float | None, instance: Callable[[], DagsterInstance]

@@ -72,12 +72,12 @@ def adoptable(
     """The manifest of the ref's instance before this job run's, if a build of it now would make the same (rule 6.9).
 
     Its job run was lost after it had finished, under this code version, from inputs that readers see still. No want came since,
-    because it may ask for a rebuild; a taint makes this a first attempt, for which this is not called.
+    because it may ask for a rebuild, and no taint.
     """
     attempts = attempts_before(queries, ref, derive_partition_uuid(run_id, ref))
     lost = next((instance for instance in queries.history(ref) if instance.uuid in attempts[:1]), None)
     run = None if lost is None else queries.job_run(lost.job_run)
-    if lost is None or run is None or run.state is not JobRunState.LOST:
+    if lost is None or run is None or run.state is not JobRunState.LOST or lost.state is InstanceState.TAINTED:
         return None
     if code_version is None or lost.code_version != code_version:
         return None

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from msgspec.structs import replace
+
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import MAX_EVENTS, Cursor, LogFollower
 from databuild_dagster.engine.publishing import PUBLISHING, Publication, published_by
@@ -18,6 +20,7 @@ from databuild_dagster.engine.set_aside import SetAside, arc_name
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec, InputSpec
+from databuild_dagster.model.errors import Refused
 from databuild_dagster.model.refs import Ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.store.queries.datasets import ArcView
@@ -82,6 +85,16 @@ def _fire(
     command = c.FireArcs(up_to_seq=up_to_seq, published=published, followed=followed)
     facts = [event.fact for event in engine.handle(command, actor=actor).events]
     return [lot for fact in facts if isinstance(fact, e.ArcFired) for firing in fact.firings for lot in firing.lots]
+
+
+def sources_of(engine: Engine, dataset: DatasetSpec, partition_key: str | None) -> tuple[Ref, ...]:
+    """The source partitions that wake a lot of an arc; none for a dataset that is no arc, or a mapping without an answer."""
+    if not isinstance(dataset.arc, ArcSpec):
+        return ()
+    try:
+        return engine.catalog.inputs(replace(dataset, inputs=dataset.arc.sources), partition_key)
+    except Refused:
+        return ()
 
 
 class _Subscribers:

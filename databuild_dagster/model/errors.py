@@ -239,6 +239,12 @@ class BeingBuilt(Refused):
     hint = f"Wait until it has ended, or cancel it with {_CANCEL_JOB_RUN}."
 
 
+class WaitsForInputs(BeingBuilt):
+    """{ref} waits for inputs that job run {job_run} missed, and these wants hold its lease: {wants}."""
+
+    hint = "Wait until its inputs have ended, or end its lease with `databuild want cancel {wants}`."
+
+
 class CommandIdUsed(Refused):
     """The command id {command_id} was used before by another actor or with other fields, so nothing was done now."""
 

@@ -26,10 +26,10 @@ from databuild_dagster.warehouse.storage import protocol_of, storage_at
 def take_away(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str] = ()) -> None:
     """Remove an instance's files but its manifest, which becomes `removed` first (rule 10.8).
 
-    The manifest keeps everything else, so its inputs and its failure can still be shown, and a process that comes back
-    late cannot write another one. It is the one change of a record, after the log has said so. A folder without a
-    readable manifest is removed whole. Files listed by their whole path stay, and files of an attempt that one of `others`
-    lists. Repeating it is fine. Raises `DiskTrouble`, `StorageTrouble`.
+    The manifest keeps everything but the names of its parts' manifests, which go. So its inputs and its failure can still be
+    shown, and a process that comes back late cannot write another one. It is the one change of a record, after the log has said
+    so. A folder without a readable manifest is removed whole. Files listed by their whole path stay, and files of an attempt
+    that one of `others` lists. Repeating it is fine. Raises `DiskTrouble`, `StorageTrouble`.
     """
     folder, path = warehouse.instance_dir(asset, uuid), warehouse.manifest_path(asset, uuid)
     storage = warehouse.storage
@@ -38,7 +38,8 @@ def take_away(warehouse: Warehouse, asset: str, uuid: str, others: Sequence[str]
         storage.remove_tree(folder)
         return
     if manifest.state is not ManifestState.REMOVED:
-        storage.replace(path, manifest_text(msgspec.structs.replace(manifest, state=ManifestState.REMOVED)).encode())
+        removed = msgspec.structs.replace(manifest, state=ManifestState.REMOVED, children=())
+        storage.replace(path, manifest_text(removed).encode())
     files = [file.path for file in storage.list_files(folder, deep=True) if file.path != path]
     storage.remove_files(files, within=folder)
     _remove_unshared(warehouse, manifest, others)

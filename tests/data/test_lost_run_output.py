@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from databuild_dagster.model.commands import (
     SucceedJobRuns,
     TaintPartitions,
 )
+from databuild_dagster.model.decide.context import MAX_ATTEMPTS
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
@@ -156,6 +158,22 @@ def test_a_lost_job_run_is_not_adopted_after_a_new_want(site: Any, lost: Any, mo
     later(site, monkeypatch)
 
     assert adopted_from(site) is None
+
+
+def test_a_lost_job_run_is_not_adopted_after_a_taint(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its attempts are used up, and a person says that the cause is repaired: everything is built again."""
+    for hour in range(MAX_ATTEMPTS):
+        monkeypatch.setattr(site.engine, "clock", partial(float, time.time() + hour * 3600.0))
+        finished, _ = claimed_by_a_dead_process(site)
+        written(site, finished, REFS[0])
+        lose(site)
+    assert site.state(REFS[0]) is InstanceState.FAILED
+    site.engine.handle(TaintPartitions(refs=(REFS[0],), reason="repaired"))
+
+    site.build(REFS[0])
+
+    assert adopted_from(site) is None
+    assert site.rows(REFS[0]) == [{"day": DAYS[0]}]
 
 
 @pytest.fixture

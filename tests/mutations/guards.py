@@ -35,6 +35,7 @@ ARCS = "tests/model/test_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
 AUTHORITY = "tests/web/test_authority.py"
+BUILD = "tests/cli/test_build.py"
 CHECK = "tests/store/test_check.py"
 CLAIMS = "tests/model/decide/test_delegations_claims.py"
 COPIES = "tests/features/lots/copies/test_copies.py"
@@ -49,11 +50,16 @@ JOB_RUNS = "tests/model/decide/test_job_runs.py"
 KEEPING = "tests/model/fold/test_standing_keeping.py"
 LEDGER = "tests/store/test_ledger.py"
 LOOKUPS = "tests/bindings/reading/test_lookups.py"
+
 LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
+LOT_COPIES = "tests/features/lots/copies/test_lot_copies.py"
+LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
+OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
+OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
 ORPHAN_FILES = "tests/features/clean/test_orphan_files.py"
 PAGES_ESCAPED = "tests/web/test_pages.py"
@@ -63,6 +69,7 @@ OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
 PAUSES = "tests/model/decide/test_pauses.py"
+PROVIDED_OPERATIONS = "tests/features/operations/test_provided.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
 FOLLOW_UPS = "tests/features/operations/test_follow_ups.py"
@@ -79,6 +86,7 @@ WITHOUT_VALUES = "tests/spark/test_schemas_without_values.py"
 REMOVING = "tests/warehouse/test_removing.py"
 SECRETS = "tests/cli/test_main_secrets.py"
 SELECTIONS = "tests/bindings/registry/test_selections.py"
+STEP = "tests/bindings/building/test_step.py"
 STEP_ELSEWHERE = "tests/bindings/building/test_step_elsewhere.py"
 SET_ASIDE = "tests/engine/test_set_aside.py"
 WHOLE_FOLDERS = "tests/warehouse/test_whole_folders.py"
@@ -246,6 +254,94 @@ GUARDS = (
         "is_mine(id, keys, lease), records.job_state(lease), CAUSE_OF_MARK",
         "m.both(is_running(id), m.not_exists(keys.state)), records.job_state(lease), CAUSE_OF_MARK",
         (OPERATIONS,),
+    ),
+    Guard(
+        "a failed job ends an operation whose other jobs have not ended",
+        "9.6",
+        "model/operations/states.py",
+        "if n_failed and (fail_fast or n_succeeded + n_failed == n_partitions):",
+        "if n_failed:",
+        (OPERATION_STATES,),
+    ),
+    Guard(
+        "a progress that cannot be kept is tried again without end",
+        "9.5",
+        "features/operations/outcomes.py",
+        "Rule(_B.COULD_NOT_KEEP, None, _D.FAILED,",
+        "Rule(_B.COULD_NOT_KEEP, None, _D.RETRIED,",
+        (OPERATION_OUTCOMES,),
+    ),
+    Guard(
+        "the manifest of a failed lot in parts has no lot id",
+        "10.2",
+        "features/lots/parts/parts_caller.py",
+        "            lot_id=lot.lot_id,\n",
+        "",
+        (LOT_PARTS,),
+    ),
+    Guard(
+        "a removed manifest names manifests that are gone",
+        "10.2",
+        "warehouse/removing.py",
+        "state=ManifestState.REMOVED, children=())",
+        "state=ManifestState.REMOVED)",
+        (REMOVING,),
+    ),
+    Guard(
+        "the number of an attempt begins again at a taint",
+        "10.2",
+        "bindings/claims/claims.py",
+        "n_failed = {ref: sum(attempt.is_failed for attempt in attempts) for ref, attempts in before.items()}",
+        "n_failed = engine.queries.attempts(before)",
+        (STEP,),
+    ),
+    Guard(
+        "the output of a lost job run is adopted although its ref was tainted since",
+        "6.9",
+        "data/lost_run_output.py",
+        " or lost.state is InstanceState.TAINTED:",
+        ":",
+        (LOST_RUN_OUTPUT,),
+    ),
+    Guard(
+        "the manifest of a failed attempt has no key while the next attempt runs",
+        "10.2",
+        "features/lots/copies/lot_copies.py",
+        "        before = self.attempts_before(canonicals)\n",
+        "        before: dict[Ref, list[str]] = {}\n",
+        (LOT_COPIES,),
+    ),
+    Guard(
+        "a lot of an arc is never wanted although its source never arrived",
+        "10.7",
+        "features/lots/gaps.py",
+        "if (source := self._worst(node.sources)) is not None:",
+        "if (source := self._worst(())) is not None:",
+        (GAPS,),
+    ),
+    Guard(
+        "what failed upstream is shown in Dagster by the next tick alone",
+        "8.8",
+        "bindings/orchestration/duties.py",
+        "        finish=_show_failures,\n",
+        "",
+        (BUILD,),
+    ),
+    Guard(
+        "a taint leaves the copies for other tools to a tick that does not come",
+        "10.2",
+        "cli/corrections.py",
+        '    _refresh_copies(engine, done["refs"])\n',
+        "",
+        ("tests/features/lots/test_copy_keeper.py",),
+    ),
+    Guard(
+        "a validation that found offending rows ends as a success",
+        "9.8",
+        "features/operations/provided/validate.py",
+        "context.mark_job_complete(report.holds, detail)",
+        "context.mark_job_complete(True, detail)",
+        (PROVIDED_OPERATIONS,),
     ),
     Guard(
         "a follow-up runs into the operation that it follows",
@@ -659,8 +755,8 @@ GUARDS = (
         "a job run is adopted that was not lost",
         "6.9",
         "data/lost_run_output.py",
-        "or run.state is not JobRunState.LOST:",
-        "or False:",
+        "or run.state is not JobRunState.LOST or",
+        "or False or",
         (LOST_RUN_OUTPUT,),
     ),
     Guard(

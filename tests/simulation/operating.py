@@ -124,11 +124,10 @@ def _start(me: Member, manager: DistributedOperationManager, deed: Deed, command
         chosen = me.rng.choice(scenario.ours)
         if InstanceState.LIVE not in me.queries.states(scenario.refs_of(chosen)).values():
             return False
-        said.update(dataset=chosen.asset, about=me.rng.choice("xy"))
+        said.update(dataset=chosen.asset, about=me.rng.choice("xy"), fail_fast=me.rng.random() < 0.3)
     try:
-        id = manager.start(
-            deed.what, said["dataset"], {"about": said["about"], "name": deed.name}, command_id=command_id
-        )
+        arg = {"about": said["about"], "name": deed.name}
+        id = manager.start(deed.what, said["dataset"], arg, fail_fast=said["fail_fast"], command_id=command_id)
     except (Refused, NotFound, Conflict) as refused:
         me.tell(f"cannot start {deed.what}: {refused.message}")
         if "id" in said:

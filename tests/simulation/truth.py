@@ -180,6 +180,7 @@ SENTENCES = (
     _row(r"^not built: ", Motion.FOLLOWS, _state(_S.UPSTREAM_FAILED)),
     _row(r"; a lot of files from outside", Motion.MOVES, _kind(DatasetKind.BOUNDARY)),
     _row(r"; a source, which no job builds", Motion.MOVES, _kind(DatasetKind.SOURCE)),
+    _row(rf"; waiting for its source {_REFS}: its arc wants it", Motion.FOLLOWS, _are_not_live),
     _row(r"; no open want names it", Motion.FOLLOWS, _is_unwanted),
     _row(r"; outside the TTL of its wants", Motion.MOVES, _is_expired),
     _row(r"its backoff ends at ", Motion.MOVES, _backs_off),

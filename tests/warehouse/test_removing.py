@@ -1,14 +1,17 @@
 """Files of attempts go with the last manifest that lists them (rule 10.8)."""
 
 import os
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.manifest import ManifestState, manifest_in, read_manifest
+from databuild_dagster.warehouse.manifest import ManifestState, manifest_in, read_manifest, write_manifest
 from databuild_dagster.warehouse.removing import discard, files_in_attempts, take_away
 from tests.support.attempts import Attempts, attempts
 from tests.support.object_store import S3Server
+from tests.support.written import manifest_of
 
 __all__ = ["attempts"]
 
@@ -68,6 +71,19 @@ def test_a_removed_manifest_lists_no_file_of_an_attempt(attempts: Attempts) -> N
 
     assert files_in_attempts(attempts.warehouse, "days", [first.instance_uuid]) == set()
     assert manifest_in(attempts.warehouse, f"{attempts.warehouse.root}/days/data/instance={FIRST}") is None
+
+
+def test_a_removed_manifest_names_no_manifest_that_is_gone(tmp_path: Path) -> None:
+    """Rule 10.2"""
+    warehouse = Warehouse(str(tmp_path))
+    manifest = manifest_of(children=("manifest.part-0000.json",))
+    write_manifest(warehouse, manifest)
+
+    take_away(warehouse, manifest.dataset, manifest.instance_uuid)
+
+    assert read_manifest(warehouse, manifest.dataset, manifest.instance_uuid) == replace(
+        manifest, state=ManifestState.REMOVED, children=()
+    )
 
 
 def test_the_attempts_of_a_job_run_are_found_by_their_names(s3: S3Server, bucket: str, attempts: Attempts) -> None:

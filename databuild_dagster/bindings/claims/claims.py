@@ -135,10 +135,7 @@ def claim(
     refs_of_run: dict[str, list[Ref]] = {}
     for ref, job_run_id in given.build.items():
         refs_of_run.setdefault(job_run_id, []).append(ref)
-    job_runs = tuple(
-        HostedRun(job_run_id, tuple(refs), 1 + max(given.failed_attempts.get(ref, 0) for ref in refs))
-        for job_run_id, refs in refs_of_run.items()
-    )
+    job_runs = _hosted(engine, refs_of_run)
     launch_id = command.launch_id if job_runs else None
     refused = {ref: run_messages.refused(ref, why) for ref, why in given.refused.items()}
     refused |= {ref: run_messages.paused(ref, pause) for ref, pause in given.paused.items()}
@@ -206,6 +203,15 @@ def _start(engine: Engine, datasets: Mapping[str, DatasetSpec], launch_id: str, 
     except (AlreadyStarted, NotFound):
         return None
     started = set(outcome.job_run_ids)
-    hosted = tuple(HostedRun(run.id, run.refs, run.attempt) for run in job_runs if run.id in started)
+    hosted = _hosted(engine, {run.id: run.refs for run in job_runs if run.id in started})
     asked = tuple(ref for run in job_runs for ref in run.refs)
     return Hosting(launch_id if hosted else None, hosted, asked, is_launch=True)
+
+
+def _hosted(engine: Engine, refs_of_run: Mapping[str, Sequence[Ref]]) -> tuple[HostedRun, ...]:
+    """Job runs with their refs and the number of their attempt (rule 10.2)."""
+    before = engine.queries.attempts_since_live([ref for refs in refs_of_run.values() for ref in refs])
+    n_failed = {ref: sum(attempt.is_failed for attempt in attempts) for ref, attempts in before.items()}
+    return tuple(
+        HostedRun(id, tuple(refs), 1 + max(n_failed.get(ref, 0) for ref in refs)) for id, refs in refs_of_run.items()
+    )

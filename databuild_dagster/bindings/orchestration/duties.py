@@ -146,6 +146,11 @@ def _tend_held_runs(work: Work) -> None:
     tend_held_runs(work.instance, location=deployment.location, delegation_timeout_seconds=timeout_seconds)
 
 
+def _show_failures(place: Place, seconds: float | None) -> None:
+    """A launch that failed last has failed others upstream, which only now can be shown (rule 8.8)."""
+    paint_taints(place.instance, place.deployment.location, place.datasets)
+
+
 #: The duties of the core.
 DUTIES: Final = (
     Duty(TICK, _tick, after=()),
@@ -168,6 +173,7 @@ DUTIES: Final = (
         "show taints",
         lambda work: paint_taints(work.instance, work.deployment.location, work.datasets, head=work.head),
         why="a ref that the tick launches at once is not red in between",
+        finish=_show_failures,
     ),
     Duty(
         "interrupt orphaned Spark sessions",

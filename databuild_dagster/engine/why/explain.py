@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
+from databuild_dagster.engine.arcs import sources_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
@@ -309,7 +310,7 @@ class _Following:
     def _led_to(self, need: Need, known: Known, ref: Ref) -> Sequence[Ref]:
         match need.leads_to:
             case LeadsTo.NONE:
-                return ()
+                return self._absent_sources(ref) if need.reason is Reason.UNWANTED else ()
             case LeadsTo.FOUND_MISSING:
                 return known.missing[ref]
             case LeadsTo.DECLARED:
@@ -318,6 +319,11 @@ class _Following:
             case LeadsTo.LEARNED:
                 learned = self._queries.learned_inputs([ref], self._now)
                 return [found.ref for found in learned if found.code_version == self._spec(ref).code_version]
+
+    def _absent_sources(self, ref: Ref) -> Sequence[Ref]:
+        """The sources that wake the lot of an arc, and are not live."""
+        sources = sources_of(self._engine, self._spec(ref), partition_key_of(ref))
+        return [source for source, state in self._queries.states(sources).items() if state is not _S.LIVE]
 
     def _spec(self, ref: Ref) -> DatasetSpec:
         spec = self._queries.dataset(asset_of(ref))
@@ -349,6 +355,9 @@ class _Following:
                 return [f"{why}; a lot of files from outside: it waits until they arrive"]
             case Reason.SOURCE:
                 return [f"{why}; a source, which no job builds: it waits until it appears"]
+            case Reason.UNWANTED if leads_to:
+                source = few_of(leads_to, NAMED)
+                return [f"{why}; waiting for its source {source}: its arc wants it when that is live"]
             case Reason.UNWANTED:
                 return [
                     f"{why}; no open want names it{self._last_want(ref)}; `databuild want create {typed(ref)}` records one"

@@ -108,7 +108,7 @@ def _carry_out(
     if done is not None:
         refs = {going.ref for going in done.going} | {stored.ref for stored in done.finished}
         for keeper in keepers if refs else ():
-            keeper.removed(refs)
+            keeper.changed(refs)
     if as_json:
         emit(_as_json(plan, done, orphans=orphans))
     else:

@@ -64,7 +64,7 @@ def erase(
     receipt = eraser.erase(dataset, where, str(reason).strip())
     if refs := {match.ref for match in receipt.removed} | {rewritten.ref for rewritten in receipt.rewritten}:
         for keeper in keepers:
-            keeper.removed(refs)
+            keeper.changed(refs)
     emit(_receipt_as_json(receipt)) if as_json else _show_receipt(receipt)
     if not receipt.is_complete:
         raise Exit(FAILED)

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class CopyKeeper(Keeper):
-    """Keeps no data, and brings the copies of refs up to date once data of them is removed."""
+    """Keeps no data, and brings the copies of refs up to date once data of them is removed, or is not what readers see."""
 
     def __init__(self, instance: Callable[[], DagsterInstance]) -> None:
         self._instance = instance
 
-    def removed(self, refs: Collection[Ref]) -> None:
+    def changed(self, refs: Collection[Ref]) -> None:
         """Raises `DiskTrouble`, `StorageTrouble`."""
         from databuild_dagster.features.lots.copies.lot_copies import refresh_copies
 
@@ -30,7 +30,7 @@ class CopyKeeper(Keeper):
 def open_copy_keeper(
     engine: Engine, warehouse: str, *, seconds: float | None, instance: Callable[[], DagsterInstance]
 ) -> CopyKeeper:
-    """The keeper for `gc`."""
+    """The keeper for `gc` and for corrections."""
     return CopyKeeper(instance)
 
 

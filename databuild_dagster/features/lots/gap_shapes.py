@@ -21,6 +21,7 @@ MARK_OF_CAUSE: Final = {
     GapCause.PAUSED: WANTED,
     GapCause.EXPIRED: MISSING,
     GapCause.WANT_ENDED: MISSING,
+    GapCause.NO_SOURCE: MISSING,
     GapCause.NEVER_WANTED: MISSING,
     GapCause.TAINTED: TAINTED,
     GapCause.BACKING_OFF: WAITING,

@@ -2,7 +2,8 @@
 
 The cadence gives the expected lots, one read of the store the recorded ones. A lot counts once, by its ref's canonical
 instance. `_OF_REASON` gives its cause from the row of `model.need`; a tainted ref and an unwanted one have causes of their
-own. A waiting ref leads to its missing inputs and, in a chain, an unwanted or due one to its declared inputs. Causes are
+own. A waiting ref leads to its missing inputs, a never wanted lot of an arc to its sources and, in a chain, an unwanted or due one to
+its declared inputs. Causes are
 followed to the first one level by level, all lots at once, each ref once.
 """
 
@@ -12,10 +13,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from databuild_dagster.engine.arcs import sources_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import pause_in_words, when
-from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.lots import Expected
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.need import DATA_OF_STATE, MAKER_OF_KIND, Data, Maker, Reason, need_of, wanted_as
@@ -49,6 +51,8 @@ class GapCause(Label):
     EXPIRED = "want expired"
     #: Its last want was canceled, or another ref of the want failed.
     WANT_ENDED = "want ended"
+    #: It never had a want, because a source of its arc is absent.
+    NO_SOURCE = "waiting for its source"
     #: It never had a want.
     NEVER_WANTED = "never wanted"
     #: Its data is marked as wrong.
@@ -141,7 +145,7 @@ ExpectedOf = Callable[[DatasetSpec], Expected | None]
 
 
 def gap_report(engine: Engine, expected: Expected) -> GapReport:
-    """The report on one dataset. Waits and upstream failures are followed to their first cause."""
+    """The report on one dataset. Waits, absent sources of arcs and upstream failures are followed to their first cause."""
     return _reports(engine, [expected], follow_inputs=False)[0]
 
 
@@ -192,7 +196,8 @@ def _reports(engine: Engine, expected: Sequence[Expected], *, follow_inputs: boo
         # By place: a hundred thousand pairs would be as many objects for the garbage collector.
         absent = [place for place, ref in enumerate(lots.refs) if ref not in live]
         refs = [lots.refs[place] for place in absent]
-        following.look_at({ref: others.get(ref) for ref in refs if follow_inputs or ref in others})
+        look_at_all = follow_inputs or following.is_arc(lots.asset)
+        following.look_at({ref: others.get(ref) for ref in refs if look_at_all or ref in others})
         sorted_out.append((lots, empty, absent))
     following.follow()
     return [GapReport(lots, empty, tuple(following.absent(lots, absent))) for lots, empty, absent in sorted_out]
@@ -212,6 +217,8 @@ class _Node:
     cause: GapCause
     why: str
     leads_to: tuple[Ref, ...] = ()
+    #: The sources of the arc of a lot that was never wanted.
+    sources: tuple[Ref, ...] = ()
 
 
 @dataclass
@@ -229,6 +236,10 @@ class _Following:
     def __post_init__(self) -> None:
         self._now = self.engine.now()
         self._datasets = {spec.asset: spec for spec in self.engine.queries.datasets().values()}
+
+    def is_arc(self, asset: str) -> bool:
+        """Whether a source wakes the lots of an asset."""
+        return asset in self._datasets and isinstance(self._datasets[asset].arc, ArcSpec)
 
     def look_at(self, recorded: dict[Ref, Recorded | None]) -> None:
         """Find the cause of each ref from its record; None for a ref that the store does not have."""
@@ -283,7 +294,9 @@ class _Following:
             return Absent(lot, ref, node.cause, None, ref, node.cause, node.why)
         first = self._first(ref)
         its = self._node(first)
-        upstream = self._worst(node) if node.cause in _NAMES_UPSTREAM else None
+        if (source := self._worst(node.sources)) is not None:
+            return Absent(lot, ref, GapCause.NO_SOURCE, source, first, its.cause, its.why)
+        upstream = self._worst(node.leads_to) if node.cause in _NAMES_UPSTREAM else None
         return Absent(lot, ref, node.cause, upstream, first, its.cause, its.why)
 
     def _node(self, ref: Ref) -> _Node:
@@ -297,7 +310,7 @@ class _Following:
         at = ref
         while at not in self._firsts:
             passed[at] = None
-            ahead = self._worst(self._node(at), but=passed)
+            ahead = self._worst(self._node(at).leads_to, but=passed)
             if ahead is None:
                 self._firsts[at] = at
             else:
@@ -306,11 +319,11 @@ class _Following:
         self._firsts.update(dict.fromkeys(passed, first))
         return first
 
-    def _worst(self, node: _Node, *, but: Collection[Ref] = ()) -> Ref | None:
-        """The ref with the worst cause that a ref leads to, without those that are live by now."""
+    def _worst(self, refs: Sequence[Ref], *, but: Collection[Ref] = ()) -> Ref | None:
+        """The ref with the worst cause, without those that are live by now."""
         ahead = [
             (_WORST_FIRST[found.cause], ref)
-            for ref in node.leads_to
+            for ref in refs
             if ref not in but and (found := self._nodes.get(ref)) is not None
         ]
         return min(ahead)[1] if ahead else None
@@ -352,12 +365,13 @@ class _Following:
         return Maker.JOB if spec is None else MAKER_OF_KIND[spec.kind]
 
     def _with_inputs(self, ref: Ref, node: _Node) -> _Node:
-        if not self.follow_inputs or node.cause not in _MAY_LACK_INPUTS:
+        spec = self._datasets.get(asset_of(ref)) if node.cause in _MAY_LACK_INPUTS else None
+        if spec is None:
             return node
-        if (spec := self._datasets.get(asset_of(ref))) is None:
-            return node
-        inputs = self.engine.catalog.inputs(spec, partition_key_of(ref))
-        return _Node(node.cause, node.why, inputs[:MAX_INPUTS])
+        key = partition_key_of(ref)
+        sources = sources_of(self.engine, spec, key) if node.cause is GapCause.NEVER_WANTED else ()
+        inputs = self.engine.catalog.inputs(spec, key) if self.follow_inputs else ()
+        return _Node(node.cause, node.why, tuple(dict.fromkeys([*sources, *inputs]))[:MAX_INPUTS], sources[:MAX_INPUTS])
 
 
 def _sentence(*parts: str) -> str:

@@ -229,7 +229,7 @@ class Executor:
                     job.ended = job.context.outcome
             case Becomes.FAILED:
                 for job in jobs:
-                    said = job.context.failed_with(error) if what is Befell.RAISED else job.context.outcome
+                    said = job.context.failed_with(error) if error else job.context.outcome
                     self._fail(job, said)
             case Becomes.RETRIED:
                 self._again(why(what, jobs[0], error), *jobs)

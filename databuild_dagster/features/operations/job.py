@@ -14,6 +14,7 @@ from databuild_dagster.features.operations.meta_storage import MetaStorage
 from databuild_dagster.features.operations.workers import Call
 from databuild_dagster.model.decide.context import BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from databuild_dagster.model.errors import InvalidRequest, LeaseLost
+from databuild_dagster.model.meta_storage import MAX_VALUE_BYTES
 from databuild_dagster.model.operations import invokes, records
 from databuild_dagster.model.operations.keys import OperationId
 from databuild_dagster.model.operations.records import Lease, Mark
@@ -41,6 +42,10 @@ def error_text(error: Exception) -> str:
 
 class RetryJob(Exception):
     """Raised by a job when a retry may help: a service was down, a connection broke."""
+
+
+class CannotKeep(InvalidRequest):
+    """{what} is {value!r}, which cannot be kept: {why}."""
 
 
 class CannotExecute(Exception):
@@ -112,13 +117,20 @@ class JobContext:
             self._lost()
 
     def save_progress(self, progress: bytes) -> None:
-        """Let the next run of the job resume here.
+        """Let the next run of the job resume here, with these bytes as `progress`: at most 16 MiB.
 
-        Raises `InvalidRequest` for a volatile operation, `LeaseLost`, and `KeyboardInterrupt` once the executor is
-        interrupted; the progress is saved then.
+        Raises `CannotKeep` for anything else and in a volatile operation, which ends the job as failed; `LeaseLost`; and
+        `KeyboardInterrupt` once the executor is interrupted; the progress is saved then.
         """
         if not self._executor.manager.type_named(self.operation.type).resumable:
-            raise InvalidRequest(what="progress", value=self.operation.type, why="its jobs always begin from scratch")
+            raise CannotKeep(what="progress", value=self.operation.type, why="its jobs always begin from scratch")
+        given: object = progress
+        if not isinstance(given, bytes):
+            why = "save_progress takes bytes, such as json.dumps(…).encode()"
+            raise CannotKeep(what="the type of a job's progress", value=type(given).__name__, why=why)
+        if len(progress) > MAX_VALUE_BYTES:
+            why = f"{MAX_VALUE_BYTES} may be"
+            raise CannotKeep(what="the progress of a job", value=f"{len(progress)} bytes", why=why)
         self._executor.beat_if_due()
         statement = invokes.save(self.operation, self.partition, self.lease, progress)
         if not self._executor.meta.invoke_all([statement]).value:
@@ -134,15 +146,15 @@ class JobContext:
     def mark_job_complete(self, success: bool = True, detail: Any = None) -> None:
         """Set the job's end, with a detail (JSON). The last call counts, and is recorded when the job returns.
 
-        Raises `InvalidRequest` for a detail that is no JSON or too large.
+        Raises `CannotKeep` for a detail that is no JSON or too large, which ends the job as failed.
         """
         try:
             n_bytes = len(records.to_bytes(detail))
         except (TypeError, ValueError, msgspec.MsgspecError) as error:
-            raise InvalidRequest(what="a job's detail", value=detail, why=one_line(error)) from None
+            raise CannotKeep(what="a job's detail", value=detail, why=one_line(error)) from None
         if n_bytes > MAX_DETAIL_BYTES:
             why = f"{MAX_DETAIL_BYTES} may be"
-            raise InvalidRequest(what="the detail of a job", value=f"{n_bytes} bytes", why=why)
+            raise CannotKeep(what="the detail of a job", value=f"{n_bytes} bytes", why=why)
         self.mark = Mark(JobState.SUCCESS if success else JobState.FAILED, self.instance_uuid, detail, self.token)
 
     def failed_with(self, error: str) -> Mark:

@@ -56,8 +56,10 @@ class DistributedOperation(Generic[A]):
     many: ClassVar[bool] = False
     #: Types that may not run beside it.
     apart_from: ClassVar[frozenset[str]] = frozenset()
-    #: Whether a job may fail, and the operation with it. Otherwise a failing job is retried without end.
+    #: Whether a job may fail, and the operation with it. Otherwise a failing job is retried without end, but for `CannotKeep`.
     can_fail: ClassVar[bool] = True
+    #: Whether the first failed job ends the operation, without the jobs that have not ended. Otherwise every job runs.
+    fail_fast: ClassVar[bool] = False
     #: Whether a job resumes from its saved progress. A volatile one begins from scratch.
     resumable: ClassVar[bool] = False
     #: Whether an executor passes several jobs to one call: `start_or_resume_jobs`.
@@ -155,10 +157,12 @@ class DistributedOperationManager:
         arg: Any,
         *,
         partitions: Iterable[str] | None = None,
+        fail_fast: bool | None = None,
         command_id: str | None = None,
     ) -> OperationId:
         """Start an operation on every live partition, or on those given by key (rule 9.3).
 
+        `fail_fast` None is what the type declares (rule 9.6).
         Raises `UnknownOperationType`, `UnknownAsset`, `InvalidOperation`, errors of the type's own check,
         `IncompatibleOperation`, and `OperationRace` if another start or end came first. Then no key is written.
         """
@@ -166,7 +170,7 @@ class DistributedOperationManager:
         command_id = self._attempt_to_answer(command_id)
         if known := self._started_by(command_id, type_id, dataset, object_id):
             return known
-        ready = self.prepared(type_id, dataset, arg, partitions=partitions)
+        ready = self.prepared(type_id, dataset, arg, partitions=partitions, fail_fast=fail_fast)
         run_ops = self.meta.get(DatasetKeys.of(dataset).run_ops)
         try:
             start = self.numbered(ready, records.run_ops_of(dataset, run_ops.value), {})
@@ -182,7 +186,14 @@ class DistributedOperationManager:
         return start.id._replace(instance=answers.value)
 
     def prepared(
-        self, type_id: str, dataset: str, arg: Any, *, partitions: Iterable[str] | None = None, by: str | None = None
+        self,
+        type_id: str,
+        dataset: str,
+        arg: Any,
+        *,
+        partitions: Iterable[str] | None = None,
+        fail_fast: bool | None = None,
+        by: str | None = None,
     ) -> Start:
         """A start without its number. Raises what `start` raises, but for other operations on the dataset."""
         operation, converted, raw, object_id = self._converted(type_id, dataset, arg)
@@ -193,7 +204,8 @@ class DistributedOperationManager:
         kept = operation.argument_to_keep(converted, dataset, instances, self.resources)
         if kept is not converted:
             raw = msgspec.json.decode(msgspec.json.encode(kept))
-        record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), by or self.actor)
+        fail_fast = operation.fail_fast if fail_fast is None else fail_fast
+        record = ArgRecord(records.FORMAT, operation.version, raw, self.engine.now(), by or self.actor, fail_fast)
         next_id = Entry(keys.next_instance_id(dataset, type_id), None, 0)
         return Start(OperationId(dataset, type_id, object_id, 0), record, chosen, next_id)
 

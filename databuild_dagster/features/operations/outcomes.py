@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from databuild_dagster.features.operations.job import Job, RetryJob
+from databuild_dagster.features.operations.job import CannotKeep, Job, RetryJob
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.operations.records import to_bytes
@@ -20,6 +20,7 @@ class Befell(Label):
     SUCCEEDED = "it returns"
     SAID_FAILED = "it returns, and says that it failed"
     RAISED = "it raises"
+    COULD_NOT_KEEP = "it raises `CannotKeep`: its progress or its detail is no value that can be kept"
     ASKED_TO_RETRY = "it raises `RetryJob`"
     CLEAN_UP_RAISED = "its clean-up raises"
     LEASE_LOST = "its lease, or its operation, is gone"
@@ -57,6 +58,7 @@ RULES = (
     Rule(_B.SAID_FAILED, False, _D.RETRIED, "an operation of its type cannot fail"),
     Rule(_B.RAISED, True, _D.FAILED, "no mark is made before the clean-up"),
     Rule(_B.RAISED, False, _D.RETRIED, "an operation of its type cannot fail"),
+    Rule(_B.COULD_NOT_KEEP, None, _D.FAILED, "its code is wrong, and each retry would pass the same"),
     Rule(_B.ASKED_TO_RETRY, None, _D.RETRIED, "a service was down, a connection broke"),
     Rule(_B.CLEAN_UP_RAISED, None, _D.RETRIED, "only its clean-up is left to do"),
     Rule(_B.LEASE_LOST, None, _D.DROPPED, "another executor has it, or none needs it"),
@@ -96,6 +98,8 @@ def befell(jobs: tuple[Job, ...], error: Exception) -> Befell:
         return Befell.INTERRUPTED
     if job.failed is not None:
         return Befell.CLEAN_UP_RAISED
+    if isinstance(error, CannotKeep):
+        return Befell.COULD_NOT_KEEP
     return Befell.ASKED_TO_RETRY if isinstance(error, RetryJob) else Befell.RAISED
 
 

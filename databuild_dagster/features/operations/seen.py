@@ -114,7 +114,8 @@ class Seen(NamedTuple):
         found = {key: _readable(records.mark_of, self.values.get(self.id.job(key).state)) for key in self.partitions}
         marks = {key: mark for key, mark in found.items() if mark is not None}
         n_failed = sum(mark.state is JobState.FAILED for mark in marks.values())
-        cause = end_of(len(self.partitions), len(marks) - n_failed, n_failed)
+        fail_fast = records.is_fail_fast(self.values.get(self.id.arg))
+        cause = end_of(len(self.partitions), len(marks) - n_failed, n_failed, fail_fast=fail_fast)
         return Completion(cause is OperationCause.ALL_SUCCEEDED, marks, self.id, cause=cause)
 
     @property
@@ -156,7 +157,7 @@ class Seen(NamedTuple):
             self.arg,
             n_partitions=len(self.partitions),
             n_succeeded=len(completion.marks) - len(completion.failed),
-            failed=completion.failed,
+            failed=records.kept_details(completion.failed),
             ended_at=at,
             report=report,
             reason=reason,

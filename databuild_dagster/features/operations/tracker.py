@@ -40,6 +40,7 @@ class Tracked:
     def __init__(self, id: OperationId) -> None:
         self.id = id
         self.arg: bytes | None = None
+        self.is_fail_fast = False
         self.is_running = False
         #: Partition to its instance at the start.
         self.partitions: dict[str, str | None] = {}
@@ -58,8 +59,9 @@ class Tracked:
 
     @property
     def is_complete(self) -> bool:
-        """Rule 9.6: a job failed, or all succeeded."""
-        ended = end_of(len(self.partitions), len(self.done) - self.n_failed, self.n_failed)
+        """Rule 9.6: all jobs have ended, or one failed where that stops the others."""
+        n_succeeded = len(self.done) - self.n_failed
+        ended = end_of(len(self.partitions), n_succeeded, self.n_failed, fail_fast=self.is_fail_fast)
         return self.is_running and ended is not None
 
     def apply(self, key: str, value: bytes | None) -> None:
@@ -76,6 +78,7 @@ class Tracked:
                 self.is_running = value == records.RUNNING
             case ["arg"]:
                 self.arg = value
+                self.is_fail_fast = records.is_fail_fast(value)
             case ["partitions"] if value is not None:
                 self.partitions = records.partitions_of(value)
                 self.free = {key: None for key in self.partitions if key not in self.taken and key not in self.done}

@@ -71,8 +71,6 @@ class Claim:
     reuse: dict[Ref, str] = field(default_factory=dict)
     #: Ref to the reason.
     refused: dict[Ref, str] = field(default_factory=dict)
-    #: The failed attempts of refs of `build` since they were last live or tainted.
-    failed_attempts: dict[Ref, int] = field(default_factory=dict)
     #: Of the refused ones those that are paused.
     paused: dict[Ref, PauseInForce] = field(default_factory=dict)
 

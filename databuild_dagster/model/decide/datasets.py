@@ -9,7 +9,8 @@ from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import AD_HOC_LOCATION, ArcSpec, DatasetSpec, Standing, standing_of
 from databuild_dagster.model.decide.context import Deciding, no_duplicates, spec_of
 from databuild_dagster.model.decide.job_runs import check_manifest
-from databuild_dagster.model.errors import AssetTaken, BeingBuilt, CanonicalMoved, LocationTaken
+from databuild_dagster.model.decide.wants import being_built
+from databuild_dagster.model.errors import AssetTaken, CanonicalMoved, LocationTaken
 from databuild_dagster.model.refs import PartitionRef, Ref
 from databuild_dagster.model.rows import RefRow
 from databuild_dagster.model.states import InstanceState
@@ -70,7 +71,7 @@ def arrive_lots(command: c.ArriveLots, deciding: Deciding) -> list[e.Fact]:
         check_manifest(arrival.ref, arrival.manifest)
         row = rows[arrival.ref]
         if row is not None and row.leased:
-            raise BeingBuilt(ref=arrival.ref, job_run=deciding.builder_of(row))
+            raise being_built(row, deciding)
         if row is None or row.origin != arrival.origin:
             fresh.append(arrival)
     _check_seen(command.seen, rows, deciding)

@@ -129,10 +129,6 @@ def claim_refs(command: c.ClaimRefs, deciding: Deciding) -> list[e.Fact]:
         join={ref: answers.job_runs[ref] for ref in to_join},
         reuse={ref: answers.instances[ref].uuid for ref in answers.given(Answer.REUSE)},
         refused={ref: answers.why_refused(ref) for ref in answers.given(Answer.REFUSE)},
-        # A taint begins to count again.
-        failed_attempts={
-            ref: row.attempts for ref in to_build if (row := rows[ref]) is not None and ref not in answers.opened
-        },
         paused=answers.paused,
     )
     if to_build and not command.may_build:

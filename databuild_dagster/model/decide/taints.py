@@ -6,6 +6,7 @@ from databuild_dagster.model import commands as c
 from databuild_dagster.model import errors
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import Deciding, no_duplicates
+from databuild_dagster.model.decide.wants import being_built
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, TaintRow
@@ -23,7 +24,7 @@ def taint_partitions(command: c.TaintPartitions, deciding: Deciding) -> list[e.F
         if row is None or row.state is None or row.canonical_id is None:
             raise errors.NothingToTaint(ref=ref, state="missing")
         if row.leased:
-            raise errors.BeingBuilt(ref=ref, job_run=deciding.builder_of(row))
+            raise being_built(row, deciding)
         if row.state not in TAINTABLE:
             raise errors.NothingToTaint(ref=ref, state=row.state.value)
     if command.taint_id is not None and deciding.view.taints([command.taint_id]):
@@ -118,7 +119,7 @@ def revert_canonical(command: c.RevertCanonical, deciding: Deciding) -> list[e.F
     if ref.canonical_id == instance.id:
         raise errors.AlreadyCanonical(ref=command.ref, uuid=command.uuid)
     if ref.leased:
-        raise errors.BeingBuilt(ref=command.ref, job_run=deciding.builder_of(ref))
+        raise being_built(ref, deciding)
     why = None
     if not instance.was_live:
         why = "it was never live"

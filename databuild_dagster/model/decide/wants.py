@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_NAMES, Deciding, no_duplicates
 from databuild_dagster.model.decide.delegations import Answers, answer, delegated, opened
-from databuild_dagster.model.errors import InvalidRequest, NotFound, WantEnded
+from databuild_dagster.model.errors import BeingBuilt, InvalidRequest, NotFound, WaitsForInputs, WantEnded
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.model.rows import NEVER, WantRow
+from databuild_dagster.model.rows import NEVER, RefRow, WantRow
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
 from databuild_dagster.model.wording import has_date
 
+#: Wants that a refusal names, or their requests if they are more.
+MAX_HOLDERS = 20
 #: The largest that the integer column of each database holds.
 MAX_PRIORITY = 2**31 - 1
 
@@ -173,12 +176,23 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
 
     A derivative want counts as long as a waiting ref supports it, so these refs are asked instead, level by level.
     """
+    wants, needed_for = _behind(ref_ids, view)
+    wanted = {ref_id for ref_id, want in wants if want.id not in ended}
+    reached = list(wanted)
+    while reached:
+        found = needed_for.get(reached.pop(), set()) - wanted
+        wanted |= found
+        reached += found
+    return wanted
+
+
+def _behind(ref_ids: set[int], view: View) -> tuple[list[tuple[int, WantRow]], dict[int, set[int]]]:
+    """(ref, want) of the open wants that count themselves, of refs and of all that wait for them; and what each of these misses."""
+    wants: list[tuple[int, WantRow]] = []
     needed_for: dict[int, set[int]] = {}
-    seen, level, wanted = set(ref_ids), ref_ids, set[int]()
+    seen, level = set(ref_ids), ref_ids
     while level:
-        for ref_id, want in view.wants_holding(level, Openness.OPEN):
-            if want.id not in ended and _counts_itself(want):
-                wanted.add(ref_id)
+        wants += [(ref_id, want) for ref_id, want in view.wants_holding(level, Openness.OPEN) if _counts_itself(want)]
         pairs = view.waiters(level)
         instances = view.instances_by_id(instance_id for _, instance_id in pairs)
         waiting = [(missing, instances[i]) for missing, i in pairs]
@@ -189,12 +203,17 @@ def _needed(ref_ids: set[int], ended: set[int], view: View) -> set[int]:
                 level.add(instance.ref_id)
         level -= seen
         seen |= level
-    reached = list(wanted)
-    while reached:
-        found = needed_for.get(reached.pop(), set()) - wanted
-        wanted |= found
-        reached += found
-    return wanted
+    return wants, needed_for
+
+
+def being_built(ref: RefRow, deciding: Deciding) -> BeingBuilt:
+    """The refusal of a command about a leased ref: it names the job run, or the wants that hold the lease of a waiting ref."""
+    job_run = deciding.builder_of(ref)
+    if ref.state is not InstanceState.UPSTREAM_BUILDING:
+        return BeingBuilt(ref=ref.ref, job_run=job_run)
+    holding = {want.want_id: want.request_id for _, want in _behind({ref.id}, deciding.view)[0]}
+    names = holding if len(holding) <= MAX_HOLDERS else dict.fromkeys(holding.values())
+    return WaitsForInputs(ref=ref.ref, job_run=job_run, wants=" ".join(islice(names, MAX_HOLDERS)))
 
 
 def _counts_itself(want: WantRow) -> bool:

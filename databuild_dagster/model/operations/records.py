@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +25,8 @@ class ArgRecord(msgspec.Struct, frozen=True):
     arg: Any
     started_at: float
     started_by: str = ""
+    #: Whether the first failed job completes the operation (rule 9.6).
+    fail_fast: bool = False
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -97,7 +99,7 @@ class Ended(msgspec.Struct, frozen=True):
     arg: ArgRecord
     n_partitions: int
     n_succeeded: int
-    #: Partition to the detail of its failed job.
+    #: Partition to the detail of its failed job; null for the jobs after the first `MAX_DETAILS_BYTES` of details.
     failed: dict[str, Any]
     ended_at: float
     #: The result of the completion code.
@@ -107,6 +109,8 @@ class Ended(msgspec.Struct, frozen=True):
     follow_ups: tuple[FollowUp, ...] = ()
 
 
+#: The details of failed jobs in one entry of the history: with 300,000 partitions a value of the meta storage has this much left.
+MAX_DETAILS_BYTES = 4 * 1024 * 1024
 #: Tokens that a lease remembers at most.
 MAX_ADOPTIONS = 20
 
@@ -135,6 +139,29 @@ def run_ops_value(operations: Iterable[OperationId]) -> bytes:
 def arg_of(id: OperationId, value: bytes) -> ArgRecord:
     """Raises `NewerOperation`."""
     return _of_format(id, value, ArgRecord, "its record")
+
+
+class _FailFast(msgspec.Struct):
+    """Of an `ArgRecord`, whatever its argument."""
+
+    fail_fast: bool = False
+
+
+def is_fail_fast(value: bytes | None) -> bool:
+    """The same of an argument's record; false for one that cannot be read here, which this code does not complete."""
+    try:
+        return value is not None and msgspec.json.decode(value, type=_FailFast).fail_fast
+    except msgspec.MsgspecError:
+        return False
+
+
+def kept_details(failed: Mapping[str, Any]) -> dict[str, Any]:
+    """Partition to the detail of its failed job, in the size that the history keeps."""
+    n_bytes, kept = 0, {}
+    for partition, detail in failed.items():
+        n_bytes += len(to_bytes(detail))
+        kept[partition] = detail if n_bytes <= MAX_DETAILS_BYTES else None
+    return kept
 
 
 def operated_on(datasets: Iterable[str], entries: Callable[[list[str]], Iterable[Entry]]) -> set[str]:

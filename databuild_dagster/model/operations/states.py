@@ -24,7 +24,7 @@ class OperationCause(Label):
     """The causes of an operation's start and end."""
 
     STARTED = "started"
-    #: Rule 9.6: complete when all jobs succeeded, or one failed.
+    #: Rule 9.6: complete when all jobs have ended, or one failed where the first failure stops the others.
     ALL_SUCCEEDED = "all succeeded"
     JOB_FAILED = "a job failed"
     CANCELED = "canceled"
@@ -39,7 +39,7 @@ OPERATION = Machine[OperationState, OperationCause](
     [
         Move(None, _OC.STARTED, _O.RUNNING, "no incompatible operation runs on the dataset"),
         Move(_O.RUNNING, _OC.ALL_SUCCEEDED, _O.SUCCESS, "its completion code returned"),
-        Move(_O.RUNNING, _OC.JOB_FAILED, _O.FAILED, "its completion code returned; the other jobs stop"),
+        Move(_O.RUNNING, _OC.JOB_FAILED, _O.FAILED, "its completion code returned; jobs without an end stop"),
         Move(_O.RUNNING, _OC.CANCELED, _O.CANCELED, "a person stopped it; its jobs stop"),
         Move(_O.RUNNING, _OC.ENDED_BY_NEWER_CODE, _O.UNREADABLE, "newer code ended it; this code cannot read how"),
     ],
@@ -98,8 +98,11 @@ JOB = Machine[JobState, JobCause](
 CAUSE_OF_MARK = {_J.SUCCESS: _JC.SUCCEEDED, _J.FAILED: _JC.FAILED}
 
 
-def end_of(n_partitions: int, n_succeeded: int, n_failed: int) -> OperationCause | None:
-    """The reason why an operation with these jobs is complete (rule 9.6); None while it is not."""
-    if n_failed:
+def end_of(n_partitions: int, n_succeeded: int, n_failed: int, *, fail_fast: bool) -> OperationCause | None:
+    """The reason why an operation with these jobs is complete (rule 9.6); None while it is not.
+
+    `fail_fast`: the first failure completes it.
+    """
+    if n_failed and (fail_fast or n_succeeded + n_failed == n_partitions):
         return _OC.JOB_FAILED
     return _OC.ALL_SUCCEEDED if 0 < n_partitions == n_succeeded else None

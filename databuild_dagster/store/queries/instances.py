@@ -28,6 +28,17 @@ from databuild_dagster.store.queries.asking import (
 )
 from databuild_dagster.store.queries.canonical import CHOSEN_AT, TO_THE_ONE_BEFORE, state_at, was_live_at
 
+#: Attempts of a ref since it was live that are counted.
+MAX_SINCE_LIVE = 1_000
+
+
+class SinceLive(NamedTuple):
+    """An instance that was never live, newer than every instance of its ref that was."""
+
+    uuid: str
+    #: Whether its job run failed or was lost.
+    is_failed: bool
+
 
 class Instance(NamedTuple):
     """One build of a ref."""
@@ -304,6 +315,23 @@ class InstanceQueries(Asking):
                 WHERE p.previous_id IS NOT NULL AND chain.n < ?
             ) SELECT {_with_inputs(most_inputs).columns} {_FROM} WHERE i.id IN (SELECT id FROM chain) ORDER BY i.id"""
         return self._instances(sql, ref, most)
+
+    def attempts_since_live(self, refs: Iterable[Ref]) -> dict[Ref, list[SinceLive]]:
+        """The newest `MAX_SINCE_LIVE` instances of each ref since its last live one, the oldest first; refs without any are left out."""
+        sql = f"""
+            WITH RECURSIVE chain(ref, id, n) AS (
+                SELECT r.ref, i.id, CAST(1 AS BIGINT) FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.last_id
+                WHERE r.ref IN (SELECT value FROM json_each(?)) AND i.was_live = 0
+                UNION ALL SELECT chain.ref, p.id, chain.n + 1 FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
+                JOIN {PREFIX}instances p ON p.id = i.previous_id WHERE p.was_live = 0 AND chain.n < {MAX_SINCE_LIVE}
+            ) SELECT chain.ref, i.uuid, j.state FROM chain JOIN {PREFIX}instances i ON i.id = chain.id
+            JOIN {PREFIX}job_runs j ON j.id = i.job_run_id ORDER BY i.id"""
+        found: dict[Ref, list[SinceLive]] = {}
+        for ref, uuid, state in self._all(sql, Keys(refs)):
+            found.setdefault(ref, []).append(
+                SinceLive(uuid, state in (JobRunState.FAILED.value, JobRunState.LOST.value))
+            )
+        return found
 
     def live_instances(self, asset: str) -> list[Instance]:
         """The live canonical instances of a dataset, ordered by ref."""

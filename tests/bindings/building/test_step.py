@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from databuild_dagster import BuildContext, DepMiss, NotBuilt, Transient, databuild_asset
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import read_manifest
@@ -193,8 +194,8 @@ def test_a_person_opens_what_has_failed_and_a_schedule_is_refused(deploy: Any) -
 
 
 def test_a_manifest_has_the_number_of_its_attempt(deploy: Any) -> None:
-    """Rule 10.2"""
-    calls = iter([Transient("the service is down"), Transient("still down")])
+    """Rule 10.2: a taint that opens a failed ref goes on counting, and a ref that was live begins again."""
+    calls = iter([Transient("the service is down"), ValueError("a bad row"), Transient("still down")])
 
     @databuild_asset
     def shaky() -> pd.DataFrame:
@@ -203,12 +204,22 @@ def test_a_manifest_has_the_number_of_its_attempt(deploy: Any) -> None:
         return pd.DataFrame({"n": [1]})
 
     site = deploy(shaky)
-    for _ in range(3):
+    for _ in range(2):
         site.launch(["shaky"])
+    site.engine.handle(TaintPartitions(refs=("shaky",), reason="mended"))
+    for _ in range(2):
+        site.launch(["shaky"])
+    fourth = attempt_of(site, "shaky")
+    site.engine.handle(TaintPartitions(refs=("shaky",), reason="wrong"))
+    site.launch(["shaky"])
 
-    uuid = site.engine.queries.canonical(["shaky"])["shaky"].uuid
-    assert site.state("shaky") is LIVE
-    assert read_manifest(Warehouse(warehouse_of(site.instance)), "shaky", uuid).attempt == 3
+    assert (fourth, attempt_of(site, "shaky")) == (4, 1)
+
+
+def attempt_of(site: Any, ref: str) -> int:
+    canonical = site.engine.queries.canonical([ref])[ref]
+    assert canonical.state is LIVE
+    return read_manifest(Warehouse(warehouse_of(site.instance)), ref, canonical.uuid).attempt
 
 
 def test_yesterday_of_the_first_day_is_a_frame_without_columns(deploy: Any) -> None:

@@ -573,6 +573,19 @@ def test_several_refs_are_explained_as_each_alone(make_world):
 # Paused
 
 
+def test_a_lot_of_an_arc_waits_for_the_source_that_has_not_arrived(make_world):
+    """Rule 10.7: a want of a person would wait until its TTL ends."""
+    raw = dataset("raw", keys=DAYS, kind=DatasetKind.BOUNDARY)
+    world = make_world(raw, dataset("sink", "raw", keys=DAYS, subscribe=["raw"]))
+    world.arrive("raw@1", "file:///landed")
+
+    assert why(world, "sink@2") == [
+        "never built; waiting for its source raw@2: its arc wants it when that is live",
+        "never built; a lot of files from outside: it waits until they arrive",
+    ]
+    assert why(world, "sink@1") == ["never built; no open want names it; `databuild want create sink@1` records one"]
+
+
 def test_a_paused_ref_names_the_person_the_time_the_reason_and_the_command(make_world):
     """Rule 6.13"""
     world = make_world(dataset("a", keys=DAYS), dataset("b", ("a", "all")))

@@ -49,7 +49,7 @@ class Shelf(Keeper):
             raise ShelfAway
         return 0
 
-    def removed(self, refs: Collection[Ref]) -> None:
+    def changed(self, refs: Collection[Ref]) -> None:
         self.calls.append(f"removed {', '.join(sorted(refs))}")
 
 

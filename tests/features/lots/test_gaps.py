@@ -235,6 +235,29 @@ def test_a_chain_reports_sources_first_and_finds_the_cause_of_unwanted_lots(days
     ]
 
 
+def test_a_lot_of_an_arc_names_the_source_that_never_arrived_without_a_chain(make_world):
+    world = make_world(
+        dataset("raw", keys=DAYS, kind=DatasetKind.BOUNDARY),
+        dataset("sink", "raw", keys=DAYS, subscribe=["raw"]),
+        dataset("down", "sink", keys=DAYS, subscribe=["sink"]),
+    )
+    world.arrive("raw@2024-02-27", "file:///landed")
+
+    found = {asset: report(world, asset).absent for asset in ("sink", "down")}
+
+    why = "no data has arrived for it, and no job builds it"
+    assert [(lot.shown, lot.first_shown) for lot in found["sink"]] == [
+        ("never wanted", "sink@2024-02-27: it was never wanted"),
+        ("waiting for its source raw@2024-02-28", f"raw@2024-02-28: {why}"),
+        ("waiting for its source raw@2024-02-29", f"raw@2024-02-29: {why}"),
+    ]
+    assert [(lot.shown, lot.first_ref) for lot in found["down"]] == [
+        ("waiting for its source sink@2024-02-27", "sink@2024-02-27"),
+        ("waiting for its source sink@2024-02-28", "raw@2024-02-28"),
+        ("waiting for its source sink@2024-02-29", "raw@2024-02-29"),
+    ]
+
+
 def test_a_chain_ends_at_an_unwanted_lot_although_its_inputs_are_live(days):
     for day in DAYS:
         days.arrive(f"raw@{day}", "file:///landed")

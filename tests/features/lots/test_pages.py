@@ -65,7 +65,7 @@ def test_an_absent_lot_is_followed_to_the_first_cause(client: TestClient) -> Non
 
     assert (found["expected"], found["present"], found["n_absent"]) == (31, 2, 29)
     by_first = {stretch["first_ref"]: stretch for stretch in found["stretches"]}
-    assert by_first["orders@2023-01-05"]["cause"] == "never wanted"
+    assert by_first["orders@2023-01-05"]["cause"] == "waiting for its source orders@2023-01-05"
     assert MARKUP in by_first["orders@2023-01-05"]["why"]
     causes = {(cause["ref"], cause["cause"]) for cause in found["first_causes"]}
     assert {("orders@2023-01-05", "failed"), ("orders@2023-01-02", "tainted")} <= causes

@@ -25,6 +25,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     UnknownOperationType,
 )
+from databuild_dagster.model.meta_storage import MAX_VALUE_BYTES
 from databuild_dagster.model.operations import invokes, keys, records
 from databuild_dagster.model.operations.states import JobState, OperationState
 from tests.support.catalog import dataset
@@ -264,7 +265,7 @@ def test_an_unpartitioned_dataset_has_one_job(operations):
 @pytest.mark.parametrize("how", ["raise", "say"])
 def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation(operations, how):
     """Rules 9.5, 9.6"""
-    id = operations.manager.start("write", "days", {"2": how})
+    id = operations.manager.start("write", "days", {"2": how}, fail_fast=True)
     executor = operations.executor()
     executor.take(id, 10)
     job = executor.jobs[id, "2"]
@@ -282,6 +283,43 @@ def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation
     assert (view.state, view.failed) == (OperationState.FAILED, {"2": expected})
     executor.step(id, 10)
     assert executor.jobs == {}, "the others are stopped (rule 9.7)"
+
+
+class FailFast(Write):
+    fail_fast = True
+
+
+@pytest.mark.parametrize(
+    ("type_", "asked", "runs"),
+    [(Write, None, DAYS), (FailFast, None, ["1"]), (Write, True, ["1"]), (FailFast, False, DAYS)],
+)
+def test_the_jobs_after_a_failed_one_run_unless_its_type_or_its_start_says_otherwise(world, type_, asked, runs):
+    """Rule 9.6"""
+    operations = Operations(world, type_)
+    id = operations.manager.start("write", "days", {"1": "raise"}, fail_fast=asked)
+    executor, coordinator = operations.executor(), operations.coordinator()
+
+    for _ in DAYS:
+        executor.step(id, 1)
+        coordinator.coordinate()
+
+    view = operations.manager.operation(id)
+    assert sorted(operations.lake.runs) == sorted(runs)
+    assert (view.state, list(view.failed), view.done) == (OperationState.FAILED, ["1"], len(runs) - 1)
+    (completion,) = operations.lake.completions
+    assert sorted(completion.marks) == sorted(runs), "its completion sees every end"
+
+
+def test_the_history_keeps_every_failed_partition_and_the_first_of_their_details(operations, monkeypatch):
+    """Rule 9.6: the entry is one value of the meta storage."""
+    monkeypatch.setattr(records, "MAX_DETAILS_BYTES", 60)
+    id = operations.manager.start("write", "days", dict.fromkeys(DAYS, "raise"))
+
+    operations.run_all(id)
+
+    failed = operations.manager.operation(id).failed
+    assert sorted(failed) == sorted(DAYS)
+    assert [detail is None for detail in failed.values()] == [False, False, True]
 
 
 def test_what_cannot_fail_is_tried_again_with_backoff_and_never_marked(world):
@@ -523,6 +561,28 @@ def test_a_volatile_job_saves_nothing(world):
     operations.run_all(id)
 
     assert "always begin from scratch" in operations.manager.operation(id).failed["1"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("progress", "why"),
+    [
+        ({"file": 1}, "the type of a job's progress is 'dict', which cannot be kept: save_progress takes bytes"),
+        ("file 1", "the type of a job's progress is 'str', which cannot be kept: save_progress takes bytes"),
+        (bytes(MAX_VALUE_BYTES + 1), "the progress of a job is '16777217 bytes', which cannot be kept: 16777216"),
+    ],
+)
+def test_a_progress_that_cannot_be_kept_fails_its_job_at_once(world, progress, why):
+    """Rule 9.5: also where the type cannot fail; a retry would save the same"""
+    operations = Operations(world, Sure, doing=lambda context: context.save_progress(progress))
+    id = operations.manager.start("sure", "days", {}, partitions=["1"])
+    executor = operations.executor()
+
+    executor.step(id, 1)
+    operations.coordinator().coordinate()
+
+    view = operations.manager.operation(id)
+    assert (operations.lake.runs, view.state) == (["1"], OperationState.FAILED)
+    assert view.failed["1"]["error"].startswith(f"CannotKeep: {why}")
 
 
 def test_an_executor_that_slept_past_its_lease_wakes_and_is_not_believed(operations):
@@ -851,7 +911,7 @@ def test_work_of_a_job_that_is_taken_while_its_operation_is_canceled_is_cleaned_
 
 def test_jobs_taken_during_the_completion_of_a_failure_do_not_repeat_it(operations):
     """Rules 9.6, 9.7"""
-    id = operations.manager.start("write", "days", {"1": "raise"})
+    id = operations.manager.start("write", "days", {"1": "raise"}, fail_fast=True)
     executor = operations.executor()
     executor.step(id, 1)
 

@@ -112,7 +112,7 @@ def test_a_detail_that_is_no_json_is_the_failure_of_its_job_and_of_no_other(oper
 
     view = operations.manager.operation(id)
     assert (view.done, list(view.failed)) == (4, ["2"])
-    assert view.failed["2"]["error"].startswith("InvalidRequest: a job's detail is {'rows': <object")
+    assert view.failed["2"]["error"].startswith("CannotKeep: a job's detail is {'rows': <object")
 
 
 def test_what_asks_to_be_tried_again_is_tried_again_together(operations):

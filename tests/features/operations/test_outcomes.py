@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.features.operations.job import Job, RetryJob
+from databuild_dagster.features.operations.job import CannotKeep, Job, RetryJob
 from databuild_dagster.features.operations.outcomes import RULES, Becomes, Befell, becomes, befell
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.operations.states import JobState
@@ -14,6 +14,7 @@ from tests.support.operations import Operations
 DATABASES = ("sqlite",)
 
 BUG, LOST, RETRY = ValueError("a bug"), LeaseLost(id="d.t.1", partition="1"), RetryJob("no network")
+ODD = CannotKeep(what="the progress of a job", value="dict", why="it is no bytes")
 
 
 @pytest.fixture
@@ -33,9 +34,11 @@ def test_exactly_one_row_says_what_becomes_of_a_job(what, can_fail):
     assert all(row.why for row in rows)
 
 
-def test_only_a_job_of_a_type_that_can_fail_is_marked_failed():
-    """Rule 9.5: for `can_fail=False` a failure is retried with backoff, never marked."""
-    assert Becomes.FAILED not in {becomes(what, can_fail=False) for what in Befell}
+def test_a_job_of_a_type_that_cannot_fail_is_marked_failed_only_for_wrong_code():
+    """Rule 9.5: for `can_fail=False` a failure is retried with backoff, never marked, unless every retry would be the same."""
+    failing = {what for what in Befell if becomes(what, can_fail=False) is Becomes.FAILED}
+
+    assert failing == {Befell.COULD_NOT_KEEP}, "its code is wrong"
 
 
 def change_nothing(job: Job) -> None:
@@ -69,6 +72,8 @@ def fail(job: Job) -> None:
         (change_nothing, BUG, Befell.RAISED),
         (change_nothing, RETRY, Befell.ASKED_TO_RETRY),
         (change_nothing, LOST, Befell.LEASE_LOST),
+        (change_nothing, ODD, Befell.COULD_NOT_KEEP),
+        (interrupt, ODD, Befell.INTERRUPTED),
         (stop, BUG, Befell.STOPPED),
         (stop, RETRY, Befell.STOPPED),
         (stop, LOST, Befell.LEASE_LOST),

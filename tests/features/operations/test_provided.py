@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import BuildContext, ValidateArg, databuild_asset, read
+from databuild_dagster import BuildContext, Completion, ValidateArg, databuild_asset, read
 from databuild_dagster.constraints import BadConstraint, NotNull, Range
 from databuild_dagster.features.clean.cleaning import Cleaner
 from databuild_dagster.features.clean.orphan_files import unlisted_storage
@@ -157,8 +157,13 @@ def test_offending_rows_are_counted_and_shown_by_rule_and_partition(given_site: 
     """Rule 9.8, 15: rules from code; those of the other tests are JSON"""
     view = validate(given_site).end()
 
-    assert (view.state, view.done, view.failed) == (OperationState.SUCCESS, 3, {})
+    assert (view.state, view.done) == (OperationState.FAILED, 1)
+    assert {key: detail["error"] for key, detail in view.failed.items()} == {
+        "tue": "it has rows that offend: who is not null (2)",
+        "wed": "it has rows that offend: who is not null (1), 0 <= n <= 26 (1)",
+    }
     found = view.report
+    assert found["failed"] == [], "all were checked"
     assert (found["ok"], found["partitions"], found["rows"], found["offending_partitions"]) == (False, 3, 24, 2)
     assert (found["outdated"], "tainted" in found) == ([], False)
     nulls, range_ = found["rules"]
@@ -252,7 +257,7 @@ def test_the_instances_of_a_running_operation_stay_until_it_has_ended(site: Site
     view = running.end()
 
     assert {instance.uuid: instance.why for instance in kept}[before] == "a running operation works on it"
-    assert (view.state, view.done, view.report["partitions"]) == (OperationState.SUCCESS, 3, 3)
+    assert (view.done + len(view.failed), view.report["partitions"]) == (3, 3)
     remove_what_is_superseded(site)
 
 
@@ -269,7 +274,7 @@ def test_data_that_gc_has_removed_is_skipped_and_named(site: Site, monkeypatch: 
 
     view = validate(site).end()
 
-    assert (view.state, view.done, list(view.failed)) == (OperationState.SUCCESS, 3, [])
+    assert (view.state, view.done, list(view.failed)) == (OperationState.FAILED, 2, ["wed"])
     assert "its data was removed since, by `databuild gc`" in view.report["skipped"]["tue"]
     assert (view.report["partitions"], view.report["rules"][0]["offending"]) == (2, 1)
 
@@ -281,9 +286,34 @@ def test_a_rule_that_cannot_be_asked_of_a_row_is_that_partitions_failure(given_s
     view = Running(given_site, "validate", {"constraints": rules}).end()
 
     assert (view.state, view.done, list(view.failed)) == (OperationState.FAILED, 2, ["tue"])
+    assert view.report["partitions"] == 2
     assert "is not true" in view.failed["tue"]["error"]
     assert "org.apache" not in view.failed["tue"]["error"], "no stack of Java"
     assert (view.report["ok"], view.report["failed"]) == (False, ["tue"])
+
+
+class ThenIndexed(Validate):
+    """Starts an index of what is right."""
+
+    type_name = "then_indexed"
+
+    def complete_operation(self, arg: ValidateArg, dataset: str, completion: Completion) -> Any:
+        if completion.success:
+            completion.start("build_index", dataset, {"columns": ["n"]})
+        return super().complete_operation(arg, dataset, completion)
+
+
+def test_what_follows_a_success_does_not_start_where_rows_offend(deploy: Callable[..., Site]) -> None:
+    """Rules 9.6, 9.8"""
+    WITHOUT.update(mon=0, tue=2)
+    site = deploy(*ASSETS, operations=[ThenIndexed()])
+    site.build("orders@mon", "orders@tue")
+    rules = {"constraints": [{"rule": "not_null", "column": "who"}]}
+
+    wrong, right = [Running(site, "then_indexed", rules, "orders", [key]).end() for key in ("tue", "mon")]
+
+    assert [follow_up.type for follow_up in right.follow_ups] == ["build_index"]
+    assert (wrong.state, wrong.follow_ups) == (OperationState.FAILED, ())
 
 
 # build_index

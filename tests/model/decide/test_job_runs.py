@@ -212,7 +212,7 @@ def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(w
 
 
 def test_a_job_run_has_the_number_of_its_attempt(world):
-    """Rule 10.2: for manifests; a taint begins to count again."""
+    """Rule 6.8: by which it is retried; a taint begins to count again."""
     numbers = []
     for kind in ("transient", "transient", "hard"):
         numbers.append(world.queries.job_run(world.job_run("a")).attempt)

@@ -13,9 +13,11 @@ from databuild_dagster.model.errors import (
     NothingToTaint,
     NothingToUntaint,
     UnknownAsset,
+    WaitsForInputs,
 )
 from databuild_dagster.model.states import InstanceState, WantState
 from tests.model.situations import bring
+from tests.support.catalog import dataset
 
 _I = InstanceState
 
@@ -60,7 +62,7 @@ def test_what_will_be_built_when_wanted_is_not_tainted(world, why):
     assert world.seq == before
 
 
-@pytest.mark.parametrize("how", ["queued", "running", "waiting"])
+@pytest.mark.parametrize("how", ["queued", "running"])
 def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
     """Rule 7.1"""
     match how:
@@ -68,14 +70,33 @@ def test_what_is_being_built_is_not_tainted_and_the_holder_is_named(world, how):
             world.buffer("a")
         case "running":
             world.start("a")
-        case "waiting":
-            world.miss("a", "b")
     before = world.seq
 
     with pytest.raises(BeingBuilt, match=world.canonical("a").job_run):
         world.taint("a")
 
     assert world.seq == before
+
+
+def test_a_taint_of_a_waiting_ref_names_the_wants_whose_end_ends_its_lease(make_world):
+    """Rule 7.1: its job run has ended, so nothing of it can be canceled. A derivative want ends with the wants behind it."""
+    world = make_world(dataset("a"), dataset("b", "a"), dataset("c", "b"))
+    want = world.want("c")
+    world.miss("c", "b")
+    world.miss("b", "a")
+
+    for act in (
+        lambda: world.taint("b"),
+        lambda: world.arrive("b", "file:///other"),
+    ):
+        with pytest.raises(WaitsForInputs) as refused:
+            act()
+        assert refused.value.facts == {"ref": "b", "job_run": world.canonical("b").job_run, "wants": want}
+    assert f"`databuild want cancel {want}`" in refused.value.advice
+
+    world.cancel_want(want)
+    world.arrive("b", "file:///other")
+    assert world.state("b") is InstanceState.LIVE
 
 
 def test_a_list_is_tainted_as_a_whole_or_not_at_all(world):

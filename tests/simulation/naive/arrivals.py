@@ -7,12 +7,14 @@ from databuild_dagster.model.states import InstanceState
 
 from .consequences import settle
 from .state import Answer, Naive, NaiveRef
+from .taints import held
 
 
 def arrive(naive: Naive, refs: tuple[str, ...], origin: str, seen: dict[str, NaiveRef]) -> Answer:
     """Each ref has a new live instance, unless its last data came from there. `seen` is canonical, or nothing arrives."""
-    if any(naive.is_leased(ref) for ref in refs):
-        return errors.BeingBuilt
+    for ref in refs:
+        if naive.is_leased(ref):
+            return held(naive.refs[ref].state)
     if any(naive.refs[ref] is not row for ref, row in seen.items()):
         return errors.CanonicalMoved
     for ref in refs:

@@ -15,11 +15,16 @@ def taint(naive: Naive, refs: tuple[str, ...], taint: str, *, downstream: bool) 
     """Rules 7.1, 7.3"""
     for state in (naive.refs[ref].state for ref in refs):
         if state in LEASED:
-            return errors.BeingBuilt
+            return held(state)
         if state not in {_I.LIVE, _I.TAINTED, *FAILING}:
             return errors.NothingToTaint
     _cover(naive, [naive.refs[ref] for ref in refs], taint, downstream=downstream)
     return None
+
+
+def held(state: InstanceState | None) -> type[errors.BeingBuilt]:
+    """The refusal of a command about a ref with such a lease."""
+    return errors.WaitsForInputs if state is _I.UPSTREAM_BUILDING else errors.BeingBuilt
 
 
 def taint_instances(naive: Naive, instances: list[NaiveRef], taint: str, *, downstream: bool) -> Answer:
@@ -88,7 +93,7 @@ def revert(naive: Naive, ref: str, at: int, *, force: bool) -> Answer:
     if instance is naive.refs[ref]:
         return errors.AlreadyCanonical
     if naive.is_leased(ref):
-        return errors.BeingBuilt
+        return held(naive.refs[ref].state)
     if not instance.was_live:
         return errors.CannotRevert
     if not force and any(item.taints & naive.extending for item in instance.inputs):

@@ -20,8 +20,9 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
 )
 from databuild_dagster.features.lots.arrivals.file_patterns import FilePattern
 from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
+from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.errors import BeingBuilt
+from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.refs import Ref, make_ref, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
@@ -158,7 +159,9 @@ class Adopter(Recorder):
         """A partition that was live as a plain Dagster asset has no data of ours, so its files are recorded."""
         is_same = now.origin is not None and now.origin.startswith(outside.origin)
         if now.state in LEASED:
-            raise BeingBuilt(ref=outside.ref, job_run=now.job_run)
+            # Raises `BeingBuilt` with what holds the lease, unless that has just ended.
+            arrival = Arrival(job_run_id=self.engine.new_id(), ref=outside.ref, origin=outside.origin)
+            self.engine.preview(ArriveLots(arrivals=(arrival,)))
         if is_same and now.state is InstanceState.LIVE:
             adoption.same.append(outside.ref)
         elif is_same:

@@ -73,6 +73,7 @@ MARKS = {
     GapCause.NEVER_ARRIVED: Mark("?", "bold yellow", GapCause.NEVER_ARRIVED),
     GapCause.EXPIRED: Mark("x", "yellow", GapCause.EXPIRED),
     GapCause.WANT_ENDED: Mark("c", "yellow", GapCause.WANT_ENDED),
+    GapCause.NO_SOURCE: Mark("s", "yellow", GapCause.NO_SOURCE),
     GapCause.NEVER_WANTED: Mark(".", "yellow", GapCause.NEVER_WANTED),
     GapCause.TAINTED: Mark("T", "magenta", GapCause.TAINTED),
     GapCause.BACKING_OFF: Mark("r", "yellow", GapCause.BACKING_OFF),

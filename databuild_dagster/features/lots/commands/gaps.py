@@ -38,8 +38,9 @@ MAX_STRETCHES = 40
 def gaps(dataset: str, start: str | None, end: str | None, chain: bool, as_json: bool) -> None:
     """Show which lots of DATASET are missing, and why.
 
-    Both ends are rounded down to the beginning of a lot. A day is a day of the partitions' time zone. The report follows waits and
-    failures upstream to their first cause. With --chain it also follows lots that no want asks for, to the missing input.
+    Both ends are rounded down to the beginning of a lot. A day is a day of the partitions' time zone. The report follows waits,
+    failures and absent sources of arcs upstream to their first cause. With --chain it also follows lots that no want asks for, to the
+    missing input.
     """
     reports, without = _reports(dataset, start, end, chain=chain)
     if as_json:

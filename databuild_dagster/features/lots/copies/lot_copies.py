@@ -19,6 +19,7 @@ from dagster import DagsterInstance
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.registry.instance import DagsterCursors, engine_for, warehouse_of
 from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
+from databuild_dagster.data.lost_run_output import MOST_ATTEMPTS
 from databuild_dagster.data.ownership import Ownership
 from databuild_dagster.data.recorded_figures import check_recorded
 from databuild_dagster.engine.engine import Engine
@@ -190,22 +191,47 @@ class Writer:
 
     def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> Put:
         """The same for known canonical instances; `present` has the files of each folder."""
+        before = self.attempts_before(canonicals)
         if present is None:
             folders = [folder for canonical in canonicals for folder in self.folders_of(canonical.ref)]
             present = copies_in(self.warehouse, folders)
-        files = {folder: files for of_ref in in_threads(self.files_of, canonicals) for folder, files in of_ref.items()}
+        found = in_threads(lambda canonical: self.files_of(canonical, before.get(canonical.ref, ())), canonicals)
+        files = {folder: files for of_ref in found for folder, files in of_ref.items()}
         return put_all_copies(
             self.warehouse, [LotFolder(folder, wanted, present.get(folder, {})) for folder, wanted in files.items()]
         )
 
-    def files_of(self, canonical: Canonical) -> dict[str, dict[str, bytes]]:
-        """The files that each folder of a ref has to have."""
+    def attempts_before(self, canonicals: Iterable[Canonical]) -> dict[Ref, list[str]]:
+        """The newest `MOST_ATTEMPTS` instances since the last live one of each ref that is not live, without its canonical one."""
+        canonical = {
+            one.ref: one.uuid for one in canonicals if one.uuid is not None and one.state is not InstanceState.LIVE
+        }
+        found = self._queries.attempts_since_live(canonical) if canonical else {}
+        return {
+            ref: [attempt.uuid for attempt in attempts if attempt.uuid != canonical[ref]][-MOST_ATTEMPTS:]
+            for ref, attempts in found.items()
+        }
+
+    def files_of(self, canonical: Canonical, before: Iterable[str]) -> dict[str, dict[str, bytes]]:
+        """The files that each folder of a ref has to have; `before` are its attempts since it was live."""
         dataset = self.datasets[asset_of(canonical.ref)]
         record = self._record(canonical)
         of_lot, *of_arc = self.folders_of(canonical.ref)
         lot = _lot_of(dataset, canonical.ref)
         arcs = {folder: _arc_files(folder, dataset, lot, canonical, record) for folder in of_arc}
-        return {of_lot: _manifest_files(of_lot, canonical, record), **arcs}
+        files = _manifest_files(of_lot, canonical, record)
+        for uuid in before:
+            if (manifest := self._kept(canonical.ref, uuid)) is not None:
+                files |= [manifest_copy(self.warehouse, of_lot, manifest)]
+        return {of_lot: files, **arcs}
+
+    def _kept(self, ref: Ref, uuid: str) -> Manifest | None:
+        """The manifest of an attempt that left files, or whose files were removed."""
+        try:
+            (manifest,) = read_manifests(self.warehouse, asset_of(ref), [uuid])
+        except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest):
+            return None
+        return manifest if manifest.state in _ENDED else None
 
     def folders_of(self, ref: Ref) -> list[str]:
         """The folder of its lot, and for an arc that of its state."""
@@ -247,9 +273,9 @@ class _Record(NamedTuple):
 
 
 def _manifest_files(folder: str, canonical: Canonical, record: _Record) -> dict[str, bytes]:
-    """The manifest that readers see, or that of a failed attempt; none for a tainted instance."""
+    """The manifest that readers see, or that of a failed attempt."""
     counts = _LIVE if canonical.state is InstanceState.LIVE else _ENDED
-    if record.manifest is None or record.manifest.state not in counts or canonical.state is InstanceState.TAINTED:
+    if record.manifest is None or record.manifest.state not in counts:
         return {}
     return dict([manifest_copy(record.warehouse, folder, record.manifest)])
 
@@ -357,9 +383,11 @@ def _wrong(
     engine: Engine, writer: Writer, refs: list[Ref], left: dict[str, set[str]] | None = None
 ) -> Iterator[tuple[Ref, dict[str, str]]]:
     """Each ref with the problems in its folders; the folders are removed from `left`."""
-    for ref, canonical in engine.queries.canonical(refs).items() if refs else ():
+    seen = engine.queries.canonical(refs) if refs else {}
+    before = writer.attempts_before(seen.values())
+    for ref, canonical in seen.items():
         found: dict[str, str] = {}
-        for folder, files in writer.files_of(canonical).items():
+        for folder, files in writer.files_of(canonical, before.get(ref, ())).items():
             present = None if left is None else left.pop(folder, set())
             found |= wrong_copies(writer.warehouse, folder, files, present)
         yield ref, found

@@ -117,6 +117,7 @@ class LotInParts:
     #: Parameter to condition; other conditions mean other rows.
     filters: Mapping[str, str]
     attempt: int
+    lot_id: str | None
     parts: list[Part] = field(default_factory=list)
     done: dict[int, PartManifest] = field(default_factory=dict)
     reused: set[int] = field(default_factory=set)
@@ -197,6 +198,7 @@ class LotInParts:
         manifest = PartManifest(
             dataset=asset_of(self.ref),
             ref=self.ref,
+            lot_id=self.lot_id,
             instance_uuid=self.uuid,
             job_run=self.job_run,
             attempt=self.attempt,

@@ -12,6 +12,7 @@ from databuild_dagster.bindings.building.provenance import code_digest
 from databuild_dagster.bindings.claims.results import Attempt, Failed, Missed, Result
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
 from databuild_dagster.bindings.declare.outcomes import EMPTY, BadResult, DepMiss
+from databuild_dagster.bindings.registry.lot_partitions import lot_id_of
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.features.lots.parts.lot_in_parts import LotInParts, Part
 from databuild_dagster.features.lots.parts.lot_parts import PartSplit
@@ -59,6 +60,7 @@ class PartsCaller:
             declared=call.used[ref],
             filters=self._body.filters,
             attempt=run.attempt,
+            lot_id=lot_id_of(self._tools.datasets[asset], run.partition_key),
         )
 
         def call_part(part: Part) -> None:
@@ -155,6 +157,7 @@ class PartsCaller:
             state=lot.state,
             comment=why,
             children=lot.children,
+            lot_id=lot.lot_id,
             attempt=lot.attempt,
         )
         uri = lot.warehouse.manifest_path(asset_of(lot.ref), lot.uuid)

@@ -217,15 +217,21 @@ def offends(report: Any) -> bool:
 
 
 def tell_end(view: OperationView, *, is_local: bool) -> None:
-    if view.failed:
-        failed = list(view.failed.items())
+    rules = isinstance(view.report, dict) and isinstance(view.report.get("rules"), list)
+    # A partition with offending rows is shown at its rules.
+    failed = [
+        (key, detail)
+        for key, detail in view.failed.items()
+        if not (rules and isinstance(detail, dict) and "constraints" in detail)
+    ]
+    if failed:
         rows = [(partition or "(whole)", detail_of(detail)) for partition, detail in failed[:MAX_FAILED]]
         table(("partition", "why it failed"), rows, empty="")
         if len(failed) > MAX_FAILED:
             click.echo(
                 f"… and {len(failed) - MAX_FAILED} more; `databuild operation show {typed(view.id)}` lists them."
             )
-    if isinstance(view.report, dict) and isinstance(view.report.get("rules"), list):
+    if rules:
         tell_rules(view.report)
     elif view.report is not None:
         click.echo(msgspec.json.format(msgspec.json.encode(view.report)).decode())
@@ -271,7 +277,7 @@ def _row(sample: Any) -> str:
 
 
 def detail_of(detail: Any) -> str:
-    if isinstance(detail, dict) and list(detail) == ["error"]:
+    if isinstance(detail, dict) and isinstance(detail.get("error"), str):
         return str(detail["error"])
     text = "" if detail is None else msgspec.json.encode(detail).decode()
     return text if len(text) <= MAX_DETAIL else text[: MAX_DETAIL - 1] + "…"

@@ -107,6 +107,7 @@ class How:
     dataset: str
     #: Keys, ranges and refs. Empty for all that are live.
     partitions: tuple[str, ...]
+    fail_fast: bool
     local: bool
     parallel: int | None
     wait: bool
@@ -120,8 +121,8 @@ def operation_command(function: F) -> F:
 
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
-        common_options = {name: options.pop(name) for name in ("local", "parallel", "timeout", "where", "as_json")}
-        how = How(dataset, partitions, wait=not no_wait, **common_options)
+        common = ("fail_fast", "local", "parallel", "timeout", "where", "as_json")
+        how = How(dataset, partitions, wait=not no_wait, **{name: options.pop(name) for name in common})
         return function(*args, how=how, **options)
 
     for option in (
@@ -131,6 +132,7 @@ def operation_command(function: F) -> F:
         TIMEOUT,
         PARALLEL,
         click.option("--local", is_flag=True, help="Run its jobs in this process; no daemon is needed."),
+        click.option("--fail-fast", is_flag=True, help="End the operation once a job has failed."),
         click.option(
             "--partitions",
             multiple=True,
@@ -173,7 +175,9 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     resources = operation_resources(found.instance, found.deployment)
     manager = manager_of(resources, found.deployment, actor=this_user())
     keys = keys_named("--partitions", found.dataset, how.partitions, lambda: found.instance)
-    id = manager.start(type_name, how.dataset, arg, partitions=keys if how.partitions else None)
+    id = manager.start(
+        type_name, how.dataset, arg, partitions=keys if how.partitions else None, fail_fast=how.fail_fast or None
+    )
     following = Following(manager, id)
     if not how.wait:
         sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
@@ -214,6 +218,14 @@ def run_here(
     executor = executor_of(manager, resources, judge=judge)
     coordinator = Coordinator(manager, judge=judge, contexts=OperationContext)
     last_problem = ""
+
+    def after_step() -> None:
+        following.tell()
+        tracked = following.look()
+        if tracked is not None and tracked.is_complete and executor.jobs:
+            # With `fail_fast`, the end of the operation stops the jobs of this process (rule 9.7).
+            coordinator.coordinate()
+
     while following.look() is not None:
         with printing_to_stderr():
             run_jobs(
@@ -222,7 +234,7 @@ def run_here(
                 jobs_at_once(manager, id),
                 parallel=calls_at_once(manager, id, parallel),
                 pause=wait,
-                after_step=following.tell,
+                after_step=after_step,
             )
             done = coordinator.coordinate()
         following.tell()

@@ -90,6 +90,7 @@ def compact_instance(
         ref=manifest.ref,
         uuid=uuid,
         job_run=job_run,
+        lot_id=manifest.lot_id,
         inputs=manifest.inputs,
         state=ManifestState(manifest.state),
         comment=f"Compacted: the rows of instance {manifest.instance_uuid} in fewer files.",

@@ -203,6 +203,28 @@ def test_an_attempt_that_failed_has_a_key_of_its_own_and_its_retry_takes_it_away
     assert place.tick()[:2] == [f"{ARC}/complete.arc", f"{OF_DELAYS}/state=complete/manifest.json"]
 
 
+def test_the_attempts_of_a_lot_that_is_not_live_stay_until_they_are_cleaned_up(place):
+    """Rule 10.2: while it is tainted for a retry, is built again, and has failed again."""
+    first = place.fail_with(DELAYS)
+    kept = f"{OF_DELAYS}/state=partial/attempt={first}/manifest.json"
+    assert place.tick() == [f"{ARC}/partial.arc", kept]
+    place.taint(DELAYS)
+    assert place.tick() == [f"{ARC}/partial.arc", kept]
+    place.job_run(DELAYS)
+    assert place.tick() == [f"{ARC}/running.arc", kept]
+    place.write(DELAYS, place.uuid(DELAYS), place.canonical(DELAYS).job_run, ManifestState.PARTIAL)
+    place.fail(DELAYS)
+    second = f"{OF_DELAYS}/state=partial/attempt={place.uuid(DELAYS)}/manifest.json"
+    assert place.tick() == [f"{ARC}/partial.arc", *sorted([kept, second])]
+
+    take_away(place.warehouse, "delays", first)
+    refresh_copies(place.instance, [DELAYS])
+
+    removed = f"{OF_DELAYS}/state=removed/attempt={first}/manifest.json"
+    assert place.keys() == [f"{ARC}/partial.arc", second, removed]
+    assert place.wrong() == []
+
+
 def test_the_copy_of_removed_data_has_that_state_and_its_arc_is_missing(place):
     """Rule 10.8"""
     removed = place.fail_with(DELAYS, ManifestState.REMOVED)

@@ -1,6 +1,7 @@
 """A lot in parts: each call gets its part, a failing one fails alone, and the retry calls for it alone (rule 10.4)."""
 
 import itertools
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.
 RETRY = InstanceState.UP_FOR_RETRY
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 DAY = "2013-01-01"
-REF = f"doubled@{DAY}"
+REF, LOT = f"doubled@{DAY}", "20130101P1D000"
 
 
 #: A home in which no Spark server can start.
@@ -372,6 +373,8 @@ def test_a_failing_part_fails_the_lot_and_the_retry_calls_for_it_alone(deploy: A
     assert calls.taken() == [(n,) for n in range(4)]
     partial = manifest_of(site, failed)
     assert (partial.state, len(partial.files), len(partial.children)) == (ManifestState.PARTIAL, 3, 3)
+    of_parts = [json.loads((folder_of(site, failed) / child).read_text()) for child in partial.children]
+    assert {partial.lot_id, *(part["lot_id"] for part in of_parts)} == {LOT}, "each can be read alone"
     assert "1 of 4 parts failed" in partial.comment
     assert unlisted(site, failed) == set()
 

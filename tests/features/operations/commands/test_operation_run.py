@@ -51,6 +51,10 @@ class Rows(DistributedOperation[dict[str, int]]):
             raise TimeoutError("hold-job was not removed within 300 s")
         if "busy" in arg and context.attempt == 1:
             raise RetryJob("the service is busy")
+        if "until its end" in arg and context.partition != "mon":
+            for _ in range(30_000):
+                context.check()
+                threading.Event().wait(0.01)
         rows = context.manifest.rows
         context.mark_job_complete(rows >= arg.get(context.partition, 0), {"rows": rows})
 
@@ -132,6 +136,15 @@ def test_an_operation_runs_in_this_process_to_its_end(project: Project) -> None:
     assert answer["operation"] in [operation["id"] for operation in project.ask("operation", "list", "--all")]
     assert project.ask("operation", "show", answer["operation"])["state"] == "success"
     assert project.is_sound()
+
+
+def test_fail_fast_ends_an_operation_before_its_other_jobs(project: Project) -> None:
+    """Rule 9.6"""
+    arg = '{"mon": 5, "until its end": 1}'
+
+    done = project.call("operation", "run", "rows", "orders", "--arg", arg, "--local", "--fail-fast", "--json")
+
+    assert (done.code, done.json["state"], done.json["done"], done.json["failed"]) == (1, "failed", 0, 1)
 
 
 def test_what_follows_an_operation_is_shown(project: Project) -> None:
@@ -317,10 +330,11 @@ def test_a_tick_says_whose_jobs_wait_and_which_operation_it_completed(project: P
 def test_ticks_until_idle_exit_with_1_for_an_operation_that_failed(project: Project) -> None:
     class Rows(TwoRows):
         def start_or_resume_jobs(self, arg: Any, contexts: Any) -> None:
-            contexts[0].mark_job_complete(False, {"rows": 0})
+            for context in contexts:
+                context.mark_job_complete(context.partition != "mon", {"rows": 0})
 
     id = start(project)
-    Executor(manager_of(project, Rows())).step(id, 1)
+    Executor(manager_of(project, Rows())).step(id, 3)
 
     done = project.call("tick", "--until-idle", "--json")
 

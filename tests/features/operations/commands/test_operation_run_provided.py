@@ -58,10 +58,10 @@ def test_rules_of_a_file_are_checked_and_shown_and_taint(project: Project) -> No
     assert ["(n)", "is", "unique", "0", "0"] in table
     assert '  orders@tue  1 row:\n    {"n":10,"who":null}\n' in shown.out
     assert "24 rows in 3 partitions looked at." in shown.out
-    assert "success; 3 of 3 jobs done." in shown.out.splitlines()[-1]
+    assert "failed; 1 of 3 jobs done, 2 failed." in shown.out.splitlines()[-1]
     assert done.code == 1, done
     answer = done.json
-    assert (answer["state"], answer["ok"], answer["done"], answer["total"]) == ("success", False, 3, 3)
+    assert (answer["state"], answer["ok"], answer["done"], answer["total"]) == ("failed", False, 1, 3)
     assert [(rule["rule"], rule["offending"]) for rule in answer["rules"]] == [
         ("who is not null", 1),
         ("(n) is unique", 0),
