@@ -60,6 +60,7 @@ OF_ONE = {
     "diff": ["{ref}"],
     "manifest show": ["{ref}"],
     "want list": ["--ref", "{ref}", "--all"],
+    "job-run list": ["--ref", "{ref}"],
     "ledger list": ["--ref", "{ref}"],
     "revert": ["{ref}", "--to", "{first}"],
 }

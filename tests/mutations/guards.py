@@ -851,8 +851,8 @@ GUARDS = (
         "an arc that raised loses its place in the log",
         "11.5",
         "engine/arcs.py",
-        "for arc in arcs if arc_name(arc.asset) not in aside}",
-        "for arc in arcs}",
+        "known = [arc for arc in arcs if arc_name(arc.asset) not in aside]",
+        "known = arcs",
         (SET_ASIDE,),
     ),
     Guard(
