@@ -12,7 +12,8 @@ MAX_BARS: Final = 100
 
 
 def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the template."""
+    """The values of the template. The job runs of one job or partition are those that ended, too."""
+    values["ended"] = values["ended"] or any(values[name] for name in ("job", "ref", "in_state"))
     found, error = or_error(lambda: ask("builds", **values))
     savings = ask("savings")
     runs = [build for build in found or () if build["seconds"] is not None]

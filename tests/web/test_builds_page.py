@@ -19,7 +19,7 @@ def test_the_page_of_a_job_has_its_success_rate_and_its_durations(own_world: Pag
         ended_at = time.monotonic() + 60
         while not get(client, "/savings")["is_counted"] and time.monotonic() < ended_at:
             pass
-        page = client.get("/builds?job=orders&ended=true").text
+        page = client.get("/builds?job=orders").text
         delegations = client.get("/delegations").text
 
     assert "<strong>66.7%</strong>" in page
@@ -33,5 +33,6 @@ def test_job_runs_that_ended_are_listed_only_if_asked_for(client: TestClient) ->
 
     assert "orders@2023-01-06" in is_open
     assert "orders@2023-01-05" not in is_open
+    assert "orders@2023-01-05" in client.get("/builds?ref=orders@2023-01-05").text
     assert "orders@2023-01-05" in ended
     assert client.get("/builds?ended=true&job=odrers").text.count("notice bad") == 1
