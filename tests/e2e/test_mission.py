@@ -86,6 +86,16 @@ def slow(context: BuildContext) -> pd.DataFrame:
     return pd.DataFrame({"n": [1]})
 
 
+class Shop(dg.Config):
+    name: str
+
+
+@databuild_asset(partitions_def=daily)
+def unconfigured(context: BuildContext, config: Shop, prices: pd.DataFrame) -> pd.DataFrame:
+    '''Dagster makes no run of it: its name has no value.'''
+    return prices
+
+
 tills = databuild_boundary(
     "tills",
     partitions_def=daily,
@@ -122,7 +132,7 @@ class Count(DistributedOperation):
 
 
 defs = dg.Definitions.merge(
-    build_definitions([prices, takings, total, slow, tills, sales], operations=[Count()]),
+    build_definitions([prices, takings, total, slow, unconfigured, tills, sales], operations=[Count()]),
     # A process for each step besides that of each run would double the time of the tests.
     dg.Definitions(executor=dg.in_process_executor),
 )
@@ -148,6 +158,17 @@ def test_the_sensor_of_a_daemon_builds_what_is_wanted_with_its_inputs(dagster: D
 
     assert dagster.databuild("read", "total@2024-01-01") == [{"total": 2.0}]
     assert dagster.state("prices@2024-01-01") is InstanceState.LIVE
+
+
+def test_what_dagster_refuses_fails_alone_beside_what_the_daemon_builds(dagster: Dagster) -> None:
+    """Rule 6.8"""
+    dagster.databuild("want", "create", "unconfigured@2024-01-03", "total@2024-01-03")
+
+    dagster.wait_until_live("total@2024-01-03")
+    dagster.wait_until(lambda: dagster.state("unconfigured@2024-01-03") is InstanceState.FAILED, "it has failed")
+
+    (cause,) = dagster.databuild("explain", "unconfigured@2024-01-03")["causes"]
+    assert "Dagster starts no run of unconfigured: a launch has no run configuration" in cause["why"]
 
 
 def test_a_job_that_misses_an_input_is_retried_when_the_input_is_live(dagster: Dagster) -> None:
