@@ -1768,6 +1768,22 @@ GUARDS = (
         ("tests/engine/why/test_slow_launches.py",),
     ),
     Guard(
+        "who may only read a file does not notice its next writer, if another one was there before",
+        "3.5",
+        "store/backends/sqlite.py",
+        "_facts_of(self.path, at_rest=True) if is_at_rest else None",
+        "_facts_of(self.path, at_rest=True) if is_at_rest and self._opened else None",
+        (f"{SQLITE}::test_a_reader_of_a_file_at_rest_notices_its_next_writer",),
+    ),
+    Guard(
+        "a home with two slashes before it cannot be read without the right to write",
+        "3.5",
+        "store/backends/sqlite_file.py",
+        "{Path(path).as_uri()}?{way}",
+        "file:{path}?{way}",
+        (f"{SQLITE}::test_a_file_whose_path_begins_with_two_slashes_can_be_read_alone",),
+    ),
+    Guard(
         "as of a seq shows a state between the events of a command",
         "3.2",
         "data/read_plan.py",
