@@ -1784,6 +1784,14 @@ GUARDS = (
         (f"{SQLITE}::test_a_file_whose_path_begins_with_two_slashes_can_be_read_alone",),
     ),
     Guard(
+        "a missing row of one source keeps the others from being observed",
+        "3.5",
+        "engine/planning.py",
+        "aside.in_parts(refs, partial(observe, engine, foreign), lambda ref: [ref])",
+        "observe(engine, foreign, refs)",
+        ("tests/engine/test_set_aside.py::test_a_missing_row_keeps_no_other_source_from_being_observed",),
+    ),
+    Guard(
         "as of a seq shows a state between the events of a command",
         "3.2",
         "data/read_plan.py",
