@@ -246,12 +246,19 @@ def plan_due(
     return plan
 
 
-def observe_sources(engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int) -> list[Ref]:
+def observe_sources(
+    engine: Engine, foreign: Foreign, source_ids: Iterable[int], now: float, most: int, aside: SetAside
+) -> list[Ref]:
     """Observe wanted refs of declared sources, at most `MAX_OBSERVED`, or `most`; of more, those of each source in turn."""
     looks = Looks(engine, "sources")
     look = looks.look(source_ids, now, min(most, MAX_OBSERVED))
     looks.pass_over(look)
-    return observe(engine, foreign, [ref.ref for ref in look.refs]) if look.refs else []
+    return _observed(engine, foreign, [ref.ref for ref in look.refs], aside)
+
+
+def _observed(engine: Engine, foreign: Foreign, refs: Sequence[Ref], aside: SetAside) -> list[Ref]:
+    """The refs with a recorded change; a ref with a missing row is set aside alone (rule 3.5)."""
+    return aside.in_parts(refs, partial(observe, engine, foreign), lambda ref: [ref]) if refs else []
 
 
 def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence[DueRef], now: float) -> list[DueRef]:
@@ -274,8 +281,7 @@ def _due_siblings(this: Pass, datasets: Mapping[int, DatasetSpec], due: Sequence
 def _observe(this: Pass, refs: Sequence[Ref], plan: Plan, aside: SetAside) -> None:
     """Without an answer of Dagster the refs keep their last known state."""
     with aside.guard("the state of foreign refs", kind=Subject.QUESTION):
-        if refs:
-            plan.observed += observe(this.engine, this.foreign, refs)
+        plan.observed += _observed(this.engine, this.foreign, refs, aside)
 
 
 def _missed(this: Pass, spec: DatasetSpec, missing: dict[Ref, tuple[Ref, ...]]) -> c.BufferMissed:

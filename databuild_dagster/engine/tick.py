@@ -122,7 +122,7 @@ def tick(this: Pass) -> TickReport:
         id for id, spec in datasets.items() if spec.kind is DatasetKind.SOURCE and spec.location == this.location
     ]
     with aside.guard("the wanted refs of sources", kind=Subject.QUESTION):
-        report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs)
+        report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs, aside)
     report.planned_at = now
     room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
     for level in range(1, MAX_LEVELS + 1):

@@ -9,6 +9,7 @@ import pytest
 
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
+from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import Contradiction, MissingRow, NotFound
 from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import InstanceState, WantState
@@ -417,6 +418,23 @@ def test_a_lost_source_instance_sets_aside_the_arcs_that_it_wakes(make_world):
     rebuild(world.store)
     here.tick_for(300)
     assert world.state("of_a") is BUILDING
+
+
+def test_a_missing_row_keeps_no_other_source_from_being_observed(make_world):
+    """Rule 3.5"""
+    world = make_world(*(dataset(name, kind=DatasetKind.SOURCE) for name in "ab"))
+    here = Orchestrator(world)
+    here.foreign.materialize("a", "the first time")
+    world.want("a", "b")
+    here.tick()
+    world.taint("a")
+    remove_row(world, "instances", "uuid", world.uuid("a"))
+    here.foreign.materialize("b", "the first time")
+
+    report = here.tick()
+
+    assert (list(report.set_aside), report.arrived) == (["a"], ["b"])
+    rebuild(world.store)
 
 
 def test_a_missing_row_keeps_no_other_want_from_expiring(make_world):

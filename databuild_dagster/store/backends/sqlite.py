@@ -78,7 +78,6 @@ class SqliteDatabase(Database):
                 Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 self.raise_trouble(error)
-        self._is_still = self.path is not None and is_read_as_it_is(self.path)
 
     def make_room(self) -> None:
         self._lock.give_back_reserve()
@@ -96,7 +95,9 @@ class SqliteDatabase(Database):
             if self._opened is not None:
                 # SQLite would write the log of the file that was here into another one.
                 self._check_file()
+            is_at_rest = is_read_as_it_is(self.path)
             self._local.connection = _connect(self.path)
+            self._local.at_rest = _facts_of(self.path, at_rest=True) if is_at_rest else None
             self._local.at_end = AtEnd(self._local.connection.close)
             self._local.pid = os.getpid()
             self._check_file()
@@ -107,10 +108,15 @@ class SqliteDatabase(Database):
         """Raise `StoreReplaced` if the path has another file than the one that is open: what is written would be lost."""
         if self.path is None:
             return
-        found = _facts_of(self.path, is_still=self._is_still)
+        found = _facts_of(self.path)
         if self._opened is None:
             self._opened = found
         elif found != self._opened:
+            raise StoreReplaced(url=self.url)
+
+    def _check_rest(self) -> None:
+        """Raise `StoreReplaced` if the file that this thread reads without a lock was written, also in place of damage it met."""
+        if self.path is not None and self._local.at_rest not in (None, _facts_of(self.path, at_rest=True)):
             raise StoreReplaced(url=self.url)
 
     def whereabouts(self, connection: Connection) -> str | None:
@@ -165,18 +171,20 @@ class SqliteDatabase(Database):
         try:
             connection.execute("BEGIN")
             self._check_file()
-            yield connection
-            if self._is_still:
-                self._check_file()
+            try:
+                yield connection
+            finally:
+                self._check_rest()
         finally:
             self._undo(connection)
 
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         if self.path is not None:
-            found = self.connection().execute(sql, parameters).fetchall()
-            if self._is_still:
-                self._check_file()
-            return found
+            connection = self.connection()
+            try:
+                return connection.execute(sql, parameters).fetchall()
+            finally:
+                self._check_rest()
         self._lock.acquire()
         try:
             return self.connection().execute(sql, parameters).fetchall()
@@ -260,17 +268,17 @@ class SqliteDatabase(Database):
             self._local.pid = None
 
 
-def _facts_of(path: str, *, is_still: bool) -> tuple[int, ...]:
+def _facts_of(path: str, *, at_rest: bool = False) -> tuple[int, ...]:
     """What tells a file from another one at its path; none if it is gone.
 
-    SQLite reads a file that is still without a lock, so a change of it counts as another file.
+    SQLite reads a file at rest without a lock, so a change of it counts as another file.
     """
     try:
         found = os.stat(path)
     except OSError:
         return ()
     facts = found.st_dev, found.st_ino
-    return (*facts, found.st_mtime_ns, found.st_size, os.path.exists(f"{path}-wal")) if is_still else facts
+    return (*facts, found.st_mtime_ns, found.st_size, os.path.exists(f"{path}-wal")) if at_rest else facts
 
 
 def _is_damage(error: BaseException) -> bool:

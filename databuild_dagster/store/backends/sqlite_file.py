@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from urllib.parse import quote
+from pathlib import Path
 
 #: Seconds for which a statement waits for a writer without our lock, such as a backup.
 BUSY_TIMEOUT_SECONDS = 30.0
@@ -36,7 +36,7 @@ def connected(path: str, *, cached_statements: int = 128) -> sqlite3.Connection:
     """A connection in autocommit, because BEGIN and COMMIT are ours, with a write-ahead log. Raises `sqlite3.Error`."""
     way = way_to_read(path)
     connection = sqlite3.connect(
-        path if way is None else f"file:{quote(path)}?{way}",
+        path if way is None else f"{Path(path).as_uri()}?{way}",
         uri=way is not None,
         timeout=BUSY_TIMEOUT_SECONDS,
         isolation_level=None,

@@ -89,9 +89,11 @@ class EventQueries(Asking):
     def end_of_command(self, seq: int) -> int:
         """The last event of the command that recorded an event: no reader saw the state between two of them (rule 3.3)."""
         begins = "command_id NOT LIKE ? OR command_id LIKE ?"
-        sql = f"SELECT seq - 1 FROM {PREFIX}events WHERE seq > ? AND ({begins}) ORDER BY seq LIMIT 1"
-        rows = self._all(sql, seq, f"%{CONTINUATION}%", f"%{CONTINUATION}=%")
-        return int(rows[0][0]) if rows else self.head().seq
+        # One statement, because another command may be recorded between two.
+        following = f"SELECT seq - 1 FROM {PREFIX}events WHERE seq > ? AND ({begins}) ORDER BY seq LIMIT 1"
+        sql = f"SELECT coalesce(({following}), max(seq)) FROM {PREFIX}events"
+        ((end,),) = self._all(sql, seq, f"%{CONTINUATION}%", f"%{CONTINUATION}=%")
+        return int(end)
 
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.

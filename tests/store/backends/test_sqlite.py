@@ -19,6 +19,7 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store import schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
+from databuild_dagster.store.backends.sqlite import SqliteDatabase
 from databuild_dagster.store.backends.write_lock import RESERVE_BYTES
 from databuild_dagster.store.check import check
 from databuild_dagster.store.errors import (
@@ -69,6 +70,40 @@ def test_a_process_does_not_go_on_with_a_file_that_was_taken_from_its_path(on_di
     # The file is back, and has lost nothing.
     os.replace(tmp_path / "moved.db", tmp_path / "build.db")
     assert Queries(on_disk.store).head().seq == n_events
+
+
+@pytest.mark.parametrize("begins", ["beside a writer", "at rest"])
+def test_a_reader_of_a_file_at_rest_notices_its_next_writer(on_disk, tmp_path, monkeypatch, begins):
+    """A file may come to rest after the reader began. Its next writer may make it look damaged to the reader."""
+    on_disk.want("a")
+    path = f"{tmp_path}/build.db"
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    if begins == "at rest":
+        on_disk.store.close()
+    reader = SqliteDatabase(f"sqlite:///{path}", path)
+    on_disk.store.close()
+    tables = reader.ask("SELECT name FROM sqlite_master", ())
+    assert not os.path.exists(f"{path}-wal")
+    with sqlite3.connect(path) as writer:
+        writer.execute("CREATE TABLE other (a)")
+    writer.close()
+
+    with pytest.raises(StoreReplaced):
+        reader.ask("SELECT name FROM sqlite_master", ())
+    with pytest.raises(StoreReplaced), reader.looking():
+        raise LookupError(tables)
+    reader.close()
+
+
+def test_a_file_whose_path_begins_with_two_slashes_can_be_read_alone(on_disk, tmp_path, monkeypatch):
+    """In a URI, the first name after two slashes is a host."""
+    on_disk.want("a")
+    on_disk.store.close()
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    reader = SqliteDatabase("sqlite", f"/{tmp_path}/build.db")
+
+    assert reader.ask("SELECT count(*) FROM databuild_wants", ()) == [(1,)]
+    reader.close()
 
 
 # Copying

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from databuild_dagster.model.command_ids import with_fingerprint
 from databuild_dagster.model.commands import CreateWants
+from databuild_dagster.store.log import Head
+from databuild_dagster.store.queries.queries import Queries
 from tests.support.catalog import dataset
 from tests.support.world import World
 
@@ -21,3 +23,16 @@ def test_an_event_within_a_command_leads_to_the_end_of_the_command():
 
     assert missed == before + 2
     assert ends == [before, missed, missed, world.seq]
+
+
+def test_the_end_of_the_last_command_is_found_in_one_look_at_the_log():
+    """A command that another process records meanwhile is not part of it."""
+    world = World([dataset("orders")])
+    last = world.seq
+
+    class Meanwhile(Queries):
+        def head(self) -> Head:
+            world.want("orders")
+            return super().head()
+
+    assert Meanwhile(world.store).end_of_command(last) == last
