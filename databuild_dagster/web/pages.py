@@ -97,6 +97,8 @@ def _calendar(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
     chosen = values.pop("ref")
     found = ask("calendar", **values)
     shown: dict[str, Any] = {"values": values, "calendar": found, "chosen": chosen, "why": None, "partition": None}
+    # A slider on which most places are refused helps nobody.
+    shown["has_slider"] = ask("head")["seq"] <= MAX_FOLDED
     if chosen is not None:
         shown["partition"] = ask("partition", ref=chosen, as_of=values["as_of"])
         shown["why"], shown["why_error"] = or_error(lambda: ask("explain", name=chosen, as_of=values["as_of"]))

@@ -6,7 +6,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.shapes.bounded import MAX_REFS
-from databuild_dagster.web import state
+from databuild_dagster.web import pages, state
 from tests.support.pages_world import PagesWorld, get, mounted, refused
 
 API = "/api/v1"
@@ -87,6 +87,9 @@ def test_wants_reasons_histories_and_calendars_are_those_of_an_earlier_event(
         assert get(client, "/explain", name=ref, as_of=then)["state"] == "Building"
         assert calendar["rows"][0]["cells"][0]["mark"] == "building"
         assert "building" in client.get(f"/calendar?dataset=orders&ref={ref}&as_of={then}").text
+        assert 'type="range"' in client.get("/calendar?dataset=orders").text
+        monkeypatch.setattr(pages, "MAX_FOLDED", then - 1)
+        assert 'type="range"' not in client.get("/calendar?dataset=orders").text
         monkeypatch.setattr(state, "MAX_FOLDED", then - 1)
         assert refused(client, "/history", ref=ref, as_of=then) == (400, "TooManyEvents")
         assert get(client, "/wants", open="true", as_of=then)["n"] == 1
