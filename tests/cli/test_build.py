@@ -67,11 +67,11 @@ def test_a_build_makes_all_inputs_live_and_a_second_one_runs_no_job(project: Pro
     again = project.build(JANUARY, "--only", "stale", "--rebuild")
     assert (again["refs"]["live"], again["launches"], again["stale"]) == (1, 1, [])
 
-    after = project.build(DAYS[0], "--downstream")
     nothing = project.call("build", DAYS[0], "--downstream", "--json")
-    assert (after["launches"], after["reused"]) == (1, 0)
-    assert set(project.ask("show", JANUARY)["canonical"]["inputs"]) > set(canonical["inputs"][1:])
-    assert project.ask("show", JANUARY)["canonical"]["uuid"] != canonical["uuid"]
+    project.build(DAYS[0], "--rebuild")
+    after = project.build(DAYS[0], "--downstream")
+    assert (after["launches"], after["reused"], after["refs"]["live"]) == (1, 0, 1)
+    assert project.build(JANUARY)["stale"] == []
     assert (nothing.code, nothing.json["error"]["type"]) == (2, "NothingStale")
 
 

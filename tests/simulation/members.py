@@ -196,7 +196,8 @@ class _Requests:
             with suppress(AlreadyStarted, JobRunEnded, NotFound):
                 started = self._me.engine.handle(start).job_run_ids
                 failures = tuple(c.RunFailure(job_run_id, "Dagster starts no run") for job_run_id in started)
-                self._me.engine.handle(c.FailJobRuns(failures=failures))
+                if failures:
+                    self._me.engine.handle(c.FailJobRuns(failures=failures))
 
 
 def _tick(this: Pass) -> None:

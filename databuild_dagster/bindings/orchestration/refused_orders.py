@@ -95,7 +95,8 @@ def _fail(instance: dg.DagsterInstance, order: LaunchOrder, why: str) -> None:
         )
         job_runs = engine.queries.job_runs_of_launch(order.launch_id)
         running = [job_run for job_run in job_runs if job_run.state is JobRunState.RUNNING]
-        engine.handle(FailJobRuns(failures=tuple(RunFailure(found.id, why) for found in running)), actor=actor)
+        if running:
+            engine.handle(FailJobRuns(failures=tuple(RunFailure(found.id, why) for found in running)), actor=actor)
         plan_runs(instance, {ref: run.run_id for found in running for ref in found.refs})
     except Refused:  # Another process was faster.
         why = "Another process has started or ended this launch."
