@@ -103,7 +103,7 @@ def keys_named(what: str, dataset: DatasetSpec, texts: Iterable[str], instance: 
             raise InvalidRequest(what=what, value=name, why=f"it is no partition of {dataset.asset}")
         return _keys(refs_named(dataset, name, instance) if may_be_selection(name) else [name])
 
-    return list(dict.fromkeys(key for text in texts for key in named(text)))
+    return [key for text in texts for key in named(text)]
 
 
 def _keys(refs: Iterable[Ref]) -> list[str]:
