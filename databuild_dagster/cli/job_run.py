@@ -88,7 +88,6 @@ def show(job_run: str, as_json: bool) -> None:
             "state": found["state"],
             "refs": shown(found["refs"]),
             "asked by": ", ".join(found["asked_by"]) or None,
-            "attempt": found["attempt"],
             "dagster run": found["dagster_run_id"],
             "launch": found["launch_id"],
             "queued": found["buffered_at"],

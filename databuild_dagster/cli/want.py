@@ -212,7 +212,7 @@ def show(want_or_request: str, as_of: str | None, as_json: bool) -> None:
         emit([{**record, **fields} for record, fields in zip(records, more, strict=True)])
         return
     listing(records, COLUMNS, empty="")
-    if len(wants) > 1:
+    if not wants[0].id.endswith(want_or_request):
         click.echo(f"Request {wants[0].request_id}: {records[0]['request_state']}.")
     for want, _, causes, derivative_wants in reports:
         click.echo(f"\n{want.id}, of source {want.source}{f': {want.comment}' if want.comment else ''}")

@@ -158,8 +158,6 @@ class JobRunRow(msgspec.Struct, gc=False):
     started_at: float | None = None
     ended_at: float | None = None
     error: str | None = None
-    #: Its number among the attempts of its refs since they were last live or tainted, the highest of these.
-    attempt: int = 1
 
 
 class LaunchRow(msgspec.Struct, gc=False):

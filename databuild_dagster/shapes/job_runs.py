@@ -86,7 +86,6 @@ class JobRunReportShape(JobRunShape):
     """A job run with its outputs, and who asked for them."""
 
     launch_id: str
-    attempt: int
     buffered_at: str
     seconds: float | None
     usual_seconds: float | None

@@ -106,7 +106,7 @@ def want_report_shape(report: WantReport) -> WantReportShape:
 
 
 class RequestState(Label):
-    """The state of a request, which follows from those of its wants and is not stored (seed 001, rules 14)."""
+    """The state of a request, which follows from the states of its wants and is not stored (seed 001, rules 14)."""
 
     #: No want has begun.
     RECEIVED = "Received"
@@ -123,13 +123,13 @@ class RequestState(Label):
 def request_states(queries: Queries, wants: Iterable[WantView], seq: int | None = None) -> dict[str, RequestState]:
     """The state of the request of each want, by request id, when `seq` was the last event; None for now."""
     found: dict[str, set[WantState]] = {}
-    for request_id, state, _ in queries.want_counts({want.request_id for want in wants}, seq):
+    for request_id, state in queries.states_in_requests((want.request_id for want in wants), seq):
         found.setdefault(request_id, set()).add(state)
     return {request_id: request_state(states) for request_id, states in found.items()}
 
 
 def request_state(states: Set[WantState]) -> RequestState:
-    """The state of a request whose wants have these states, of which there is one at least."""
+    """The state of a request from the states of its wants, at least one."""
     if states <= {WantState.NEW, WantState.IDLE}:
         return RequestState.RECEIVED
     if states & OPEN_WANTS:

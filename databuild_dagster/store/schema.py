@@ -258,7 +258,7 @@ VIEWS: dict[str, str] = {
         WHERE r.state = '{InstanceState.BUILDING}' OR r.state = '{InstanceState.UPSTREAM_BUILDING}'""",
     PREFIX + "runs_of_jobs": f"""
         SELECT j.job_run_id AS job_run_id, l.job AS job_label, j.partition_key AS partition_key, j.state AS state,
-               coalesce(l.dagster_run_id, l.launch_id) AS build_request_id, j.attempt AS attempt,
+               coalesce(l.dagster_run_id, l.launch_id) AS build_request_id,
                j.buffered_at AS buffered_at, j.started_at AS started_at, j.ended_at AS ended_at,
                CASE j.state WHEN '{JobRunState.SKIPPED}' THEN '{SKIPPED_MESSAGE}' ELSE j.error END AS message
         FROM {PREFIX}job_runs j JOIN {PREFIX}launches l ON l.id = j.launch_id""",

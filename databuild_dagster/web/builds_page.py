@@ -1,4 +1,4 @@
-"""The page Builds: job runs, those that run and those that ended, and of one job its success rate and its durations over time."""
+"""The page Builds: open and ended job runs, and the success rate and the durations of one job."""
 
 from __future__ import annotations
 

@@ -664,14 +664,6 @@ GUARDS = (
         (REGISTERING,),
     ),
     Guard(
-        "a job run forgets the failed attempts of its refs",
-        "10.2",
-        "model/fold/instances.py",
-        "1 + max(refs[ref].attempts for ref in run.refs)",
-        "1",
-        (JOB_RUNS,),
-    ),
-    Guard(
         "an hour that Dagster lists is refused where the clock changes by half an hour",
         "10.1",
         "bindings/registry/catalog.py",

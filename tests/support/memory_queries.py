@@ -217,7 +217,6 @@ class MemoryQueries:
             started_at=row.started_at,
             ended_at=row.ended_at,
             error=row.error,
-            attempt=row.attempt,
         )
 
     def launch(self, launch_id: str) -> LaunchView | None:

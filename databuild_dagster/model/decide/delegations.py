@@ -99,7 +99,7 @@ def answer(
 
 
 def _sound_state(row: RefRow, instances: Mapping[int, InstanceRow]) -> InstanceState | None:
-    """The state of a ref. Raises `Contradiction` if its canonical instance has another one (rule 3.5)."""
+    """The state of a ref. Raises `Contradiction` if its canonical instance has another state (rule 3.5)."""
     if row.canonical_id is not None and (found := instances[row.canonical_id]).state is not row.state:
         raise Contradiction(
             seq=found.created_seq,

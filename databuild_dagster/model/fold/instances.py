@@ -50,7 +50,6 @@ def job_run_buffered(folding: Folding, fact: e.JobRunBuffered) -> None:
         _build_oneself(folding, fact.owner, refs.values())
     for run in fact.runs:
         job_run = _job_run(folding, launch, run.job_run_id, run.partition_key, run.refs, JobRunCause.BUFFERED)
-        job_run.attempt = 1 + max(refs[ref].attempts for ref in run.refs)
         for ref in run.refs:
             _new_instance(folding, refs[ref], job_run, InstanceCause.BUFFERED, code_version=fact.code_version)
 

@@ -148,7 +148,7 @@ class _FailFast(msgspec.Struct):
 
 
 def is_fail_fast(value: bytes | None) -> bool:
-    """The same of an argument's record; false for one that cannot be read here, which this code does not complete."""
+    """Whether the first failed job completes the operation of a record; false for a record that this code cannot read, or complete."""
     try:
         return value is not None and msgspec.json.decode(value, type=_FailFast).fail_fast
     except msgspec.MsgspecError:

@@ -99,7 +99,7 @@ CAUSE_OF_MARK = {_J.SUCCESS: _JC.SUCCEEDED, _J.FAILED: _JC.FAILED}
 
 
 def end_of(n_partitions: int, n_succeeded: int, n_failed: int, *, fail_fast: bool) -> OperationCause | None:
-    """The reason why an operation with these jobs is complete (rule 9.6); None while it is not.
+    """The reason why an operation with so many jobs is complete (rule 9.6); None while the operation goes on.
 
     `fail_fast`: the first failure completes it.
     """

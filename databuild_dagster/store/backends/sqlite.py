@@ -93,7 +93,7 @@ class SqliteDatabase(Database):
             return self._shared
         if getattr(self._local, "pid", None) != os.getpid():
             if self._opened is not None:
-                # SQLite would write the log of the file that was here into another one.
+                # SQLite would write the write-ahead log of the moved file into its successor.
                 self._check_file()
             is_at_rest = is_read_as_it_is(self.path)
             self._local.connection = _connect(self.path)
@@ -105,7 +105,7 @@ class SqliteDatabase(Database):
         return connection
 
     def _check_file(self) -> None:
-        """Raise `StoreReplaced` if the path has another file than the one that is open: what is written would be lost."""
+        """Raise `StoreReplaced` if the path has another file than the open file: what is written to the open file would be lost."""
         if self.path is None:
             return
         found = _facts_of(self.path)
@@ -269,7 +269,7 @@ class SqliteDatabase(Database):
 
 
 def _facts_of(path: str, *, at_rest: bool = False) -> tuple[int, ...]:
-    """What tells a file from another one at its path; none if it is gone.
+    """The facts that tell a file from another file at its path; no facts for a file that is gone.
 
     SQLite reads a file at rest without a lock, so a change of it counts as another file.
     """

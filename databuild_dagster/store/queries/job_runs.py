@@ -30,8 +30,6 @@ class JobRunView(NamedTuple):
     started_at: float | None
     ended_at: float | None
     error: str | None
-    #: Its number among the attempts of its refs since they were last live or tainted.
-    attempt: int
 
     @property
     def instances(self) -> tuple[str, ...]:

@@ -266,13 +266,13 @@ class WantQueries(IdQueries):
             SELECT {want.columns} FROM {PREFIX}wants w WHERE (w.want_id = ? OR w.request_id = ?){known} ORDER BY w.id"""
         return want.rows(self._all(sql, name, name))
 
-    def want_counts(self, request_ids: Iterable[str], seq: int | None = None) -> list[tuple[str, WantState, int]]:
-        """The number of wants of each request in each state, when `seq` was the last event; None for now."""
+    def states_in_requests(self, request_ids: Iterable[str], seq: int | None = None) -> list[tuple[str, WantState]]:
+        """Each state that a want of a request has, when `seq` was the last event; None for now."""
         end = (min(MAX_SEQ if seq is None else seq, MAX_SEQ) + 1) << BITS
         sql = f"""
-            SELECT w.request_id, {_state_at(seq)}, count(*) FROM {PREFIX}wants w
-            WHERE w.request_id IN (SELECT value FROM json_each(?)) AND w.id < ? GROUP BY 1, 2"""
-        return [(id, WantState(state), n) for id, state, n in self._all(sql, Keys(set(request_ids)), end)]
+            SELECT DISTINCT w.request_id, {_state_at(seq)} FROM {PREFIX}wants w
+            WHERE w.request_id IN (SELECT value FROM json_each(?)) AND w.id < ?"""
+        return [(id, WantState(state)) for id, state in self._all(sql, Keys(set(request_ids)), end)]
 
     def known_wants(self, name: str) -> list[WantView]:
         """The wants of a want id or request id, in full or by its end. Raises as `full_id`."""

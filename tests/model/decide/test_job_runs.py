@@ -211,19 +211,6 @@ def test_a_transient_failure_is_retried_with_growing_delays_up_to_max_attempts(w
     assert len(world.queries.history("a")) == MAX_ATTEMPTS
 
 
-def test_a_job_run_has_the_number_of_its_attempt(world):
-    """Rule 6.8: by which it is retried; a taint begins to count again."""
-    numbers = []
-    for kind in ("transient", "transient", "hard"):
-        numbers.append(world.queries.job_run(world.job_run("a")).attempt)
-        world.fail("a", kind=kind)
-        world.clock.turn(3600.0)
-    world.taint("a")
-    numbers.append(world.queries.job_run(world.job_run("a")).attempt)
-
-    assert numbers == [1, 2, 3, 1]
-
-
 def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
     """Rule 6.8: `Transient` misspelled must not end a ref for good."""
     before_failing = world.job_run("a")

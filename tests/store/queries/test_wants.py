@@ -124,13 +124,13 @@ def test_the_newest_wants_alone_are_looked_at_for_any_filter(world):
     assert refs(world, after_id=of_two, states=(WantState.IDLE,)) == [("a",)]
 
 
-def test_the_wants_of_a_request_are_counted_by_state_now_and_then(world):
+def test_the_states_in_a_request_are_those_of_its_wants_now_and_then(world):
     request = world.handle(c.CreateWants(wants=(("a",), ("b",)))).request_id
     then = world.seq
     world.live("a")
 
-    now = world.queries.want_counts([request])
+    now = world.queries.states_in_requests([request])
 
-    assert sorted((state.value, n) for _, state, n in now) == [("Idle", 1), ("Successful", 1)]
-    assert world.queries.want_counts([request], then) == [(request, WantState.IDLE, 2)]
-    assert world.queries.want_counts([request], then - 1) == []
+    assert sorted(state.value for _, state in now) == ["Idle", "Successful"]
+    assert world.queries.states_in_requests([request], then) == [(request, WantState.IDLE)]
+    assert world.queries.states_in_requests([request], then - 1) == []
