@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.surroundings import Fate
 from databuild_dagster.store.queries.job_runs import JobRunView
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class DagsterRunState(NamedTuple):
     begin_by: float | None = None
     #: Of a failed run, the error that Dagster recorded for the run itself, in one line; None if it recorded none.
     error: str | None = None
+    #: How it ended, if it has failed.
+    fate: Fate = Fate.KILLED
 
 
 class Launcher(Protocol):

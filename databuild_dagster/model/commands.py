@@ -8,6 +8,7 @@ from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.events import Arrival, AsideFact, BufferedRun, Erasure, MadeWith, ManifestFact, RunSuccess
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.surroundings import Fate, Surrounding
 
 #: A want lives a week unless it says otherwise (rule 5.5).
 DEFAULT_TTL_SECONDS = 7 * 24 * 3600.0
@@ -159,6 +160,8 @@ class RunFailure(msgspec.Struct, frozen=True):
     job_run_id: str
     error: str
     kind: str = "hard"
+    #: Of a transient one, what was found out of reach (rule 6.17).
+    owner: Surrounding | None = None
 
 
 class FailJobRuns(Command, frozen=True, kw_only=True):
@@ -182,6 +185,7 @@ class LoseLaunches(Command, frozen=True, kw_only=True):
 
     launch_ids: tuple[str, ...]
     reason: str
+    fate: Fate = Fate.KILLED
 
 
 class TaintPartitions(Command, frozen=True, kw_only=True):

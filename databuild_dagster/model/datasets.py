@@ -136,6 +136,8 @@ class DatasetSpec(msgspec.Struct, frozen=True):
     table: TableSpec | msgspec.UnsetType = msgspec.UNSET
     #: The pages may show a few of its rows; absent where its author has not allowed it.
     sample: bool | msgspec.UnsetType = msgspec.UNSET
+    #: Its function asks for Spark, so its launches wait while Spark is out of reach (rule 6.17); absent where it does not.
+    spark: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class Standing(StrEnum):

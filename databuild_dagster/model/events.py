@@ -199,6 +199,10 @@ class RunFailureFact(msgspec.Struct, frozen=True, omit_defaults=True):
     job_run_id: str
     error: str
     retries: dict[Ref, float] = {}
+    #: `surroundings.Surrounding`; None if it is the partition's own failure, and in version 1.
+    owner: str | None = None
+    #: The refs of which it does not count as an attempt (rules 6.17, 6.18). Empty in version 1.
+    spared: tuple[Ref, ...] = ()
 
 
 class JobRunFailed(Fact, frozen=True, tag="JobRunFailed"):

@@ -64,7 +64,7 @@ class Inputs(Label):
 
 
 class Room(Label):
-    """The room that the limits of a tick leave to the ref's launch."""
+    """The room that the limits of a tick, and its surroundings, leave to the ref's launch."""
 
     FREE = "free"
     #: As many due refs as one level of planning looks at are more urgent.
@@ -75,6 +75,8 @@ class Room(Label):
     LOCATION_FULL = "location full"
     #: As many launches as one tick starts are more urgent.
     TICK_FULL = "tick full"
+    #: Spark or the warehouse is out of reach (rule 6.17).
+    OUTAGE = "outage"
 
 
 class Action(Label):
@@ -113,6 +115,7 @@ class Reason(Label):
     JOB_FULL = "its job has as many launches out as it may have"
     LOCATION_FULL = "its location has as many launches out as it may have"
     TICK_FULL = "more urgent launches fill the number that a tick starts"
+    OUTAGE = "what its launch needs is out of reach"
     DUE = "nothing keeps it"
 
 
@@ -179,6 +182,7 @@ NEEDS = (
     Need(_D.OPEN, _M.JOB, _W.NOW, _I.LIVE, _R.JOB_FULL, _A.WAIT, _Y.JOB_FULL),
     Need(_D.OPEN, _M.JOB, _W.NOW, _I.LIVE, _R.LOCATION_FULL, _A.WAIT, _Y.LOCATION_FULL),
     Need(_D.OPEN, _M.JOB, _W.NOW, _I.LIVE, _R.TICK_FULL, _A.WAIT, _Y.TICK_FULL),
+    Need(_D.OPEN, _M.JOB, _W.NOW, _I.LIVE, _R.OUTAGE, _A.WAIT, _Y.OUTAGE),
     Need(_D.OPEN, _M.JOB, _W.NOW, _I.LIVE, _R.FREE, _A.BUILD, _Y.DUE),
 )
 

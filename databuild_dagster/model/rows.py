@@ -66,6 +66,9 @@ class RefRow(msgspec.Struct, gc=False):
     #: Dep misses in a row, and failed attempts, since it was last live or tainted (rules 6.7, 6.8).
     misses: int = 0
     attempts: int = 0
+    #: Since then, its failures that were of its surroundings, and its losses (rules 6.17, 6.18).
+    outages: int = 0
+    losses: int = 0
     #: The last known origin of its data from outside, so that the same data does not undo a taint.
     origin: str | None = None
     #: The instance whose running job run missed inputs last; its missing refs are kept beside it (rule 6.3).

@@ -24,6 +24,9 @@ class Subject(StrEnum):
     FILE = "file"
     #: The table that a dataset is published as.
     TABLE = "table"
+    #: Spark or the warehouse of a location, which its launches need: a probe found it out of reach, or a person holds it (rule 6.17).
+    OUTAGE = "outage"
+    HOLD = "hold"
 
 
 #: Addresses, uuids and numbers, which may differ each time that the same code raises.
@@ -34,7 +37,12 @@ def same_reason(one: str | None, other: str | None) -> bool:
     """Whether two reasons differ in nothing but addresses, uuids and numbers."""
     if one is None or other is None or one == other:
         return one == other
-    return _UNSTEADY.sub("#", one) == _UNSTEADY.sub("#", other)
+    return steady(one) == steady(other)
+
+
+def steady(reason: str) -> str:
+    """A reason without addresses, uuids and numbers: the same for all that one cause has concerned."""
+    return _UNSTEADY.sub("#", reason)
 
 
 def subject_of(location: str, kind: str, name: str) -> str:

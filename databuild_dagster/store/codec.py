@@ -17,7 +17,16 @@ _decoders: dict[str, msgspec.json.Decoder[Fact]] = {name: msgspec.json.Decoder(c
 _shapes = dict(zip(_names.values(), inspect.multi_type_info(_names), strict=True))
 #: The newest version of each stored shape, where it is not 1.
 _versions: dict[str, int] = dict.fromkeys(
-    ("DatasetRegistered", "JobRunCanceled", "JobRunDepMissed", "WantCanceled", "WantCreated"), 2
+    (
+        "DatasetRegistered",
+        "JobRunCanceled",
+        "JobRunDepMissed",
+        "JobRunFailed",
+        "JobRunLost",
+        "WantCanceled",
+        "WantCreated",
+    ),
+    2,
 )
 #: From (name, version) to the payload of the next version. Each second version has a field more, whose default the fold takes
 #: for the first.

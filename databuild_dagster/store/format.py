@@ -16,7 +16,7 @@ from databuild_dagster.model.coordination import DelegationOutcome
 #: and reasons to set aside; 5 paths relative to the home.
 LOG_VERSION = 5
 #: Version of the projections; with another one the tables have to be computed again.
-PROJECTION_VERSION = 12
+PROJECTION_VERSION = 13
 
 PREFIX = "databuild_"
 #: The tables of the log: the versions, and the events.

@@ -182,7 +182,7 @@ class MemoryQueries:
                 if skipped < n_before[row.dataset_id] <= skipped + part:
                     found.append(row)
         refs = [
-            DueRef(row.ref, row.dataset_id, row.priority, row.deadline, row.wanted_since, row.learned_id)
+            DueRef(row.ref, row.dataset_id, row.priority, row.deadline, row.wanted_since, row.learned_id, row.losses)
             for row in found
         ]
         return DueRefs(refs, part if refs else most)

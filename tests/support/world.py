@@ -17,6 +17,7 @@ from databuild_dagster.model.events import Arrival, BufferedRun, ManifestFact, O
 from databuild_dagster.model.meta_storage import Statement
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.states import LEASED, InstanceState, JobRunState, WantState
+from databuild_dagster.model.surroundings import Fate, Surrounding
 from databuild_dagster.store.format import META
 from databuild_dagster.store.invariants import Violation
 from databuild_dagster.store.queries.canonical import Canonical
@@ -180,16 +181,20 @@ class World:
         self.handle(c.SucceedJobRuns(runs=(RunSuccess(job_run, outputs),)))
         return self.uuid(refs[0])
 
-    def fail(self, ref: str, *, kind: str = "hard", error: str = "it raised") -> Outcome:
-        return self.handle(c.FailJobRuns(failures=(c.RunFailure(self.job_run(ref), error, kind),)))
+    def fail(
+        self, ref: str, *, kind: str = "hard", error: str = "it raised", owner: Surrounding | None = None
+    ) -> Outcome:
+        """The job run of the ref fails, transiently if something else is the owner."""
+        failure = c.RunFailure(self.job_run(ref), error, "transient" if owner else kind, owner)
+        return self.handle(c.FailJobRuns(failures=(failure,)))
 
     def miss(self, ref: str, *missing: str) -> Outcome:
         return self.handle(c.MissDeps(misses=(c.RunMiss(self.job_run(ref), {ref: missing}),)))
 
-    def lose(self, ref: str) -> Outcome:
+    def lose(self, ref: str, fate: Fate = Fate.KILLED) -> Outcome:
         view = self.queries.job_run(self.job_run(ref))
         assert view is not None
-        return self.handle(c.LoseLaunches(launch_ids=(view.launch_id,), reason="its process is gone"))
+        return self.handle(c.LoseLaunches(launch_ids=(view.launch_id,), reason="its process is gone", fate=fate))
 
     def cancel(self, ref: str, *, keep_wants: bool = False) -> Outcome:
         job_run = self.canonical(ref).job_run

@@ -4,6 +4,7 @@ The sensor returns run requests, which Dagster's daemon starts; the command line
 Both find runs by their tag, so that each sees the runs of the other.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -22,6 +23,7 @@ from databuild_dagster.bindings.adapter.run_tags import (
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
+from databuild_dagster.model.surroundings import Fate
 from databuild_dagster.model.wording import one_line
 
 #: Launches looked up in one query.
@@ -40,6 +42,14 @@ _STATUS = {
     dg.DagsterRunStatus.FAILURE: DagsterRunStatus.FAILED,
     dg.DagsterRunStatus.CANCELED: DagsterRunStatus.CANCELED,
 }
+
+
+#: How Dagster's code server says that the process of a run has ended without an end of the run.
+_CRASH = re.compile(r"was terminated by signal \d+ \((\w+)\)|unexpectedly exited with code -?\d+")
+#: Signals that others send: a person, a container's end, or the kernel for want of memory, which cannot be told apart.
+_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
+#: In the names of errors of a database driver.
+_OF_DATABASES = ("OperationalError", "InterfaceError")
 
 
 class OrderCollector:
@@ -92,31 +102,45 @@ class OrderCollector:
     def state_of(self, record: dg.RunRecord) -> DagsterRunState:
         """The state of a run and its process."""
         run = record.dagster_run
+        error, fate = self._error_of(run)
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
             holder=run.tags.get(PROCESS_TAG),
             worker=run.tags.get(WORKER_TAG),
             begin_by=self._begin_by(record),
-            error=self._error_of(run) if run.status is dg.DagsterRunStatus.FAILURE else None,
+            error=error,
+            fate=fate,
         )
 
-    def _error_of(self, run: dg.DagsterRun) -> str | None:
-        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks."""
-        page = self._instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE, ascending=False)
-        for record in page.records:
-            event = record.event_log_entry.dagster_event
-            if event is None:
-                continue
+    def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, Fate]:
+        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; and how
+        its process ended."""
+        if run.status is not dg.DagsterRunStatus.FAILURE:
+            return None, Fate.KILLED
+        for event in self._last_events(run, dg.DagsterEventType.RUN_FAILURE):
             if event.event_specific_data is None:
-                # Another process marked the run as failed: Dagster's run monitoring, or a person.
-                return one_line(event.message) if event.message else None
+                # Another process marked the run as failed: Dagster's code server or run monitoring, or a person.
+                fate, clause = self._crash_of(run)
+                return one_line(f"{event.message or ''}{clause}") or None, fate
             found = event.job_failure_data.error
-            if found is not None:
-                while found.cause is not None:
-                    found = found.cause
-                return one_line(found.message)
-        return None
+            while found is not None and found.cause is not None:
+                found = found.cause
+            error = None if found is None else one_line(found.message)
+            is_of_database = any(name in (error or "") for name in _OF_DATABASES)
+            return error, Fate.KILLED if is_of_database else Fate.RAISED
+        return None, Fate.KILLED
+
+    def _crash_of(self, run: dg.DagsterRun) -> tuple[Fate, str]:
+        """How the process of a run ended, as Dagster's code server saw it, with a clause about it."""
+        for event in self._last_events(run, dg.DagsterEventType.ENGINE_EVENT):
+            if found := _CRASH.search(event.message or ""):
+                return Fate.KILLED if found[1] in _FROM_OUTSIDE else Fate.CRASHED, f" Its process {found[0]}."
+        return Fate.KILLED, ""
+
+    def _last_events(self, run: dg.DagsterRun, kind: dg.DagsterEventType) -> Iterator[dg.DagsterEvent]:
+        page = self._instance.get_records_for_run(run.run_id, of_type=kind, ascending=False)
+        return (event for record in page.records if (event := record.event_log_entry.dagster_event) is not None)
 
     def _begin_by(self, record: dg.RunRecord) -> float | None:
         """When Dagster's run monitoring would give the run up; None if it is off, as by default."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, Deciding
@@ -10,6 +12,7 @@ from databuild_dagster.model.errors import InvalidRequest, JobRunEnded
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.rows import InstanceRow, LaunchRow, RefRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, InstanceState
+from databuild_dagster.model.surroundings import LOSS_COUNTS, MAX_LOSSES, MAX_OUTAGES, Fate, Surrounding
 
 
 def succeed_job_runs(command: c.SucceedJobRuns, deciding: Deciding) -> list[e.Fact]:
@@ -59,21 +62,25 @@ def fail_job_runs(command: c.FailJobRuns, deciding: Deciding) -> list[e.Fact]:
     return [
         e.JobRunFailed(
             failures=tuple(
-                e.RunFailureFact(
-                    job_run_id=failure.job_run_id,
-                    error=failure.error,
-                    retries=_retries([ref for ref, _ in outputs[job_runs[failure.job_run_id].id]], deciding)
-                    if failure.kind == "transient"
-                    else {},
-                )
+                _failed(failure, [ref for ref, _ in outputs[job_runs[failure.job_run_id].id]], deciding)
                 for failure in command.failures
             )
         )
     ]
 
 
-def _retries(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]:
-    return {ref.ref: deciding.backoff(ref.attempts + 1) for ref in refs if ref.attempts + 1 < MAX_ATTEMPTS}
+def _failed(failure: c.RunFailure, refs: list[RefRow], deciding: Deciding) -> e.RunFailureFact:
+    if failure.kind == "hard":
+        return e.RunFailureFact(job_run_id=failure.job_run_id, error=failure.error)
+    spared = [ref for ref in refs if failure.owner is not None and ref.outages < MAX_OUTAGES]
+    retried = [ref for ref in refs if ref in spared or ref.attempts + 1 < MAX_ATTEMPTS]
+    return e.RunFailureFact(
+        job_run_id=failure.job_run_id,
+        error=failure.error,
+        retries={ref.ref: deciding.backoff(ref.attempts + ref.outages + 1) for ref in retried},
+        owner=failure.owner,
+        spared=tuple(ref.ref for ref in spared),
+    )
 
 
 def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
@@ -84,13 +91,16 @@ def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
     if not lost:
         return []
     outputs = deciding.outputs(lost)
+    n_hosted = Counter(run.launch_id for run in runs)
     return [
         e.JobRunLost(
             failures=tuple(
-                e.RunFailureFact(
-                    job_run_id=run.job_run_id,
-                    error=command.reason,
-                    retries=_retries_of_loss([ref for ref, _ in outputs[run.id]], deciding),
+                _lost(
+                    run.job_run_id,
+                    command,
+                    [ref for ref, _ in outputs[run.id]],
+                    deciding,
+                    is_alone=n_hosted[run.launch_id] == 1,
                 )
                 for run in lost
             )
@@ -98,10 +108,26 @@ def lose_launches(command: c.LoseLaunches, deciding: Deciding) -> list[e.Fact]:
     ]
 
 
-def _retries_of_loss(refs: list[RefRow], deciding: Deciding) -> dict[Ref, float]:
+def _lost(
+    job_run_id: str, command: c.LoseLaunches, refs: list[RefRow], deciding: Deciding, *, is_alone: bool
+) -> e.RunFailureFact:
     """The first loss is retried at once, because the lease was delay enough."""
-    retries = _retries(refs, deciding)
-    return {ref.ref: deciding.now if not ref.attempts else retries[ref.ref] for ref in refs if ref.ref in retries}
+    counts = LOSS_COUNTS[command.fate, is_alone]
+    spared = [ref for ref in refs if not counts and ref.losses + 1 < MAX_LOSSES]
+    retried = [ref for ref in refs if ref in spared or (counts and ref.attempts + 1 < MAX_ATTEMPTS)]
+    error = command.reason
+    if len(retried) < len(refs):
+        error += f" (attempt {MAX_ATTEMPTS} of {MAX_ATTEMPTS}" if counts else f" (loss {MAX_LOSSES} of {MAX_LOSSES}"
+        error += ", and its process built nothing else)" if command.fate is Fate.CRASHED and counts else ")"
+    return e.RunFailureFact(
+        job_run_id=job_run_id,
+        error=error,
+        retries={
+            ref.ref: deciding.backoff(n + 1) if (n := ref.attempts + ref.losses) else deciding.now for ref in retried
+        },
+        owner=None if command.fate is Fate.RAISED else Surrounding.PROCESS,
+        spared=tuple(ref.ref for ref in spared),
+    )
 
 
 def cancel_job_runs(command: c.CancelJobRuns, deciding: Deciding) -> list[e.Fact]:

@@ -135,7 +135,7 @@ class Folding:
             instance.was_live = 1
             instance.live_at = self.at if instance.live_at is None else instance.live_at
         if after is InstanceState.LIVE or after is InstanceState.TAINTED:
-            ref.misses = ref.attempts = 0
+            ref.misses = ref.attempts = ref.outages = ref.losses = 0
         if before is not after:
             self.seen_by_wants.setdefault(ref.id, before)
             self.crossings.append((ref, before, after))

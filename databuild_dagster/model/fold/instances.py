@@ -15,6 +15,7 @@ from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid, p
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.rows import InstanceRow, JobRunRow, LaunchRow, RefRow, TaintRow
 from databuild_dagster.model.states import FAILING, InstanceCause, InstanceState, JobRunCause
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import few_of
 
 _json = msgspec.json.Encoder()
@@ -262,7 +263,12 @@ def job_run_gave_out(folding: Folding, fact: e.JobRunFailed | e.JobRunLost, caus
         folding.move_job_run(job_run, cause)
         for instance in instances[job_run.id].values():
             ref = folding.ref_of(instance)
-            ref.attempts += 1
+            if failure.owner == Surrounding.PROCESS:
+                ref.losses += 1
+            if ref.ref not in failure.spared:
+                ref.attempts += 1
+            elif failure.owner != Surrounding.PROCESS:
+                ref.outages += 1
             instance.reason = failure.error
             if ref.ref in failure.retries:
                 folding.move_instance(instance, InstanceCause.WILL_RETRY, retry_at=failure.retries[ref.ref])

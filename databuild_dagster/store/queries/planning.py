@@ -61,6 +61,8 @@ class DueRef(NamedTuple):
     wanted_since: float
     #: Row id of the last instance, if its call named inputs that are not declared.
     learned_id: int | None
+    #: Launches that it was lost with, since it was last live or tainted (rule 6.18).
+    losses: int
 
 
 def urgency(ref: DueRef) -> tuple[int, float, float, Ref]:
@@ -126,8 +128,10 @@ class Wanted(NamedTuple):
     #: The first of them was recorded then, and the last one's TTL ends then; infinite where there is none.
     since: float = NEVER
     until: float = 0.0
-    #: Failed attempts since it was last live or tainted (rule 6.8).
+    #: Since it was last live or tainted: failed attempts, failures of its surroundings, and losses (rules 6.8, 6.17, 6.18).
     attempts: int = 0
+    outages: int = 0
+    losses: int = 0
 
 
 #: As `urgency`, and as the index of due refs has them.

@@ -1,5 +1,6 @@
 """The orchestrator's view of a launch that Dagster has to start (rule 6.9)."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -10,7 +11,8 @@ import pandas as pd
 import pytest
 from dagster._core.events import RunFailureReason
 from dagster._core.storage.tags import TagType, get_tag_type
-from dagster._utils.error import serializable_error_info_from_exc_info
+from dagster._utils import get_run_crash_explanation
+from dagster._utils.error import SerializableErrorInfo, serializable_error_info_from_exc_info
 
 from databuild_dagster import databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME, DagsterEvent
@@ -30,6 +32,7 @@ from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.surroundings import Fate
 
 
 @databuild_asset
@@ -151,6 +154,41 @@ def test_a_run_that_another_process_marked_as_failed_gives_its_message_as_the_re
     assert report.lost[launch_id].endswith(
         "(failed) without reporting: Run timed out due to taking longer than 60 seconds to start."
     )
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "fate"),
+    [(-signal.SIGSEGV, Fate.CRASHED), (-signal.SIGKILL, Fate.KILLED), (1, Fate.CRASHED), (None, Fate.KILLED)],
+)
+def test_the_exit_of_a_process_that_dagster_has_seen_is_the_fate_of_its_launch(site: Any, exit_code, fate) -> None:
+    """Rule 6.18: as Dagster's code server marks a run whose process is gone."""
+    launch_id, run = requested(site)
+    if exit_code is not None:
+        message = get_run_crash_explanation(f"Run execution process for {run.run_id}", exit_code)
+        site.instance.report_engine_event(message, run)
+    site.instance.report_run_failed(run)
+
+    state = OrderCollector(site.instance).dagster_runs({launch_id: None})[launch_id]
+
+    assert state.fate is fate
+
+
+@pytest.mark.parametrize(
+    ("error", "n_losses"), [("KeyError: 'token'", 3), ("OperationalError: the server is gone", 20)]
+)
+def test_an_error_of_a_run_fails_its_refs_soon_and_one_of_a_database_late(site: Any, error, n_losses) -> None:
+    """Rule 6.18: a resource that raises is a fault of the code; a database that is away is none."""
+    for n in range(1, 30):
+        _, run = requested(site)
+        info = SerializableErrorInfo(error, [], None)
+        failure = DagsterEvent.job_failure(run.job_name, "", RunFailureReason.RUN_EXCEPTION, info)
+        site.instance.report_dagster_event(failure, run_id=run.run_id)
+        run_tick(site.instance, site.repository, site.deployment, OrderCollector(site.instance))
+        if site.state("alone") is InstanceState.FAILED:
+            break
+        site.engine.clock = lambda n=n: time.time() + 700.0 * n
+
+    assert n == n_losses
 
 
 def test_a_run_that_a_dead_daemon_did_not_submit_is_requested_again_by_the_same_key(

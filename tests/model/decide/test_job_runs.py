@@ -9,6 +9,7 @@ from databuild_dagster.model.decide.context import MAX_ATTEMPTS, MAX_BACKOFF_SEC
 from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound, StaleJobRun
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
+from databuild_dagster.model.surroundings import MAX_LOSSES, MAX_OUTAGES, Fate, Surrounding
 from tests.support.world import COMPLETE, EMPTY
 
 
@@ -222,18 +223,6 @@ def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
     assert world.seq == before
 
 
-def test_losses_count_as_attempts(world):
-    """Rule 6.8"""
-    world.want("a")
-    for _ in range(MAX_ATTEMPTS - 1):
-        world.lose("a")
-        world.clock.now = max(world.clock.now, world.canonical("a").retry_at)
-
-    world.lose("a")
-
-    assert world.state("a") is InstanceState.FAILED
-
-
 def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
     """Rule 6.8"""
     world.want("a")
@@ -289,7 +278,97 @@ def test_job_runs_of_one_launch_fail_and_succeed_independently(world):
     assert [launch.launch_id for launch in world.queries.open_launches()] == [launch_id]
 
 
-# Loss (rule 6.9).
+# Failures of the surroundings (rule 6.17).
+
+
+def _turn_to_the_retry(world, ref="a"):
+    world.clock.now = max(world.clock.now, world.canonical(ref).retry_at)
+
+
+def _n_until_failed(world, end):
+    """How often a ref ends in a way until it has failed."""
+    for n in range(1, 100):
+        end(n)
+        if world.state("a") is InstanceState.FAILED:
+            return n
+        _turn_to_the_retry(world)
+    raise AssertionError("it is tried for ever")
+
+
+def test_outages_do_not_count_as_attempts_until_they_are_too_many(world):
+    """Rule 6.17: nothing loops without end."""
+    world.want("a", ttl=None)
+
+    n = _n_until_failed(world, lambda n: world.fail("a", owner=Surrounding.SPARK))
+
+    assert n == MAX_OUTAGES + MAX_ATTEMPTS
+
+
+def test_outages_between_failures_of_its_own_leave_its_attempts(world):
+    """Rule 6.17"""
+    world.want("a", ttl=None)
+
+    def end(n):
+        world.fail("a", kind="transient", owner=Surrounding.WAREHOUSE if n % 2 else None)
+
+    assert _n_until_failed(world, end) == 2 * MAX_ATTEMPTS
+
+
+def test_an_outage_is_named_in_the_log_with_its_owner(world):
+    """Rule 6.17"""
+    (event,) = world.fail("a", error="no answer", owner=Surrounding.SPARK).events
+
+    (failure,) = event.fact.failures
+    assert (failure.owner, failure.spared) == ("spark", ("a",))
+
+
+# Loss (rules 6.9, 6.18).
+
+
+@pytest.mark.parametrize(
+    ("fate", "n_alone", "n_together"),
+    [
+        (Fate.RAISED, MAX_ATTEMPTS, MAX_ATTEMPTS),
+        (Fate.CRASHED, MAX_ATTEMPTS, MAX_LOSSES),
+        (Fate.KILLED, MAX_LOSSES, MAX_LOSSES),
+    ],
+)
+def test_losses_fail_a_ref_by_the_fate_of_its_launches(world, fate, n_alone, n_together):
+    """Rule 6.18: only a launch of its own shows that the ref ended the process."""
+    world.want("a", ttl=None)
+
+    def end_beside_another(n):
+        world.live("d")
+        world.taint("d")
+        world.start("a", "d")
+        world.lose("a", fate)
+
+    assert _n_until_failed(world, lambda n: world.lose("a", fate)) == n_alone
+    world.taint("a")
+    world.want("a", ttl=None)
+    assert _n_until_failed(world, end_beside_another) == n_together
+
+
+def test_a_ref_that_ends_its_process_fails_with_a_sentence_about_it(world):
+    """Rule 6.18"""
+    world.want("a", ttl=None)
+
+    _n_until_failed(world, lambda n: world.lose("a", Fate.CRASHED))
+
+    assert world.canonical("a").reason.endswith("(attempt 3 of 3, and its process built nothing else)")
+
+
+def test_losses_are_counted_from_zero_once_the_ref_was_live(world):
+    """Rule 6.18"""
+    world.want("a", ttl=None)
+    for _ in range(MAX_LOSSES - 1):
+        world.lose("a")
+        _turn_to_the_retry(world)
+    world.live("a")
+    world.taint("a")
+    world.want("a", ttl=None)
+
+    assert _n_until_failed(world, lambda n: world.lose("a")) == MAX_LOSSES
 
 
 def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(world):

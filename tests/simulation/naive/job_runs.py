@@ -11,7 +11,9 @@ from .state import FAILING, Answer, Naive, NaiveRef, NaiveRun
 _I = InstanceState
 
 #: Rule 6.8, and the pause after a dep miss whose refs came meanwhile (rule 6.5).
-BACKOFF_SECONDS, MAX_ATTEMPTS = 5.0, 3
+BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, MAX_ATTEMPTS = 5.0, 600.0, 3
+#: Rules 6.17, 6.18.
+MAX_OUTAGES, MAX_LOSSES = 3, 20
 #: Rule 6.7.
 MAX_MISSES = 20
 
@@ -22,7 +24,8 @@ def buffer(naive: Naive, outputs: tuple[str, ...], launch_id: str) -> tuple[str,
     run = NaiveRun(built, launch_id)
     for ref in built:
         before = naive.refs[ref]
-        naive.refs[ref] = NaiveRef(_I.BUILDING, run, attempts=before.attempts, n_misses=before.n_misses)
+        counts = {name: getattr(before, name) for name in ("attempts", "outages", "losses", "n_misses")}
+        naive.refs[ref] = NaiveRef(_I.BUILDING, run, **counts)
         naive.history[ref].append(naive.refs[ref])
     settle(naive)
     return built
@@ -33,12 +36,19 @@ def begin(naive: Naive, launch_id: str) -> None:
         row.run.is_queued = False
 
 
-def lose(naive: Naive, launch_id: str) -> Answer:
-    """Rules 6.8, 6.9: queued job runs are lost too, and a loss that is the first attempt is retried at once."""
+def lose(naive: Naive, launch_id: str, fate: str) -> Answer:
+    """Rules 6.9, 6.18: queued job runs are lost too, and the first loss is retried at once."""
+    hosted = {id(row.run) for of_ref in naive.history.values() for row in of_ref if row.run.launch_id == launch_id}
+    counts = fate == "raised" or (fate == "crashed" and len(hosted) == 1)
     for row in naive.open_of(launch_id):
-        _count_attempt(row, naive.now, retries=True)
-        if row.attempts == 1:
-            row.retry_at = 0.0
+        delay = BACKOFF_SECONDS * 2 ** (row.attempts + row.losses)
+        is_first = not row.attempts and not row.losses
+        row.losses += fate != "raised"
+        row.attempts += counts
+        is_over = row.attempts >= MAX_ATTEMPTS if counts else row.losses >= MAX_LOSSES
+        row.attempts += is_over and not counts
+        row.state = _I.FAILED if is_over else _I.UP_FOR_RETRY
+        row.retry_at = 0.0 if is_first else naive.now + min(delay, MAX_BACKOFF_SECONDS)
     settle(naive)
     return None
 
@@ -49,27 +59,27 @@ def succeed(naive: Naive, ref: str, inputs: list[NaiveRef]) -> Answer:
         return errors.StaleJobRun
     for row in naive.outputs(ref):
         row.was_live, row.inputs = True, inputs
-        row.attempts = row.n_misses = 0
+        row.forget()
         row.taints = {taint for item in inputs for taint in item.taints & naive.extending}
         row.state = _I.TAINTED if row.taints else _I.LIVE
     settle(naive)
     return None
 
 
-def fail(naive: Naive, ref: str, *, transient: bool) -> Answer:
-    """Rule 6.8"""
+def fail(naive: Naive, ref: str, kind: str) -> Answer:
+    """Rules 6.8, 6.17"""
     if not naive.runs(ref):
         return errors.StaleJobRun
     for row in naive.outputs(ref):
-        _count_attempt(row, naive.now, retries=transient)
+        row.retry_at = naive.now + min(BACKOFF_SECONDS * 2 ** (row.attempts + row.outages), MAX_BACKOFF_SECONDS)
+        if kind == "outage" and row.outages < MAX_OUTAGES:
+            row.outages += 1
+            row.state = _I.UP_FOR_RETRY
+        else:
+            row.attempts += 1
+            row.state = _I.UP_FOR_RETRY if kind != "hard" and row.attempts < MAX_ATTEMPTS else _I.FAILED
     settle(naive)
     return None
-
-
-def _count_attempt(row: NaiveRef, now: float, *, retries: bool) -> None:
-    row.attempts += 1
-    row.state = _I.UP_FOR_RETRY if retries and row.attempts < MAX_ATTEMPTS else _I.FAILED
-    row.retry_at = now + BACKOFF_SECONDS * 2 ** (row.attempts - 1)
 
 
 def miss(naive: Naive, ref: str, impacted: dict[str, tuple[str, ...]]) -> Answer:

@@ -39,6 +39,8 @@ class NaiveRef:
     run: NaiveRun = field(default_factory=lambda: NaiveRun((), is_queued=False))
     retry_at: float = 0.0
     attempts: int = 0
+    outages: int = 0
+    losses: int = 0
     n_misses: int = 0
     #: The cycle that it failed for.
     cycle: tuple[str, ...] = ()
@@ -47,6 +49,10 @@ class NaiveRef:
     #: The instances that it was made of.
     inputs: list[NaiveRef] = field(default_factory=list)
     taints: set[str] = field(default_factory=set)
+
+    def forget(self) -> None:
+        """It is live or tainted, so its failures count from zero."""
+        self.attempts = self.outages = self.losses = self.n_misses = 0
 
     def open(self, retry_at: float = 0.0) -> None:
         """Its lease ends, and its ref may be built again from a time on."""

@@ -55,7 +55,7 @@ def _cover(naive: Naive, named: list[NaiveRef], taint: str, *, downstream: bool)
             if row.state is _I.LIVE:
                 _open_wants(naive, ref)
             row.state = _I.TAINTED
-            row.attempts = row.n_misses = 0
+            row.forget()
     settle(naive)
 
 
@@ -100,7 +100,7 @@ def revert(naive: Naive, ref: str, at: int, *, force: bool) -> Answer:
         return errors.CannotRevert
     naive.refs[ref] = instance
     instance.state = _I.LIVE
-    instance.attempts = instance.n_misses = 0
+    instance.forget()
     instance.taints.clear()
     settle(naive)
     return None

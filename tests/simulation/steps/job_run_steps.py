@@ -7,6 +7,7 @@ from hypothesis.stateful import rule
 
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import OutputFact, RunSuccess
+from databuild_dagster.model.surroundings import Fate, Surrounding
 from tests.simulation.naive import job_runs
 from tests.support.world import COMPLETE
 
@@ -58,18 +59,19 @@ class JobRunSteps(WantSteps):
         """The first instance of a ref that a job run may have read, or None."""
         return next((row for row in self.naive.history[ref] if row in run.seen and row.was_live), None)
 
-    @rule(ref=a_ref, kind=st.sampled_from(["hard", "transient", "transient"]))
+    @rule(ref=a_ref, kind=st.sampled_from(["hard", "transient", "transient", "outage", "outage"]))
     def fail(self, ref, kind):
         if job_run := self.job_run(ref):
-            failure = c.RunFailure(job_run, "it raised", kind)
-            self.both(c.FailJobRuns(failures=(failure,)), job_runs.fail(self.naive, ref, transient=kind == "transient"))
+            owner = Surrounding.SPARK if kind == "outage" else None
+            failure = c.RunFailure(job_run, "it raised", "transient" if owner else kind, owner)
+            self.both(c.FailJobRuns(failures=(failure,)), job_runs.fail(self.naive, ref, kind))
 
-    @rule(ref=a_ref)
-    def lose(self, ref):
+    @rule(ref=a_ref, fate=st.sampled_from(Fate))
+    def lose(self, ref, fate):
         if job_run := self.job_run(ref):
             launch_id = self.world.queries.job_run(job_run).launch_id
-            command = c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone")
-            self.both(command, job_runs.lose(self.naive, launch_id))
+            command = c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone", fate=fate)
+            self.both(command, job_runs.lose(self.naive, launch_id, fate.value))
 
     def miss_exactly(self, ref, impacted):
         """The job run of a ref misses these refs, by impacted output."""

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.surroundings import Fate
 
 from .compared import REFS, a_ref, some_outputs, which
 from .job_run_steps import JobRunSteps
@@ -26,7 +27,7 @@ class StorySteps(JobRunSteps):
             self.launch(refs, begins, together)
             if fails:
                 self.fail(refs[0], "transient")
-            self.lose(refs[-1])
+            self.lose(refs[-1], Fate.KILLED)
             self.they_look_the_same()
             self.time_passes(5.0)
             self.they_look_the_same()
