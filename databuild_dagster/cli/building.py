@@ -342,7 +342,7 @@ def _work(workshop: Workshop, built: Built, progress: Progress, serving: list[Re
         if not report.idle or not serving or workshop.launches.n_running:
             continue
         waiting = awaited_by(engine, serving, report.planned_at)
-        if waiting.job_runs:
+        if waiting.job_runs or waiting.outages:
             progress.waiting(waiting.sentence)
             pause.wait(WAIT_SECONDS)
         elif waiting.retry_at is not None:
@@ -377,7 +377,7 @@ def _report_timeout(engine: Engine, built: Built, seconds: float | None) -> None
         waiting = awaited_by(engine, serving, engine.now())
         built.waits_for = waiting.job_runs
         # The interrupt may have ended the job runs of this process already.
-        known = waiting.job_runs or waiting.retry_at is not None
+        known = waiting.job_runs or waiting.outages or waiting.retry_at is not None
         what = waiting.sentence if known else f"{few_of(serving)} to be built"
         built.timed_out = BuildTimedOut(seconds=seconds, what=what)
 

@@ -21,6 +21,7 @@ from databuild_dagster.model.datasets import DatasetKind, DatasetSpec
 from databuild_dagster.model.refs import asset_of, partition_key_of
 from databuild_dagster.model.rows import PauseRow
 from databuild_dagster.model.selections import STATE_WORDS
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
@@ -98,6 +99,9 @@ def status(as_json: bool) -> None:
             f"{count(n_unwanted, 'waiting ref')} without an open want, so nothing builds them. To continue with the oldest: "
             f"databuild build {typed(*unwanted)}"
         )
+    if "outages" in parts:
+        # They have sentences of their own.
+        aside = [found for found in aside if found.kind not in (Subject.OUTAGE, Subject.HOLD)]
     if aside:
         click.echo(
             f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"

@@ -16,6 +16,7 @@ from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.refs import Ref
@@ -26,6 +27,8 @@ from databuild_dagster.shapes.fields import picked
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
 
+#: How long the ticks wait for the end of an outage before they leave it to the next command.
+OUTAGE_SECONDS = 30.0
 #: Ticks in a row that have nothing to do, while others record events all the time.
 MAX_MOVED = 20
 
@@ -46,7 +49,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
 
     With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
     retries, and for no other process. Its exit code is 1 if a ref or an operation failed in the end, if an operation cannot
-    continue, or if the time of --timeout has passed.
+    continue, if Spark or the warehouse stays out of reach, or if the time of --timeout has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
@@ -58,16 +61,19 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
         else:
             report, is_idle = workshop.tick(seen, has_threads_beside=False), True
     failed = _failed(workshop, report) if until_idle else []
+    out_of_reach = _outages(workshop)
     if as_json:
         emit(_as_json(report, seen) | ({"failed": len(failed), "timed_out": not is_idle} if until_idle else {}))
     else:
         _tell(report, seen)
+        for sentence in out_of_reach:
+            click.echo(f"{sentence}.")
         if failed:
             says = f"`databuild explain {typed(failed[0])}` says why"
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
         if not is_idle:
             click.echo(f"The --timeout of {timeout:g} s has passed, and work is left: run the same command again.")
-    has_failed = bool(failed) or (until_idle and bool(seen.failed or seen.stuck))
+    has_failed = bool(failed) or (until_idle and bool(seen.failed or seen.stuck or out_of_reach))
     if has_failed or not is_idle:
         raise Exit(FAILED)
 
@@ -86,7 +92,7 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
     """The results of all ticks with the troubles of the last one, and whether that left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
     built = _built_here(workshop)
-    whole, n_moved = TickReport(), 0
+    whole, n_moved, patience = TickReport(), 0, time.monotonic() + OUTAGE_SECONDS
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         n_ended = len(seen.ended)
@@ -96,9 +102,12 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
         # A later tick tries again what an earlier one set aside.
         whole.set_aside = report.set_aside
         if not report.idle or len(seen.ended) > n_ended:
-            n_moved = 0
+            n_moved, patience = 0, time.monotonic() + OUTAGE_SECONDS
         elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
+        elif time.monotonic() < patience and _outages(workshop):
+            # A probe may pass soon. What lasts longer is told, and left to the next command.
+            pause.wait(WAIT_SECONDS)
         elif engine.queries.head().seq != report.began_at and n_moved < MAX_MOVED:
             # What was recorded during the tick may have made a ref due.
             n_moved += 1
@@ -106,6 +115,12 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
         else:
             return whole, True
     return whole, False
+
+
+def _outages(workshop: Workshop) -> list[str]:
+    """A sentence for each outage of these locations (rule 6.17)."""
+    here = {location.deployment.location for location in workshop.locations if location.deployment is not None}
+    return [in_words(what, aside) for what, aside in outages(workshop.engine) if aside.location in here]
 
 
 def _built_here(workshop: Workshop) -> set[int]:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.observing import observe
+from databuild_dagster.engine.outages import needs_of
 from databuild_dagster.engine.ports import Foreign, LaunchOrder
 from databuild_dagster.engine.set_aside import SetAside, plannable
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
@@ -26,6 +27,7 @@ from databuild_dagster.model.plan import launch_sets, outputs_by_key
 from databuild_dagster.model.refs import Ref, asset_of, make_ref, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.surroundings import PARTS_AFTER_LOSS, Surrounding
 from databuild_dagster.store.queries.job_runs import LaunchView
 from databuild_dagster.store.queries.planning import DueRef, NeededRef, urgency
 
@@ -70,14 +72,21 @@ class RoomLeft(NamedTuple):
     of_location: int
     #: The open launches of each job.
     out: Counter[str]
+    #: What no launch may need (rule 6.17).
+    out_of_reach: frozenset[Surrounding]
 
     @classmethod
     def within(
-        cls, limits: TickLimits, open_launches: Iterable[LaunchView], location: str, n_launched: int
+        cls,
+        limits: TickLimits,
+        open_launches: Iterable[LaunchView],
+        location: str,
+        n_launched: int,
+        out_of_reach: frozenset[Surrounding] = frozenset(),
     ) -> RoomLeft:
         """The room of a location whose tick has started `n_launched` launches by now."""
         out = Counter(launch.job for launch in open_launches if launch.location == location)
-        return cls(limits.launches - n_launched, limits.open_launches - out.total(), out)
+        return cls(limits.launches - n_launched, limits.open_launches - out.total(), out, out_of_reach)
 
     def without(self, launched: Sequence[str]) -> RoomLeft:
         """The room after these jobs were launched, once for each launch.
@@ -87,7 +96,7 @@ class RoomLeft(NamedTuple):
         if not launched:
             return self
         n = len(launched)
-        return RoomLeft(self.of_tick - n, self.of_location - n, self.out + Counter(launched))
+        return RoomLeft(self.of_tick - n, self.of_location - n, self.out + Counter(launched), self.out_of_reach)
 
     @property
     def is_none(self) -> bool:
@@ -95,6 +104,8 @@ class RoomLeft(NamedTuple):
 
     def for_one_more(self, spec: DatasetSpec, chosen: Sequence[str]) -> Room:
         """The room for a launch of the job after the chosen ones."""
+        if not self.out_of_reach.isdisjoint(needs_of(spec)):
+            return Room.OUTAGE
         if spec.concurrency is not None and self.out[spec.job] + chosen.count(spec.job) >= spec.concurrency:
             return Room.JOB_FULL
         if len(chosen) >= self.of_location:
@@ -170,7 +181,7 @@ def decide_level(
         spec = datasets[due[next(iter(at.values()))].dataset_id]
         of_job: list[dict[str | None, tuple[Ref, ...]]] = []
         try:
-            of_job = launch_sets(engine.catalog, spec, at)
+            of_job = list(chain.from_iterable(launch_sets(engine.catalog, spec, part) for part in parts_of(due, at)))
         except Exception as error:
             aside.because_of(error, *at)
         if not of_job:
@@ -187,6 +198,18 @@ def decide_level(
         else:
             needs |= dict.fromkeys([due[place].ref for place in launch_set.places], need)
     return Level(needs, launches)
+
+
+def parts_of(due: Sequence[DueRef], at: Mapping[Ref, int]) -> list[list[Ref]]:
+    """The refs of a job, apart by their losses: a launch that ends its process again takes few others with it (rule 6.18)."""
+    by_losses: dict[int, list[Ref]] = defaultdict(list)
+    for ref, place in at.items():
+        by_losses[due[place].losses].append(ref)
+    parts = []
+    for n_losses, refs in by_losses.items():
+        size = -(-len(refs) // PARTS_AFTER_LOSS) if n_losses else len(refs)
+        parts += [refs[start : start + size] for start in range(0, len(refs), size)]
+    return parts
 
 
 def plan_due(

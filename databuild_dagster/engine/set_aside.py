@@ -190,6 +190,11 @@ class AsideReasons:
         #: For the tick.
         self.aside = SetAside({} if self._is_new(datasets) else self._resting())
 
+    @property
+    def known(self) -> Mapping[str, tuple[Subject, str]]:
+        """The kind and the reason of each subject before the tick."""
+        return self._known
+
     def _is_new(self, datasets: Mapping[int, DatasetSpec]) -> bool:
         """Whether this process has not ticked with these definitions."""
         key = (AsideReasons, self._location)
@@ -227,8 +232,8 @@ class AsideReasons:
             case Subject.LOT | Subject.FILE:
                 # The arrival sensor of its boundary tries it.
                 return asset_of(Ref(name)) not in self._boundaries
-            case Subject.TABLE:
-                # The duty that publishes tries it.
+            case Subject.TABLE | Subject.OUTAGE | Subject.HOLD:
+                # The duty that publishes tries it, a probe, or a person.
                 return False
             case Subject.ARC | Subject.WANT | Subject.JOB_RUN | Subject.QUESTION:
                 return True

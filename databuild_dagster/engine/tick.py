@@ -18,6 +18,7 @@ from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.follower import Cursor, LogFollower
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
+from databuild_dagster.engine.outages import n_launches, out_of_reach
 from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, Foreign, Launcher, LaunchOrder
 from databuild_dagster.engine.set_aside import OF_LAUNCHES, AsideReasons, SetAside, launch_name
@@ -32,6 +33,7 @@ from databuild_dagster.model.events import BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.surroundings import Fate, Surrounding
 from databuild_dagster.store.queries.job_runs import JobRunView, LaunchView
 
 #: Levels of planning in one tick, each for refs that the dep misses of the one before made due; the next tick continues.
@@ -73,6 +75,8 @@ class TickReport:
     arrived: list[Ref] = field(default_factory=list)
     #: Refs, arcs and launches that raised, and why; a later tick tries them again (rule 11.5).
     set_aside: SetAside = field(default_factory=SetAside)
+    #: What launches of the location had to wait for.
+    out_of_reach: frozenset[Surrounding] = frozenset()
 
     def add(self, other: TickReport) -> None:
         """Add the results of a later tick, or of another location's."""
@@ -80,6 +84,7 @@ class TickReport:
         self.planned_at = self.planned_at or other.planned_at
         self.lost |= other.lost
         self.set_aside |= other.set_aside
+        self.out_of_reach |= other.out_of_reach
         for name in _LISTS:
             getattr(self, name).extend(getattr(other, name))
 
@@ -89,7 +94,9 @@ class TickReport:
 
 
 _LISTS = [
-    entry.name for entry in fields(TickReport) if entry.name not in ("began_at", "planned_at", "lost", "set_aside")
+    entry.name
+    for entry in fields(TickReport)
+    if entry.name not in ("began_at", "planned_at", "lost", "set_aside", "out_of_reach")
 ]
 
 
@@ -124,7 +131,10 @@ def tick(this: Pass) -> TickReport:
     with aside.guard("the wanted refs of sources", kind=Subject.QUESTION):
         report.arrived += observe_sources(engine, this.foreign, sources, now, this.limits.due_refs, aside)
     report.planned_at = now
-    room = RoomLeft.within(this.limits, open_launches, this.location, len(report.launched))
+    report.out_of_reach = missing = out_of_reach(reasons.known)
+    most = n_launches(engine, this.location, missing, this.limits.launches)
+    limits = replace(this.limits, launches=most)
+    room = RoomLeft.within(limits, open_launches, this.location, len(report.launched), missing)
     for level in range(1, MAX_LEVELS + 1):
         plan = plan_due(this, datasets, aside, now=now, room=room, is_last=level == MAX_LEVELS)
         room = room.without(_carry_out(this, plan, report))
@@ -256,7 +266,8 @@ def _declare_lost(
 ) -> None:
     adopted = _adopt(this, launch, report.set_aside)
     report.adopted += adopted
-    lose = c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why)
+    fate = Fate.KILLED if dagster_run is None or not dagster_run.status.ended else dagster_run.fate
+    lose = c.LoseLaunches(launch_ids=(launch.launch_id,), reason=why, fate=fate)
     if this.engine.handle(lose, actor=ACTOR).events or adopted:
         report.lost[launch.launch_id] = why
         if run_id := launch.dagster_run_id or (dagster_run.dagster_run_id if dagster_run else None):

@@ -14,4 +14,5 @@ BUILT_IN: Final = (
     "notices",
     "migrate",
     "relocate",
+    "outages",
 )

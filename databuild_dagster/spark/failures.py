@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.redaction import text_of, without_secrets
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import utf8
 from databuild_dagster.spark import errors
 from databuild_dagster.spark.pyspark_names import condition_of, has_jvm, query_contexts
@@ -24,6 +25,12 @@ MAX_SENTENCE_LENGTH = 400
 _OF_THE_MACHINE = (errors.NoSession, DiskTrouble, StorageTrouble, StoreUnusable)
 #: Not so where the author's own settings open no session.
 _OF_THE_SETTINGS = (errors.BadSetting, errors.BadSparkUrl, errors.FixedSetting, errors.SessionModesMixed)
+#: The owners of failures, by the place that raised them.
+_OWNERS: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Surrounding], ...] = (
+    (StoreUnusable, Surrounding.STATE),
+    ((DiskTrouble, StorageTrouble), Surrounding.WAREHOUSE),
+    (errors.NoSession, Surrounding.SPARK),
+)
 #: Conditions and phrases of a lost session.
 _LOST = (
     "UNAVAILABLE",
@@ -176,6 +183,23 @@ def is_of_the_machine(exception: BaseException) -> bool:
     trouble = store_trouble(exception)
     # A bucket that is not there may be one that a function names.
     return trouble is not None and trouble.fault is not StoreFault.NO_BUCKET
+
+
+def owner_of(exception: BaseException) -> Surrounding | None:
+    """What a failure is of, if it is not the partition's own; a probe of it decides whether that is believed (rule 6.17)."""
+    if isinstance(exception, _OF_THE_SETTINGS):
+        return None
+    for kind, owner in _OWNERS:
+        if isinstance(exception, kind):
+            return owner
+    if (trouble := store_trouble(exception)) is not None:
+        return None if trouble.fault is StoreFault.NO_BUCKET else Surrounding.WAREHOUSE
+    text = _all_text(exception)
+    if not _from_spark(exception) or _names(text, _OUT_OF_MEMORY):
+        return None
+    if _names(text, _DISK_FULL):
+        return Surrounding.WAREHOUSE
+    return Surrounding.SPARK if _is_lost(text) or _names(text, _EXECUTOR_LOST) else None
 
 
 def is_lost(exception: BaseException) -> bool:

@@ -190,6 +190,18 @@ def check_reach(spark: SparkSession, warehouse: Warehouse, *, start_seconds: flo
     raise type(first)(**{**first.facts, "root": warehouse.root}) from first
 
 
+def check_answers(spark: SparkSession, seconds: float) -> None:
+    """Check that a session runs a job. Raises `SparkRefuses`, and `SparkRunsNoJob` after so many seconds."""
+    shown = engine_name(spark) or "Spark"
+    try:
+        if _within(lambda: spark.range(1).collect(), seconds) is None:
+            raise SparkRunsNoJob(spark=shown, seconds=seconds)
+    except DatabuildError:
+        raise
+    except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
+        raise refusal(shown, error) from error
+
+
 def _bounded_probe(spark: SparkSession, root: str, shown: str, start_seconds: float) -> Reach:
     began = time.monotonic()
     if _within(lambda: spark.range(1).collect(), start_seconds) is None:

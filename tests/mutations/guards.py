@@ -57,6 +57,7 @@ LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
+OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
@@ -851,7 +852,7 @@ GUARDS = (
         "each tick records the same reason again",
         "11.7",
         "model/set_aside.py",
-        'return _UNSTEADY.sub("#", one) == _UNSTEADY.sub("#", other)',
+        "return steady(one) == steady(other)",
         "return False",
         (ASIDE,),
     ),
@@ -1974,5 +1975,93 @@ GUARDS = (
         "if published.uuid not in found:",
         "if False:",
         (SET_ASIDE,),
+    ),
+    Guard(
+        "an outage that comes again and again is never counted",
+        "6.17",
+        "model/decide/job_runs.py",
+        "if failure.owner is not None and ref.outages < MAX_OUTAGES]",
+        "if failure.owner is not None]",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "each of the refs of a crashed launch is taken for the guilty one",
+        "6.18",
+        "model/decide/job_runs.py",
+        "counts = LOSS_COUNTS[command.fate, is_alone]",
+        "counts = LOSS_COUNTS[command.fate, True]",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "a ref that is lost is launched for ever",
+        "6.18",
+        "model/decide/job_runs.py",
+        "if not counts and ref.losses + 1 < MAX_LOSSES]",
+        "if not counts]",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "losses and outages count for ever",
+        "6.18",
+        "model/fold/folding.py",
+        "ref.misses = ref.attempts = ref.outages = ref.losses = 0",
+        "ref.misses = ref.attempts = 0",
+        (JOB_RUNS,),
+    ),
+    Guard(
+        "launches go on while what they need is away",
+        "6.17",
+        "engine/planning.py",
+        "if not self.out_of_reach.isdisjoint(needs_of(spec)):",
+        "if False:",
+        (OUTAGES,),
+    ),
+    Guard(
+        "refs that were lost together are launched together",
+        "6.18",
+        "engine/planning.py",
+        "size = -(-len(refs) // PARTS_AFTER_LOSS) if n_losses else len(refs)",
+        "size = len(refs)",
+        (OUTAGES,),
+    ),
+    Guard(
+        "all that waited is launched at once after an outage",
+        "6.17",
+        "engine/outages.py",
+        "return min(most, CAREFUL_LAUNCHES) if 0 <= now - ended < CAREFUL_SECONDS else most",
+        "return most",
+        (OUTAGES,),
+    ),
+    Guard(
+        "a failure is believed although a probe passes",
+        "6.17",
+        "bindings/building/owners.py",
+        "return None if why is None else Owned(owner, why)",
+        'return Owned(owner, why or "")',
+        ("tests/bindings/building/test_owners.py",),
+    ),
+    Guard(
+        "no job run begins an outage",
+        "6.17",
+        "bindings/building/hosted_launch.py",
+        "if self.location != AD_HOC_LOCATION:",
+        "if False:",
+        ("tests/cli/test_building_outages.py",),
+    ),
+    Guard(
+        "no probe ends an outage",
+        "6.17",
+        "bindings/orchestration/probing.py",
+        "if probers[what].passed(engine.steady()):",
+        "if False:",
+        ("tests/features/outages/test_commands.py::test_a_probe_of_a_tick_ends_an_outage_and_the_work_goes_on",),
+    ),
+    Guard(
+        "a ref counts a crash of a process that the code server saw as a kill",
+        "6.18",
+        "bindings/claims/launcher.py",
+        "Fate.KILLED if found[1] in _FROM_OUTSIDE else Fate.CRASHED",
+        "Fate.KILLED",
+        ("tests/bindings/claims/test_launcher.py",),
     ),
 )

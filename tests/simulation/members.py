@@ -19,6 +19,7 @@ import msgspec
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.engine.observing import observe
 from databuild_dagster.engine.orchestrator_notes import note_code
+from databuild_dagster.engine.outages import begin_outage, end_outage, needs_of, outages
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus, LaunchOrder
 from databuild_dagster.engine.registering import Registered, register
 from databuild_dagster.engine.tick import tick
@@ -40,6 +41,7 @@ from databuild_dagster.model.errors import (
 )
 from databuild_dagster.model.events import Arrival, BufferedRun, Event, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import asset_of, partition_key_of, ref_or_none
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import FAILING, LEASED, InstanceState, JobRunState
 from databuild_dagster.model.wording import one_line, utf8
 from databuild_dagster.store.queries.job_runs import JobRunView
@@ -64,7 +66,7 @@ from .deploying import (
 from .landing import WATCHER, deliver, watch
 from .operating import coordinate, coordinator_of, operate
 from .processes import Broken
-from .scenario import DAMAGES, LIMITS, OPERATORS, Deed, Scenario
+from .scenario import AWAY, DAMAGES, LIMITS, OPERATORS, Deed, Scenario
 from .world import Member, PortTrouble, World
 
 MANIFEST = ManifestFact(state="complete", uri="file:///data", files=1, rows=10, bytes=100)
@@ -144,6 +146,9 @@ def _orchestrate(world: World, dagster: Dagster, location: str, name: str, incar
                 )
             )
             requests.fail_refused()
+            for what, aside in outages(me.engine, location):
+                if aside.kind is Subject.OUTAGE and not world.is_away(what):
+                    end_outage(me.engine, location, what, "probe")
             world.ticked.add(location)
             coordinate(me, coordinator)
             me.pause(me.rng.uniform(4.0, 12.0))
@@ -512,6 +517,11 @@ class Step:
             return
         if me.happens("its job run takes very long", mishaps.slow):
             me.pause(me.rng.uniform(30.0, 90.0))
+        owner = next((what for what in sorted(needs_of(self._spec)) if me.world.is_away(what)), None)
+        if owner is not None:
+            self._report(c.FailJobRuns(failures=(c.RunFailure(job_run_id, AWAY, "transient", owner),)))
+            begin_outage(me.engine, self._spec.location, owner, AWAY, me.name)
+            return
         if me.happens("its job run fails, but not for good", mishaps.transient):
             self._report(c.FailJobRuns(failures=(c.RunFailure(job_run_id, "busy", "transient"),)))
         elif me.happens("its job run fails for good", mishaps.hard):

@@ -13,6 +13,7 @@ import msgspec
 
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.model.datasets import ArcSpec, DatasetKind, DatasetSpec, InputSpec
+from databuild_dagster.model.surroundings import PROBED, Surrounding
 from databuild_dagster.store.format import PREFIX
 from tests.support.catalog import HERE, dataset
 
@@ -106,6 +107,20 @@ class Mishaps:
     port_hangs: float = 0.0
 
 
+#: The error of a job run that finds something away.
+AWAY = "it does not answer"
+
+
+@dataclass(frozen=True)
+class Outage:
+    """Spark or the warehouse is away for a while, for all; its number stays when others are left out."""
+
+    number: int
+    what: Surrounding
+    after: float
+    lasts: float
+
+
 @dataclass(frozen=True)
 class Scenario:
     """Everything that a simulation depends on, beside the seed's random numbers."""
@@ -122,6 +137,7 @@ class Scenario:
     adopts: bool = True
     deliveries: tuple[Delivery, ...] = ()
     n_watchers: int = 0
+    outages: tuple[Outage, ...] = ()
     #: The keys of the datasets whose keys are added and deleted.
     dynamic: tuple[str, ...] = ()
     muted: frozenset[str] = frozenset()
@@ -158,7 +174,23 @@ def scenario_of(seed: int) -> Scenario:
     """The scenario that a seed stands for; every second one has deploys, names that others chose, and troubled ports."""
     made = _scenario_of(seed)
     rng = random.Random(f"hostile {seed}")
-    return made if rng.random() < 0.5 else _hostile(made, rng)
+    return _with_outages(made if rng.random() < 0.5 else _hostile(made, rng))
+
+
+def _with_outages(made: Scenario) -> Scenario:
+    """In half of the storms Spark or the warehouse is away, for longer than all attempts of a ref take (rule 6.17)."""
+    rng = random.Random(f"outages {made.seed}")
+    if rng.random() < 0.5:
+        return made
+    datasets = tuple(
+        msgspec.structs.replace(spec, spark=True) if spec.kind is DatasetKind.OURS and rng.random() < 0.5 else spec
+        for spec in made.datasets
+    )
+    outages = tuple(
+        Outage(number, rng.choice(PROBED), rng.uniform(0.0, 0.6) * STORM_SECONDS, rng.uniform(5.0, 120.0))
+        for number in range(rng.choice([1, 1, 2]))
+    )
+    return replace(made, datasets=datasets, outages=outages)
 
 
 def _hostile(made: Scenario, rng: random.Random) -> Scenario:

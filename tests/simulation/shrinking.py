@@ -51,6 +51,8 @@ def _smaller(failure: Failure) -> Iterator[Scenario]:
         yield replace(scenario, deeds=deeds)
     for deliveries in _without_some(scenario.deliveries):
         yield replace(scenario, deliveries=deliveries)
+    for outages in _without_some(scenario.outages):
+        yield replace(scenario, outages=outages)
     if scenario.n_watchers > 1:
         yield replace(scenario, n_watchers=scenario.n_watchers - 1)
     if scenario.n_orchestrators > 1:

@@ -20,6 +20,7 @@ from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import InvalidRef
 from databuild_dagster.model.machine import Label
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
+from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.states import FAILING, InstanceState
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -124,6 +125,10 @@ def _starts(world: World, ref: str, words: re.Match[str]) -> bool:
     return int(words[1]) in limits and n_due > int(words[1])
 
 
+def _is_out_of_reach(world: World, ref: str, words: re.Match[str]) -> bool:
+    return any(aside.kind is Subject.OUTAGE and aside.location == words[1] for aside in world.queries.set_aside())
+
+
 def _is_expired(world: World, ref: str, words: re.Match[str]) -> bool:
     wants = world.queries.wants(WantFilter(open_only=True, ref=Ref(ref)))
     ends = [inf if want.expires_at is None else want.expires_at for want in wants]
@@ -190,6 +195,7 @@ SENTENCES = (
     _row(r"the next tick launches it", Motion.MOVES, _is_due),
     _row(r"^(\d+) launch(?:es)? of location (\S+) (?:is|are) out", Motion.MOVES, _are_out),
     _row(r"^one tick starts (\d+) ", Motion.MOVES, _starts),
+    _row(r"is out of reach for (\S+) since ", Motion.MOVES, _is_out_of_reach),
     # No storm has a job with a limit of its own, or that many refs.
     _row(r" may have \d+ out at a time", Motion.MOVES, _never),
     _row(r"^one tick looks at ", Motion.MOVES, _never),

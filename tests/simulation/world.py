@@ -27,6 +27,7 @@ from databuild_dagster.model.operations.records import ended_of
 from databuild_dagster.model.operations.states import OperationState
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import utf8
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.format import PREFIX
@@ -43,7 +44,7 @@ from .deploying import THERE, Definitions
 from .landing import WATCHER, Landing, check_landed, supply, unrecorded
 from .onlooker import Onlooker
 from .processes import Broken, Crashed, Process, Scheduler, Turns
-from .scenario import STORM_SECONDS, Scenario
+from .scenario import AWAY, STORM_SECONDS, Scenario
 from .stepped import Deck, SteppedEngine
 from .truth import Answers
 from .wording import happened, said
@@ -440,10 +441,21 @@ class World:
             raise Broken("arc", f"{arc} was woken by {uuid} more than once")
         for lot, uuid in self._fired_without_a_want():
             raise Broken("arc", f"{lot} was to be wanted because of {uuid}, and is not")
+        for ref, canonical in self.queries.canonical(self.refs).items():
+            if canonical.state is InstanceState.FAILED and canonical.reason == AWAY:
+                raise Broken("outage", f"{ref} failed, because something was away that came back")
         check_landed(self)
         self._check_operations()
         for requester, ref, state in self._waiting():
             raise Broken("delegation", f"{requester} waits for {ref}, which is {state}")
+
+    def is_away(self, what: Surrounding) -> bool:
+        """Whether a probe of it fails now (rule 6.17)."""
+        now = self.scheduler.now - NOON
+        return not self.scheduler.is_calm and any(
+            outage.what is what and outage.after <= now < outage.after + outage.lasts
+            for outage in self.scenario.outages
+        )
 
     def _waiting(self) -> list[tuple[str, str, str | None]]:
         """(requester, ref, the ref's state) of each delegation that has not ended (rule 8.3), but for what is blocked."""

@@ -28,6 +28,7 @@ def dataset(
     concurrency: int | None = None,
     subscribe: Iterable[str | tuple[str, str]] = (),
     follow_late: bool = False,
+    spark: bool = False,
 ) -> DatasetSpec:
     """`dataset("b", "a", ("c", "all"), keys=DAYS)` needs the same key of `a` and every key of `c`."""
     inputs, sources = _inputs(needs), _inputs(subscribe)
@@ -42,6 +43,7 @@ def dataset(
         max_partitions_per_launch=most,
         concurrency=concurrency,
         arc=ArcSpec(sources, follow_late) if sources else msgspec.UNSET,
+        spark=spark or msgspec.UNSET,
     )
 
 

@@ -22,6 +22,9 @@ FEATURE_OF: Final = {
     "operation": "operations",
     "publish": "tables",
     "receipt": "compare",
+    "outage hold": "outages",
+    "outage list": "outages",
+    "outage release": "outages",
     "relocate": "relocate",
     "what-if": "what_if",
 }

@@ -68,6 +68,8 @@ class S3Server:
     refusals: list[tuple[int, str, str]] = field(default_factory=list)
     #: Refuses every so many requests, if it is not zero.
     fails_every: int = 0
+    #: It refuses everything while this file exists, also one that a function of a user has made.
+    away: Path | None = None
     #: How long it waits before an answer, once for each: seconds, and a part of the method and path it is about.
     delays: list[tuple[float, str]] = field(default_factory=list)
     #: Requests that it holds back, each once.
@@ -127,6 +129,8 @@ class S3Server:
 
         def answered(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
+            if self.away is not None and self.away.exists():
+                return refused(503, "ServiceUnavailable", request, start_response)
             for refusal in self.refusals:
                 status, code, about = refusal
                 if about in " ".join(request):
@@ -193,6 +197,7 @@ def s3(running_s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     running_s3.refusals.clear()
     running_s3.delays.clear()
     running_s3.fails_every = 0
+    running_s3.away = None
     running_s3.holds.clear()
     running_s3.ignores_conditions = False
     with used_by_this_process(running_s3, monkeypatch, tmp_path / "cache"):

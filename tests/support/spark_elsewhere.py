@@ -87,10 +87,16 @@ def sail(running_sail: Elsewhere, s3: S3Server) -> Iterator[Any]:
 
 
 def start_sail(
-    s3: S3Server, hidden: list[Path], log: Path, *, program: str = "-m databuild_dagster.spark.sail_server", **more: str
+    s3: S3Server,
+    hidden: list[Path],
+    log: Path,
+    *,
+    program: str = "-m databuild_dagster.spark.sail_server",
+    port: int | None = None,
+    **more: str,
 ) -> Elsewhere:
     """Start a server for which the folders `hidden` are empty; `more` is of its environment, and an empty text takes it away."""
-    port = free_port()
+    port = free_port() if port is None else port
     command = [*shlex.split(program), "spark", "server", "--ip", LOOPBACK, "--port", str(port)]
     environment = {
         **os.environ,

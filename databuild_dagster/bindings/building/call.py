@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dagster import AssetExecutionContext, RetryRequested
 
 from databuild_dagster.bindings.building.arguments import Arguments
+from databuild_dagster.bindings.building.owners import Owners
 from databuild_dagster.bindings.claims.results import Failed
 from databuild_dagster.bindings.declare.asset_spec import AssetBody
 from databuild_dagster.bindings.declare.build_context import BuildContext, HostedRun
@@ -74,6 +75,7 @@ class Tools:
     #: Asset to the author's name of the output.
     names: Mapping[str, str | None]
     launch_id: str
+    owners: Owners
 
     @property
     def job(self) -> str:
@@ -94,7 +96,9 @@ class Tools:
     def failed(self, run: HostedRun, error: BaseException) -> Failed:
         """The result of a job run that this error ended."""
         reason = error.__cause__ if isinstance(error, RetryRequested) and error.__cause__ is not None else error
-        return Failed(run, explain_failure(reason), self.is_transient(error), traceback_of(error), cause=error)
+        owned, details = self.owners.of(reason), traceback_of(error)
+        failed = Failed(run, explain_failure(reason), self.is_transient(error), details, cause=error)
+        return failed if owned is None else replace(failed, owner=owned.owner, why_out_of_reach=owned.why)
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same call may succeed later."""

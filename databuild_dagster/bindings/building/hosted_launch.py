@@ -21,6 +21,7 @@ from databuild_dagster.bindings.display.ui_events import Painter
 from databuild_dagster.data.inputs import Inputs
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.launch_heartbeat import Heartbeat
+from databuild_dagster.engine.outages import begin_outage
 from databuild_dagster.engine.why.built_again import built_again
 from databuild_dagster.model.commands import (
     CancelJobRuns,
@@ -31,12 +32,15 @@ from databuild_dagster.model.commands import (
     RunMiss,
     SucceedJobRuns,
 )
+from databuild_dagster.model.datasets import AD_HOC_LOCATION
 from databuild_dagster.model.errors import Refused, StaleJobRun
 from databuild_dagster.model.events import RunSuccess
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.set_aside import steady
 from databuild_dagster.model.states import JobRunState
+from databuild_dagster.model.surroundings import PROBED, Surrounding
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.failures import explain_failure, owner_of
 from databuild_dagster.warehouse.threads import DaemonThreads
 
 #: The open launches of this process: the Dagster run of each, and the function that abandons it.
@@ -90,6 +94,8 @@ class HostedLaunch:
     painter: Painter
     progress: Progress
     n_threads: int
+    #: The code location, whose launches an outage holds back.
+    location: str
     _threads: DaemonThreads[Attempt] | None = None
     #: Another thread ends the launch.
     _is_abandoned: bool = False
@@ -99,6 +105,8 @@ class HostedLaunch:
         self._heartbeat = Heartbeat(self.engine, self.id, ids, self.builder.stops.stop)
         #: Job runs whose end the engine has not recorded.
         self._unfinished = set(ids)
+        #: Causes of failures whose traceback is in the log of the Dagster run.
+        self._shown: set[str] = set()
 
     def build(self, inputs_of: Callable[[list[Ref]], Mapping[Ref, Inputs]]) -> Iterator[Any]:
         """Build every job run whose inputs are live; yields Dagster's events."""
@@ -122,7 +130,7 @@ class HostedLaunch:
                     # The calls that this thread waited for were canceled.
                     raise DagsterExecutionInterruptedError from error
                 # An error of ours or of Dagster, not of the asset: the job runs are retried a limited number of times.
-                self._end(explain_failure(error), as_failure=True)
+                self._end(explain_failure(error), as_failure=True, owner=owner_of(error))
                 raise
             except BaseException:
                 # Interrupted, or Dagster closed the step.
@@ -196,12 +204,19 @@ class HostedLaunch:
                     log.error(f"{ref} cannot be built: {miss.damage}")
                 else:
                     log.info(f"{ref} waits for {few_of(missing)}.")
+        if self.location != AD_HOC_LOCATION:
+            for owner, failure in {failure.owner: failure for failure in failed}.items():
+                if owner in PROBED:
+                    begin_outage(self.engine, self.location, owner, failure.why_out_of_reach, self._actor)
         for failure in failed:
             if not progress.failed:
                 progress.cause = failure.cause
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
-            log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
+            cause = steady(failure.error)
+            details = "" if cause in self._shown else f"\n\n{failure.details}"
+            self._shown.add(cause)
+            log.error(f"{few_of(failure.run.refs)} failed: {failure.error}{details}")
         self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
             progress.live[output.fact.ref] = output.manifest.instance_uuid
@@ -243,7 +258,7 @@ class HostedLaunch:
                 lambda: few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
             )
 
-    def _end(self, why: str, *, as_failure: bool) -> None:
+    def _end(self, why: str, *, as_failure: bool, owner: Surrounding | None = None) -> None:
         """End the unfinished job runs, so that others need not wait for their leases to lapse."""
         ids_left = sorted(self._unfinished)
         if not ids_left:
@@ -255,7 +270,7 @@ class HostedLaunch:
         keep_wants = not self._was_terminated()
 
         def end(ids: Sequence[str]) -> None:
-            fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient") for job_run_id in ids))
+            fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient", owner) for job_run_id in ids))
             cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
             try:
                 self.engine.handle(fail if as_failure else cancel, actor=self._actor)
@@ -313,7 +328,7 @@ def _miss(results: Iterable[Missed]) -> MissDeps:
 def _failure(results: Iterable[Failed]) -> FailJobRuns:
     return FailJobRuns(
         failures=tuple(
-            RunFailure(failed.run.id, failed.error, "transient" if failed.is_transient else "hard")
+            RunFailure(failed.run.id, failed.error, "transient" if failed.is_transient else "hard", failed.owner)
             for failed in results
         )
     )

@@ -21,6 +21,7 @@ from databuild_dagster.bindings.building.builds import Builder
 from databuild_dagster.bindings.building.call import Tools
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.building.hosted_launch import HostedLaunch, Progress
+from databuild_dagster.bindings.building.owners import Owners
 from databuild_dagster.bindings.building.provenance import made_with
 from databuild_dagster.bindings.claims import run_messages
 from databuild_dagster.bindings.claims.claims import Hosting, asking, begin, claim
@@ -92,6 +93,7 @@ class _Step:
             on_session=self._show_spark,
         )
         self.painter = Painter(context, self.frames.warehouse, self.datasets, sample_rows=self.deployment.sample_rows)
+        self.owners = Owners(self.frames)
         self.progress = Progress()
         asker = asking(
             context.instance,
@@ -191,7 +193,9 @@ class _Step:
         n_threads = self.deployment.threads
         names = {asset: self.body.name_of(self.context.assets_def, asset) for asset in self.datasets}
         arguments = Arguments(self.context, self.body, self.config, self.datasets, self.frames, self.finder)
-        tools = Tools(self.context, self.body, self.datasets, self.frames, arguments, names, hosting.launch_id)
+        tools = Tools(
+            self.context, self.body, self.datasets, self.frames, arguments, names, hosting.launch_id, self.owners
+        )
         launch = HostedLaunch(
             hosting.launch_id,
             hosting.job_runs,
@@ -201,6 +205,7 @@ class _Step:
             painter=self.painter,
             progress=self.progress,
             n_threads=n_threads,
+            location=self.deployment.location,
         )
         yield from launch.build(partial(self.finder.of, self.datasets))
 

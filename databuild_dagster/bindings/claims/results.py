@@ -10,6 +10,7 @@ from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
 from databuild_dagster.model.events import OutputFact
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.warehouse.manifest import Manifest
 
 
@@ -55,6 +56,9 @@ class Failed:
     details: str
     #: Output to the verdicts of its gates, if they ran.
     verdicts: Mapping[Ref, tuple[Verdict, ...]] = field(default_factory=dict)
+    #: What was found out of reach, and why, if it is not the partition's own failure.
+    owner: Surrounding | None = None
+    why_out_of_reach: str = ""
     #: The error that the function raised; `materialize()` and Dagster's page of the step show it.
     cause: BaseException | None = None
 

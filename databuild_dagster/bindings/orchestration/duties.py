@@ -15,6 +15,7 @@ from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.bindings.claims.launcher import OrderCollector
 from databuild_dagster.bindings.display.report_dead_runs import report_dead_runs
 from databuild_dagster.bindings.display.taint_ui import paint_taints
+from databuild_dagster.bindings.orchestration.probing import probe_outages
 from databuild_dagster.bindings.orchestration.tend_held_runs import tend_held_runs
 from databuild_dagster.bindings.reading.orphan_sessions import interrupt_orphaned_sessions
 from databuild_dagster.bindings.registry.plain_assets import ForeignAssets
@@ -29,6 +30,7 @@ from databuild_dagster.feature import rows
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.model.wording import few_of
 
 #: The duty whose failure is the failure of the whole tick.
@@ -113,6 +115,8 @@ class Duty:
     #: Of a feature's duty: the one behind which it stands, without a need for its success; empty for the last place.
     behind: str = ""
     finish: Finish | None = None
+    #: It needs the warehouse, so it waits for the end of an outage (rule 6.17).
+    needs_warehouse: bool = False
     #: Begins a thread for a build, which takes the places of `run` and `finish`; None where no thread is worth it.
     beside: Callable[[Place], Beside | None] | None = None
 
@@ -154,6 +158,11 @@ def _show_failures(place: Place, seconds: float | None) -> None:
 #: The duties of the core.
 DUTIES: Final = (
     Duty(TICK, _tick, after=()),
+    Duty(
+        "probe what is out of reach",
+        probe_outages,
+        why="the tick reads what is out of reach",
+    ),
     Duty(
         "report dead Dagster runs",
         lambda work: report_dead_runs(work.instance, work.report.lost),
@@ -222,6 +231,8 @@ def do_duties(some: Sequence[Duty], work: Work) -> dict[str, Exception]:
     for duty in some:
         if not skipped.isdisjoint(duty.after):
             skipped.add(duty.name)
+            continue
+        if duty.needs_warehouse and Surrounding.WAREHOUSE in work.report.out_of_reach:
             continue
         beside = work.beside.get(duty.name)
         try:

@@ -124,10 +124,11 @@ class DatabuildSpark(LazyPySparkResource):
     def forget_session(self) -> None:
         """Drop the lost session; the next use opens another one."""
         self._spark_session = None
-        with _sessions_lock:
-            lost = _sessions.pop(_key(self.settings()), None)
-        if lost is not None:
-            abandon(lost)
+        _forget(self.settings())
+
+    def forget_session_at(self, home: str | None) -> None:
+        """Drop the session of all Dagster runs of the instance at `home`."""
+        _forget(self.settings_at(home))
 
     def settings(self) -> SparkSettings:
         """The settings of the session. Those of a temporary server make its folder, so only a session asks for them."""
@@ -171,6 +172,13 @@ def _session_for(settings: SparkSettings) -> Any:
         if _key(settings) not in _sessions:
             _sessions[_key(settings)] = open_session(settings)
         return _sessions[_key(settings)]
+
+
+def _forget(settings: SparkSettings) -> None:
+    with _sessions_lock:
+        lost = _sessions.pop(_key(settings), None)
+    if lost is not None:
+        abandon(lost)
 
 
 def open_now(spark: DatabuildSpark, home: str | None) -> Any:

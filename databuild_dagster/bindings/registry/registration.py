@@ -139,6 +139,7 @@ def _dataset(graph: AssetGraph, assets_def: AssetsDefinition, node: AssetNode, l
         concurrency=body.concurrency if body else None,
         arc=_arc(graph, assets_def, node, body) if body and body.subscriptions else UNSET,
         version=node.tags.get(VERSION_TAG, UNSET),
+        spark=True if body and body.uses_spark else UNSET,
         **registered_of(node.metadata),
     )
 

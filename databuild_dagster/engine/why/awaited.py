@@ -10,6 +10,8 @@ from typing import NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
+from databuild_dagster.engine.outages import in_words as outage_in_words
+from databuild_dagster.engine.outages import needs_of, outages
 from databuild_dagster.engine.why.slow_launches import Running, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
@@ -26,13 +28,15 @@ _S = InstanceState
 
 
 class Waiting(NamedTuple):
-    """The causes for which served refs wait. Without a job run and a retry, nothing known will make them live."""
+    """The causes for which served refs wait. Without any, nothing known will make them live."""
 
     job_runs: list[Awaited]
     #: The time of the next retry.
     retry_at: float | None
     #: By launch id, a clause about each that runs much longer than usual.
     slow: Mapping[str, str]
+    #: A sentence for each outage that holds due refs back.
+    outages: list[str]
 
     @property
     def sentence(self) -> str:
@@ -41,6 +45,8 @@ class Waiting(NamedTuple):
         if launches:
             more = f"; and {len(launches) - MAX_NAMED} other launches" if len(launches) > MAX_NAMED else ""
             return "; ".join(self._of_launch(runs) for runs in launches[:MAX_NAMED]) + more
+        if self.outages:
+            return f"the end of an outage: {'; '.join(self.outages)}"
         return "nothing that is known" if self.retry_at is None else f"the retry at {when(self.retry_at)}"
 
     def _of_launch(self, runs: list[Awaited]) -> str:
@@ -57,16 +63,19 @@ def awaited_by(engine: Engine, serving: Collection[Ref], planned_at: float) -> W
     """
     queries = engine.queries
     found, due = queries.awaited(serving, MAX_AWAITED), queries.due_soon(serving, planned_at)
+    held: list[str] = []
     if not found and (waiting := {entry.dataset_id for entry in due if entry.is_now}):
-        specs = [spec for id, spec in queries.datasets().items() if id in waiting and spec.concurrency is not None]
-        jobs = {(spec.location, spec.job) for spec in specs}
+        specs = [spec for id, spec in queries.datasets().items() if id in waiting]
+        needs = {(spec.location, what) for spec in specs for what in needs_of(spec)}
+        held = [outage_in_words(what, aside) for what, aside in outages(engine) if (aside.location, what) in needs]
+        jobs = {(spec.location, spec.job) for spec in specs if spec.concurrency is not None}
         full = [launch for launch in queries.open_launches() if (launch.location, launch.job) in jobs]
         runs = [run for launch in full for run in queries.job_runs_of_launch(launch.launch_id)]
         found = queries.awaited([ref for run in runs for ref in run.refs], MAX_AWAITED) if runs else []
     retry_at = min((entry.retry_at for entry in due if entry.retry_at is not None), default=None)
     started = [run for run in found if run.state is JobRunState.RUNNING]
     running = (Running(run.launch_id, run.job_run, run.ref, run.since) for run in started)
-    return Waiting(found, retry_at, slow_launches(queries, running, engine.now()))
+    return Waiting(found, retry_at, slow_launches(queries, running, engine.now()), held)
 
 
 def process_of(run: Awaited) -> str:

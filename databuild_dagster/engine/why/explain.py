@@ -18,6 +18,8 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
+from databuild_dagster.engine.outages import in_words as outage_in_words
+from databuild_dagster.engine.outages import needs_of, out_of_reach, outages
 from databuild_dagster.engine.planning import RoomLeft, built_here, decide_level, missing_inputs
 from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, plannable
 from databuild_dagster.engine.tick_pass import TickLimits
@@ -300,7 +302,8 @@ class _Following:
             found = plannable(self._engine, datasets, due, self._aside)
             due, states = found.with_states(self._engine, self._aside)
             missing = missing_inputs(due, found.inputs, states)
-            room = RoomLeft.within(limits, self._queries.open_launches(), location, 0)
+            lacking = out_of_reach(self._queries.reasons(location))
+            room = RoomLeft.within(limits, self._queries.open_launches(), location, 0, lacking)
             self._levels[location] = decide_level(
                 self._engine, datasets, due, missing, room, self._now, self._aside
             ).needs
@@ -364,7 +367,10 @@ class _Following:
                 ]
             case Reason.EXPIRED:
                 until = when(self._queries.wanted([ref])[ref].until)
-                return [f"{why}; outside the TTL of its wants, which ended at {until}: want it again"]
+                return [
+                    f"{why}; outside the TTL of its wants, which ended at {until}: want it again",
+                    *self._outages(ref),
+                ]
             case Reason.BACKING_OFF:
                 return [self._backoff(known, ref)]
             case Reason.LEARNED_INPUTS:
@@ -374,6 +380,12 @@ class _Following:
                 return [misses, *self._orchestrator(self._spec(ref).location)]
             case Reason.DUE:
                 return self._due(known, ref, why)
+            case Reason.OUTAGE:
+                return [
+                    *self._outages(ref),
+                    self._since(known, ref, why),
+                    *self._orchestrator(self._spec(ref).location),
+                ]
             case Reason.NOT_LOOKED_AT | Reason.JOB_FULL | Reason.LOCATION_FULL | Reason.TICK_FULL:
                 spec = self._spec(ref)
                 return [
@@ -415,8 +427,11 @@ class _Following:
         return f": the last want for it, {wants[-1].id}, is {wants[-1].state.value}" if wants else ""
 
     def _backoff(self, known: Known, ref: Ref) -> str:
-        n_attempts, canonical = self._queries.wanted([ref])[ref].attempts, known.canonical[ref]
-        attempts = f" (attempt {n_attempts} of {MAX_ATTEMPTS} failed)" if n_attempts else ""
+        wanted, canonical = self._queries.wanted([ref])[ref], known.canonical[ref]
+        parts = [f"attempt {wanted.attempts} of {MAX_ATTEMPTS} failed"] if wanted.attempts else []
+        if uncounted := wanted.outages + max(wanted.losses - wanted.attempts, 0):
+            parts.append(f"{uncounted} more not counted, by its surroundings")
+        attempts = f" ({', '.join(parts)})" if parts else ""
         after = f", after: {one_line(canonical.reason)}" if canonical.reason else ""
         return f"its backoff ends at {when(canonical.retry_at or 0.0)}{attempts}{after}"
 
@@ -440,6 +455,12 @@ class _Following:
             since += f": the next tick launches it, unless inputs that {few_of(missing, NAMED)} misses come first"
             return [since]
         return [f"{since}: the next tick launches it"]
+
+    def _outages(self, ref: Ref) -> list[str]:
+        """A sentence for each outage that holds its launch back."""
+        spec = self._queries.dataset(asset_of(ref))
+        of_location = [] if spec is None else outages(self._engine, spec.location)
+        return [outage_in_words(what, aside) for what, aside in of_location if spec and what in needs_of(spec)]
 
     def _limit(self, reason: Reason, spec: DatasetSpec) -> str:
         limits = self._limits(spec.location)

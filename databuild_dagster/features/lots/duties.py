@@ -29,6 +29,7 @@ DUTIES = (
         _keep,
         why="it may take minutes, and no duty before it depends on it",
         finish=_finish,
+        needs_warehouse=True,
         beside=_beside,
     ),
 )

@@ -62,7 +62,7 @@ def test_a_launch_of_others_that_nothing_needs_is_not_waited_for(world):
     world.start("day@1")
     world.miss("month", "day@2")
 
-    assert awaited_by(world.engine, ["month"], world.clock.now) == ([], None, {})
+    assert awaited_by(world.engine, ["month"], world.clock.now) == ([], None, {}, [])
     assert sentence(world, "month") == "nothing that is known"
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from threading import BoundedSemaphore
 
@@ -140,7 +141,9 @@ class PartsCaller:
         ]
         transient = all(self._tools.is_transient(error) for error in lot.failed.values())
         first = next(iter(lot.failed.values()))
-        return Failed(run, why, transient, "\n".join([*details, kept]), cause=first)
+        owned = self._tools.owners.of(first)
+        failed = Failed(run, why, transient, "\n".join([*details, kept]), cause=first)
+        return failed if owned is None else replace(failed, owner=owned.owner, why_out_of_reach=owned.why)
 
     def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
         """Keep the finished parts; returns a sentence with their place. Raises errors of writing."""

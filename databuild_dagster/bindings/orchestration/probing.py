@@ -1,0 +1,65 @@
+"""Probes beside the ticks: what is out of reach is asked again and again, and an outage ends with the first answer (rule 6.17)."""
+
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from databuild_dagster.bindings.reading.probes import Ask, questions
+from databuild_dagster.engine.outages import end_outage, outages
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.set_aside import Subject
+from databuild_dagster.model.surroundings import Surrounding
+from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.warehouse.threads import in_own_thread
+
+if TYPE_CHECKING:
+    from databuild_dagster.bindings.orchestration.duties import Work
+
+#: The pause after the first probe that fails; each further one doubles it.
+FIRST_PAUSE_SECONDS: Final = 1.0
+MAX_PAUSE_SECONDS: Final = 15.0
+ACTOR: Final = "probe"
+
+_log = logger(__name__)
+
+
+@dataclass
+class Prober:
+    """The probes of one surrounding, one at a time, each in a thread of its own."""
+
+    ask: Ask
+    next_at: float = 0.0
+    pause: float = FIRST_PAUSE_SECONDS
+    running: Future[object] | None = field(default=None)
+
+    def passed(self, now: float) -> bool:
+        """Whether the probe has passed since the last look; begins another one when its time has come."""
+        done = self.running
+        if done is None:
+            if now >= self.next_at:
+                self.running = in_own_thread(self.ask, "databuild probe")
+            return False
+        if not done.done():
+            return False
+        self.running = None
+        if (error := done.exception()) is None:
+            return True
+        _log.debug("databuild: a probe failed: %s", explain_failure(error))
+        self.next_at, self.pause = now + self.pause, min(2 * self.pause, MAX_PAUSE_SECONDS)
+        return False
+
+
+def probe_outages(work: "Work") -> None:
+    """End the outages of the location whose probe has passed. A tick waits for no probe."""
+    engine, location = work.engine, work.deployment.location
+    if not work.report.out_of_reach:
+        return
+    probers: dict[Surrounding, Prober] = engine.memory.of((probe_outages, location), dict)
+    out = {what for what, aside in outages(engine, location) if aside.kind is Subject.OUTAGE}
+    for what in out:
+        if what not in probers:
+            # Nothing can be asked: the next launch shows it.
+            probers[what] = Prober(questions(work.instance, work.deployment).get(what, lambda: None))
+        if probers[what].passed(engine.steady()):
+            end_outage(engine, location, what, ACTOR)
+            del probers[what]

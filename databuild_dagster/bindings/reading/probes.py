@@ -1,0 +1,80 @@
+"""Whether Spark and the warehouse of a code location answer, each by one small question with a bound (rule 6.17)."""
+
+import re
+import secrets
+from collections.abc import Callable
+from concurrent.futures import wait
+from typing import Any, Final
+
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of, open_now
+from databuild_dagster.bindings.registry.instance import warehouse_of
+from databuild_dagster.model.surroundings import Surrounding
+from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.spark.reach import PROBE, check_answers, check_reach
+from databuild_dagster.warehouse.layout import Warehouse
+from databuild_dagster.warehouse.threads import in_own_thread
+
+#: How long a job run that failed waits for the answer. A Spark that answers later is not out of reach for long.
+PROBE_SECONDS: Final = 30.0
+
+Ask = Callable[[], object]
+
+#: The files of a probe, whose names say nothing to a reader of the sentence.
+_OF_A_PROBE: Final = re.compile(rf"/{re.escape(PROBE)}-[0-9a-f]+(/probe)?")
+
+
+def ask_warehouse(warehouse: Warehouse) -> None:
+    """Write a file, read it and remove it. Raises `DiskTrouble`, `StorageTrouble`."""
+    warehouse.check_usable()
+    folder = f"{warehouse.root}/{PROBE}-{secrets.token_hex(4)}"
+    try:
+        warehouse.storage.replace(f"{folder}/probe", b"probe")
+        warehouse.storage.read_bytes(f"{folder}/probe")
+    finally:
+        warehouse.storage.remove_tree(folder)
+
+
+def ask_spark(resource: Any, session: Callable[[], Any], warehouse: Warehouse) -> None:
+    """Open a session unless one is open, run a job in it, and see that it meets this process in the warehouse.
+
+    Raises errors of opening, and those of `check_answers` and `check_reach`. A session that does not answer is dropped.
+    """
+    opened = session()
+    try:
+        check_answers(opened, PROBE_SECONDS)
+        check_reach(opened, warehouse, start_seconds=PROBE_SECONDS)
+    except Exception:
+        forget_session_of(resource, opened)
+        raise
+
+
+def questions(instance: DagsterInstance, deployment: Deployment) -> dict[Surrounding, Ask]:
+    """The questions of an orchestrator. Of a Spark that is no `DatabuildSpark` nothing can be asked outside of a Dagster run."""
+    warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
+    asks: dict[Surrounding, Ask] = {Surrounding.WAREHOUSE: lambda: ask_warehouse(warehouse)}
+    if isinstance(spark := deployment.spark, DatabuildSpark):
+        home = instance.root_directory
+        asks[Surrounding.SPARK] = lambda: ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
+    return asks
+
+
+class _AtHome:
+    """Drops the session that `open_now` keeps."""
+
+    def __init__(self, spark: DatabuildSpark, home: str | None) -> None:
+        self._spark, self._home = spark, home
+
+    def forget_session(self) -> None:
+        self._spark.forget_session_at(self._home)
+
+
+def why_not(ask: Ask, seconds: float = PROBE_SECONDS) -> str | None:
+    """Why a question has no answer, in one sentence; None if it has one. Waits at most so long."""
+    future = in_own_thread(ask, "databuild probe")
+    if not wait([future], seconds).done:
+        return f"it has not answered for {seconds:.0f} s"
+    error = future.exception()
+    return None if error is None else _OF_A_PROBE.sub("", explain_failure(error))

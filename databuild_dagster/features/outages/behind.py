@@ -1,0 +1,45 @@
+"""What waits behind an outage: the wanted refs whose launches need what is out of reach."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.outages import in_words, needs_of, outages
+from databuild_dagster.model.decide.context import MAX_BACKOFF_SECONDS
+from databuild_dagster.model.surroundings import Surrounding
+from databuild_dagster.model.wording import counted
+from databuild_dagster.shapes.fields import picked, when
+from databuild_dagster.store.queries.planning import Aside
+
+#: Wanted refs that are counted, also those whose backoff has not passed; more of them are as many.
+MAX_COUNTED = 10_000
+
+
+class Outage(NamedTuple):
+    """An outage, or a hold, and how many wanted refs wait for its end."""
+
+    what: Surrounding
+    aside: Aside
+    n_waiting: int
+
+    @property
+    def sentence(self) -> str:
+        why = in_words(self.what, self.aside)
+        return f"{why[0].upper()}{why[1:]}. {counted(self.n_waiting, 'wanted ref')} behind it."
+
+    @property
+    def shape(self) -> dict[str, object]:
+        """For JSON (rules 15)."""
+        of_aside = picked(self.aside, "location", "kind", "reason")
+        return {"what": self.what.value, **of_aside, "since": when(self.aside.since), "waiting": self.n_waiting}
+
+
+def outages_with_refs(engine: Engine) -> list[Outage]:
+    """The open outages and holds, the oldest first."""
+    return [Outage(what, aside, _n_waiting(engine, what, aside.location)) for what, aside in outages(engine)]
+
+
+def _n_waiting(engine: Engine, what: Surrounding, location: str) -> int:
+    datasets = [id for id, spec in engine.queries.datasets(location).items() if what in needs_of(spec)]
+    return len(engine.queries.due_refs(datasets, engine.now() + MAX_BACKOFF_SECONDS, MAX_COUNTED).refs)
