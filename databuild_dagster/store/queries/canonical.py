@@ -14,6 +14,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, Selection, dataset_range
+from databuild_dagster.store.store import again_if_cut
 from databuild_dagster.store.work.row_sets import missing_row
 
 
@@ -262,6 +263,7 @@ class CanonicalQueries(Asking):
         damaged = {row[0]: self._missing("instances", row[2]) for row in rows if row[2] is not None}
         return {ref: _STATES[found.get(ref)] for ref in wanted}, damaged
 
+    @again_if_cut
     def _missing(self, table: str, row_id: int) -> MissingRow:
         with self._store.reading() as connection:
             return missing_row(connection, table, row_id)
@@ -363,6 +365,7 @@ class CanonicalQueries(Asking):
         of_dataset = "(r.ref = :one OR (r.ref >= :first AND r.ref < :after)) "
         return self._canonical_at(of_dataset, {"one": one, "first": first, "after": end}, seq)
 
+    @again_if_cut
     def _canonical_at(self, refs: str, parameters: dict[str, Any], seq: int) -> list[Canonical]:
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}
