@@ -60,7 +60,7 @@ def test_a_command_is_refused_on_a_log_that_lacks_an_event_that_its_process_saw(
     assert world.seq == seen - 1
 
 
-def test_a_command_is_refused_on_a_log_with_another_event_in_the_place_of_one_that_was_seen(world):
+def test_a_command_is_refused_on_a_log_with_another_event_in_the_place_of_one_seen(world):
     """A replica that lagged has recorded others since, and as many."""
     world.want("a")
     change_log(world.store, f"UPDATE {EVENTS} SET command_id = 'another' WHERE seq = {world.seq}")

@@ -91,6 +91,8 @@ class HostedLaunch:
     progress: Progress
     n_threads: int
     _threads: DaemonThreads[Attempt] | None = None
+    #: The first refs that failed with an error and a traceback. One outage gives each partition of a launch the same.
+    _told: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Another thread ends the launch.
     _is_abandoned: bool = False
 
@@ -201,7 +203,11 @@ class HostedLaunch:
                 progress.cause = failure.cause
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
-            log.error(f"{few_of(failure.run.refs)} failed: {failure.error}\n\n{failure.details}")
+            refs = few_of(failure.run.refs)
+            if (first := self._told.setdefault((failure.error, failure.details), refs)) != refs:
+                log.error(f"{refs} failed as {first} did: {failure.error}")
+            else:
+                log.error(f"{refs} failed: {failure.error}\n\n{failure.details}")
         self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
             progress.live[output.fact.ref] = output.manifest.instance_uuid
