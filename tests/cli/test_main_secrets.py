@@ -249,7 +249,7 @@ def test_no_form_of_a_database_url_shows_its_password(secretive: Secretive, url:
 
     for given in (raw, encoded):
         for arguments in (("status",), ("want", "list", "--json"), ("build", "fine", "--debug"), ("log", "check")):
-            assert secretive.call(*arguments, DATABUILD_DB_URL=given) in (1, 2)
+            assert secretive.call(*arguments, DATABUILD_DB_URL=given, PGCONNECT_TIMEOUT="1") in (1, 2, 75)
 
     assert secretive.leaks() == []
     # The message is about the database, and not about what hides the secret.

@@ -58,7 +58,7 @@ MANIFEST = "tests/warehouse/test_manifest.py"
 METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
-RESTARTS = "tests/store/backends/test_postgres_restarts.py"
+CUT = "tests/engine/test_engine_cut_commits.py"
 WITNESS = "tests/store/test_witness.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
@@ -127,7 +127,7 @@ GUARDS = (
         "engine/engine.py",
         "if (named or pending) and (before",
         "if named and (before",
-        (RESTARTS,),
+        (CUT,),
     ),
     Guard(
         "a transaction follows on a log that lacks an event that its process saw",
