@@ -24,12 +24,14 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 LIMITS: Final[Mapping[str, int]] = {
     # Keys with windows, columns without values and copies that Spark can read took 600 lines.
     # 41,000 until damaged pointers and replaced databases stopped each command, and job runs had filters and views.
-    "cli.build": 41_600,
+    # 41,600 until commands waited for a database that restarts, and noticed a log that went back and code that differs.
+    "cli.build": 42_050,
     "cli.read": 28_000,
-    # 46,000 until damage stopped by name, job runs had filters and views, and attempts of lots were listed.
-    "core": 46_400,
+    # 46,000 until damage stopped by name, job runs had filters and views, and attempts of lots were listed; 46,400 until
+    # commands waited for a database that restarts, and noticed a log that went back and code that differs.
+    "core": 46_700,
     # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.
-    "package": 82_900,
+    "package": 83_000,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

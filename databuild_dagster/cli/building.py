@@ -456,6 +456,9 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
             f"Reused stale: {few_of(built.stale)}. An input was tainted or replaced since; "
             f"`databuild build --only stale --rebuild {typed(named)}` builds what is stale again."
         )
+    if len(live) < len(found):
+        # A log that went back has lost the wants too, so that no tick found it out.
+        engine.queries.check_head(engine.queries.head())
     for ref, canonical in found.items():
         if canonical.state is InstanceState.LIVE:
             built.live += 1
@@ -463,8 +466,8 @@ def _tell_refs(engine: Engine, refs: Sequence[Ref], built: Built) -> None:
         why = canonical.reason or ""
         if canonical.uuid is not None and canonical.state is InstanceState.UPSTREAM_BUILDING:
             why = "waits for " + ", ".join(engine.queries.missing_of(canonical.uuid)[:3])
-        if built.interrupted and not why:
-            why = "not built before the command was interrupted"
+        if not why and (built.interrupted or canonical.state is None):
+            why = "not built before the command was interrupted" if built.interrupted else "nothing has built it"
         built.not_live.append(NotLive(ref, canonical.state, one_line(why)))
     if failures := first_failures(engine, [ref.ref for ref in built.not_live]):
         built.failed_first = list(failures.named)

@@ -57,19 +57,19 @@ def register_all(engine: Engine, locations: list[CodeLocation]) -> dict[int, Dat
     ]
     loaded = {name for _, name in left}
     datasets: dict[int, DatasetSpec] = {}
+    said: dict[str, None] = {}
     # Twice: an asset that moved from the second location to the first is free when the second is registered.
     for _ in range(2):
         taken: dict[str, tuple[AssetTaken, ...]] = {}
         for repository, name in left:
             registered = register(engine, name, datasets_of(repository.asset_graph, name))
             datasets, taken[name] = registered.datasets, registered.taken
-            for sentence in registered.redefined:
-                say(f"Warning: {sentence}")
+            for sentence in filter(None, (*registered.redefined, registered.left_in_words(name))):
+                said.setdefault(sentence)
         left = [(repository, name) for repository, name in left if taken[name]]
-    for refusal in chain.from_iterable(taken.values()):
-        say(f"Warning: {refusal}")
-    for sentence in unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded]):
-        say(f"Warning: {sentence}")
+    unknown = unknown_sources(datasets.values(), [spec for spec in datasets.values() if spec.location in loaded])
+    for warning in (*said, *chain.from_iterable(taken.values()), *unknown):
+        say(f"Warning: {warning}")
     return datasets
 
 

@@ -20,6 +20,7 @@ import click
 
 from databuild_dagster.cli.groups import Branch, Leaf, Sections, TableGroup, inserted, with_synonym
 from databuild_dagster.cli.process import (
+    AWAY,
     FAILED,
     INTERRUPTED,
     REFUSED,
@@ -34,6 +35,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.logs import tracebacks_logged
 from databuild_dagster.model.redaction import traceback_of
 from databuild_dagster.model.wording import MAX_VALUE, is_utf8, numbers_cut, one_line
+from databuild_dagster.store.errors import StoreAway, StoreBusy, StoreSilent
 from databuild_dagster.version import __version__
 
 _PACKAGE = Path(__file__).parents[1]
@@ -171,7 +173,7 @@ def cli() -> None:
 
     Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
     stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout could not
-    be written, 2 refused or bad usage, 130 interrupted.
+    be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted.
     """
 
 
@@ -242,8 +244,8 @@ def _run(arguments: list[str]) -> int:
         if debug:
             click.echo(traceback_of(error), err=True, nl=False)
         if isinstance(error, Stopped) and isinstance(error.__cause__, Exception):
-            _report(error.__cause__, as_json=as_json)
-            return FAILED
+            code = _report(error.__cause__, as_json=as_json)
+            return AWAY if code == AWAY else FAILED
         return _report(error, as_json=as_json)
 
 
@@ -274,13 +276,13 @@ _WHEN_AWAY = "Nothing is lost: check that the server runs and can be reached, th
 def _report(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, DatabuildError):
         _tell(type(error).__name__, error.message, error.advice, as_json=as_json)
-        return REFUSED
+        return AWAY if isinstance(error, (StoreAway, StoreSilent, StoreBusy)) else REFUSED
     if type(error).__module__.startswith("databuild_dagster."):
         _tell(type(error).__name__, one_line(error, most=None), "", as_json=as_json)
         return REFUSED
     if trouble := _trouble_with_dagsters_files(error):
         _tell("DagsterStorageUnusable", *trouble, as_json=as_json)
-        return REFUSED
+        return AWAY if _WHEN_AWAY in trouble else REFUSED
     if isinstance(error, OSError):
         _tell(
             "FileUnusable",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 FAILED = 1
 #: Refused, or bad usage.
 REFUSED = 2
+#: The server of the build state or of Dagster was away, silent or busy; as EX_TEMPFAIL of sysexits.h.
+AWAY = 75
 #: Ctrl-C.
 INTERRUPTED = 130
 

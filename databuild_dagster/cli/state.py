@@ -22,6 +22,7 @@ from databuild_dagster.data.home import (
     warehouse_of_home,
 )
 from databuild_dagster.engine.log_time import clock_is_behind
+from databuild_dagster.store.errors import LogWentBack
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.store.store import Store, open_store
 
@@ -99,7 +100,7 @@ def the_store(*, check_projections: bool = True) -> Store:
         from databuild_dagster.bindings.registry.instance import store_url
 
         url = store_url(the_instance(home))
-    return open_store(url) if check_projections else Store(url, check_projections=False)
+    return open_store(url, str(home)) if check_projections else Store(url, check_projections=False)
 
 
 def the_queries() -> Queries:
@@ -140,7 +141,7 @@ def the_engine() -> Engine:
         engine = engine_for(the_instance(home))
     else:
         catalog = _LateCatalog(home)
-        engine = Engine(open_store(url), cast("Catalog", catalog))
+        engine = Engine(open_store(url, str(home)), cast("Catalog", catalog))
         catalog.dataset_of = engine.queries.dataset
     _look_at_the_clock(engine.queries)
     return engine
@@ -194,6 +195,11 @@ class _LateCatalog:
 
 
 def _look_at_the_clock(queries: Queries) -> None:
-    """Warn if the clock is behind the log: times in the answer then lie in the future."""
-    if said := clock_is_behind(queries.url, queries.head().at, time.time()):
+    """Warn if the clock is behind the log, so that times in the answer lie in the future, or if the log went back."""
+    head = queries.head()
+    if said := clock_is_behind(queries.url, head.at, time.time()):
         click.echo(f"Warning: {said}", err=True)
+    try:
+        queries.check_head(head)
+    except LogWentBack as went_back:
+        click.echo(f"Warning: {went_back}", err=True)

@@ -145,6 +145,7 @@ def take_over(store: Store, warehouses: Iterable[Warehouse], named: Collection[s
     """
     planned = plan_take_over(store, warehouses, named)
     marker = Marker(new_store_id(), store.identity().here or "")
+    store.accept()
     store.describe({STORE_ID: marker.store_id, PLACE: marker.place})
     for root in planned:
         if root.why_not is None:

@@ -29,8 +29,9 @@ from databuild_dagster.store.ledger import Ledger
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.queries.events import Change
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.store import Store
+from databuild_dagster.store.store import Store, again_if_cut
 from databuild_dagster.store.unit_of_work import UnitOfWork
+from databuild_dagster.store.witness import Mark
 
 #: Longest chain of derivative wants after one command.
 MAX_FOLLOW_UPS = 10_000
@@ -146,12 +147,18 @@ class Engine:
             raise InvalidRequest(what="actor", value=actor, why="it must be a text without NUL")
         actor, named = utf8(actor), None if command_id is None else utf8(command_id)
         recorded_id = named or self.new_id()
+        #: Outcomes whose transactions did not end as far as this process knows.
+        pending: list[Outcome] = []
 
+        @again_if_cut
         def attempt(answers: CatalogAnswers) -> Outcome:
             with self.store.writing() as work:
-                if named is not None and (before := log.events_of_command(work.connection, named)):
-                    return Outcome(tuple(before), repeated=True)
-                return self._handled(work, command, recorded_id, actor, answers)
+                if (named or pending) and (before := log.events_of_command(work.connection, recorded_id)):
+                    mine = [outcome for outcome in pending if outcome.events == tuple(before)]
+                    return mine[0] if mine else Outcome(tuple(before), repeated=True)
+                outcome = self._handled(work, command, recorded_id, actor, answers)
+                pending.append(outcome)
+                return outcome
 
         return self._with_answers(command, attempt)
 
@@ -239,6 +246,7 @@ class _Recording:
             self.seq, self.now, self.places.fact(fact), log.event_command_id(self.command_id, place), self.actor
         )
         event = log.append(self.work.connection, event)
+        self.work.appended = Mark(event.seq, event.command_id)
         fold(self.work, event)
         self.events.append(event)
 

@@ -15,8 +15,10 @@ from math import inf
 from typing import Final, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.holders import surely_gone, this_process
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.wording import when
+from databuild_dagster.version import __version__
 
 #: Begins the name of an orchestrator's heartbeat.
 ORCHESTRATOR = "orchestrator of "
@@ -26,6 +28,10 @@ KEEP_SECONDS = 7 * 24 * 3600.0
 FORGET_EVERY_SECONDS = 3600.0
 #: An orchestrator that is silent for longer, and for two intervals, is absent (rule 11.4).
 MIN_SILENCE_SECONDS = 60.0
+#: An orchestrator that ticked so long ago may be restarting: a command removes nothing from its registration (rule 5.7).
+RESTART_SECONDS: Final = 600.0
+#: Older notes of the code of processes are not shown.
+CODE_SECONDS: Final = 24 * 3600.0
 #: A web server announces its pages this often.
 ANNOUNCE_EVERY_SECONDS: Final = 3600.0
 #: A process looks for the last announcement this often.
@@ -34,6 +40,28 @@ LOOK_EVERY_SECONDS: Final = 60.0
 _PAGES: Final = "pages at "
 
 _NEVER: tuple[float, str | None] = (-inf, None)
+
+
+class CodeAtWork(NamedTuple):
+    """The code of a location that a process has noted."""
+
+    #: As `holders.this_process` names it.
+    process: str
+    #: Of this package.
+    version: str
+    #: Of the location's datasets.
+    fingerprint: str
+    is_orchestrator: bool
+    at: float
+
+    @property
+    def in_words(self) -> str:
+        role = "the orchestrator" if self.is_orchestrator else "commands"
+        return f"{role} on {self.host}: databuild_dagster {self.version}, code {self.fingerprint[:8]}"
+
+    @property
+    def host(self) -> str:
+        return self.process.partition("/")[0]
 
 
 class LastTick(NamedTuple):
@@ -98,6 +126,31 @@ def note_code(engine: Engine, location: str, fingerprint: str) -> None:
     engine.heartbeats.beat([_code_name(location, fingerprint)], engine.clock())
 
 
+def note_process(engine: Engine, location: str, fingerprint: str, code: str, *, is_orchestrator: bool) -> None:
+    """The same for a process that ticks, and which version of the package and of the location's code it has itself."""
+    noted = json.dumps([this_process(), __version__, code, is_orchestrator])
+    engine.heartbeats.beat([_code_name(location, fingerprint), _process_prefix(location) + noted], engine.clock())
+
+
+def code_at_work(engine: Engine, location: str) -> list[CodeAtWork]:
+    """The last note of each host, of its orchestrators and of its commands, not older than `CODE_SECONDS`. Scans all heartbeats."""
+    prefix, found = _process_prefix(location), dict[tuple[str, bool], CodeAtWork]()
+    for name, at in engine.heartbeats.since(engine.clock() - CODE_SECONDS, prefix):
+        process, version, fingerprint, is_orchestrator = json.loads(name.removeprefix(prefix))
+        noted = CodeAtWork(process, version, fingerprint, is_orchestrator, at)
+        found.setdefault((noted.host, is_orchestrator), noted)
+    return list(found.values())
+
+
+def has_orchestrator(engine: Engine, location: str) -> bool:
+    """Whether an orchestrator of the location is at work or may be restarting, as far as the notes and this machine tell."""
+    ticked = last_tick(engine, location)
+    if ticked is None or engine.clock() - ticked.at > max(RESTART_SECONDS, _silence(ticked)):
+        return False
+    noted = [code.process for code in code_at_work(engine, location) if code.is_orchestrator]
+    return not noted or not all(map(surely_gone, noted))
+
+
 def is_superseded(engine: Engine, location: str, fingerprint: str, present: str) -> bool:
     """Whether this version of the location's code was at work before, and the present one is now."""
     names = [_code_name(location, version) for version in (fingerprint, present)]
@@ -140,6 +193,10 @@ def _next_name(location: str) -> str:
 
 def _code_name(location: str, fingerprint: str) -> str:
     return f"code of {json.dumps(location)}: {fingerprint}"
+
+
+def _process_prefix(location: str) -> str:
+    return f"process with code of {json.dumps(location)}: "
 
 
 @lru_cache(maxsize=64)

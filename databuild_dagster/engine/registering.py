@@ -2,7 +2,8 @@
 
 Two versions of a location's code may run side by side: in a rolling deploy, in a forgotten container, in another checkout over
 the same home. Each would replace the datasets of the other at every tick. So an orchestrator does not bring earlier datasets
-back while another version of the code ticks: it leaves the assets that differ to that one.
+back while another version of the code ticks: it leaves the assets that differ to that one. A
+command beside an orchestrator adds assets, and neither removes nor changes one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.orchestrator_notes import is_superseded, note_code
+from databuild_dagster.engine.orchestrator_notes import has_orchestrator, is_superseded, note_code
 from databuild_dagster.engine.redefining import end_moved
 from databuild_dagster.model.commands import RegisterDatasets
 from databuild_dagster.model.datasets import DatasetSpec, Standing, standing_of
@@ -43,7 +44,11 @@ class Registered(NamedTuple):
     head: Head = Head(0, 0.0)
     #: Assets of the location that another version of its code has registered otherwise; this process leaves them to it.
     left: tuple[str, ...] = ()
+    #: The assets of `left` that the code of this process does not have.
+    lacking: tuple[str, ...] = ()
     #: The version of the code that this process has.
+    code: str = ""
+    #: The version that it keeps registered: beside an orchestrator, that one's with the assets that this process added.
     fingerprint: str = ""
     #: A sentence for each dataset whose partitions this registration changed (rule 2.6).
     redefined: tuple[str, ...] = ()
@@ -51,6 +56,18 @@ class Registered(NamedTuple):
     def of(self, location: str) -> dict[int, DatasetSpec]:
         """The datasets of one location, by row id."""
         return {row_id: spec for row_id, spec in self.datasets.items() if spec.location == location}
+
+    def left_in_words(self, location: str) -> str:
+        """A sentence about the assets that a command leaves to the orchestrator; empty if there are none."""
+        changing = [asset for asset in self.left if asset not in self.lacking]
+        doings = {"lacks": self.lacking, "changes": changing}
+        differences = " and ".join(f"{doing} {few_of(assets)}" for doing, assets in doings.items() if assets)
+        if not differences:
+            return ""
+        return (
+            f"This code of location {location!r} {differences}; the registered ones stay, because an orchestrator with other code is "
+            "at work and builds them. Deploy this code there, or stop the orchestrator."
+        )
 
     @property
     def plannable(self) -> Mapping[int, DatasetSpec]:
@@ -72,9 +89,10 @@ def register(
     """Record the location's datasets, unless the store has them.
 
     A process that has registered them asks one question: whether any location has registered since. With `is_current` it
-    asks none. Assets that another location owns are left out, and returned as `taken`. Without `is_asked`, for a tick or a
-    step, an earlier version of the code records nothing while the present one is at work, unless assets among `building`
-    differ. Raises `AssetTaken` if an asset of another location is among `building`, because its owner may build it
+    asks none. Assets that another location owns are left out, and returned as `taken`. Without `is_asked`, for a tick of an
+    orchestrator or for a step, an earlier version of the code records nothing while the present one is at work, unless assets
+    among `building` differ. While an orchestrator is at work, others than it record new assets, and those among `building`.
+    Raises `AssetTaken` if an asset of another location is among `building`, because its owner may build it
     differently, and `LocationTaken` (rule 5.7).
     """
     kept: dict[str, tuple[tuple[DatasetSpec, ...], Registered]] = engine.memory.of(Registered, dict)
@@ -114,11 +132,17 @@ def _register_own(
         for asset, standing in standings.items():
             if standing is Standing.TAKEN:
                 of_owner.setdefault(present[asset].location, []).append(asset)
-        left = () if yields_for is None else _left(engine, location, own, present, yields_for)
+        here = {asset: spec for asset, spec in present.items() if spec.location == location}
+        left = () if yields_for is None else _left(engine, location, own, here, yields_for)
+        recorded, kept = here if left else own, own
+        if not left and own != here and (yields_for is None or yields_for) and has_orchestrator(engine, location):
+            recorded = here | {asset: own[asset] for asset in own if asset not in here or asset in (yields_for or ())}
+            left = tuple(sorted(asset for asset, spec in recorded.items() if own.get(asset) != spec))
+            kept = recorded
         redefined: list[str] = []
         try:
-            if not left:
-                known, head, redefined = _recorded(engine, location, own, known, head)
+            if recorded != here:
+                known, head, redefined = _recorded(engine, location, recorded, known, head)
         except AssetTaken:
             if races < MAX_RACES:
                 continue
@@ -128,14 +152,14 @@ def _register_own(
         AssetTaken(location=location, assets=few_of(assets), owner=owner, taken=tuple(assets))
         for owner, assets in of_owner.items()
     )
-    return Registered(known, tuple(taken), head, left, _fingerprint(own), tuple(redefined))
+    lacking = tuple(asset for asset in left if asset not in own)
+    return Registered(known, tuple(taken), head, left, lacking, _fingerprint(own), _fingerprint(kept), tuple(redefined))
 
 
 def _left(
-    engine: Engine, location: str, own: dict[str, DatasetSpec], known: dict[str, DatasetSpec], needed: set[str]
+    engine: Engine, location: str, own: dict[str, DatasetSpec], present: dict[str, DatasetSpec], needed: set[str]
 ) -> tuple[str, ...]:
     """The assets that differ from those of the present version of the code, if that one is at work."""
-    present = {asset: spec for asset, spec in known.items() if spec.location == location}
     differing = {asset for asset in own.keys() | present.keys() if own.get(asset) != present.get(asset)}
     if not differing or not needed.isdisjoint(differing):
         return ()

@@ -105,6 +105,7 @@ def tick(this: Pass) -> TickReport:
     engine = this.engine
     # One look at the log's end for all followers: the next tick handles later events.
     head = engine.queries.head() if this.head is None else this.head
+    engine.queries.check_head(head)
     now = engine.now(head)
     engine.note_time(now)
     this.judge.look(engine.clock(), interval_seconds=this.interval_seconds)

@@ -18,6 +18,7 @@ from databuild_dagster.store.queries.queries import Queries
 #: Refs that are named one by one, and failures.
 MAX_NAMED: Final = 5
 MAX_FAILURES: Final = 20
+_NO_REASON: Final = "its build failed"
 
 
 class EventShape(TypedDict):
@@ -89,10 +90,21 @@ class FailureShape(TypedDict):
     n_waiting: int
 
 
+class AlikeShape(TypedDict):
+    """Refs of one asset that failed by themselves for one reason: the last ones, and the number of all."""
+
+    refs: list[Ref]
+    n: int
+    why: str
+    #: Those that wait behind the first of the refs.
+    n_waiting: int
+
+
 class FailuresShape(TypedDict):
-    """The newest failures that are not repaired."""
+    """The newest failures that are not repaired, one by one, and by asset and reason."""
 
     failures: list[FailureShape]
+    alike: list[AlikeShape]
     #: All that are not repaired, those above among them; 10,001 for more than 10,000.
     n: int
 
@@ -101,7 +113,16 @@ def newest_failures(queries: Queries) -> FailuresShape:
     """The refs that failed by themselves and are failed now, the last one first."""
     n, found = queries.failed_first(MAX_FAILURES)
     failures: list[FailureShape] = [
-        {"ref": ref, "why": one_line(why or "its build failed"), "n_waiting": queries.n_failed_because_of(ref)}
+        {"ref": ref, "why": one_line(why or _NO_REASON), "n_waiting": queries.n_failed_because_of(ref)}
         for ref, why in found
     ]
-    return {"failures": failures, "n": n}
+    alike: list[AlikeShape] = [
+        {
+            "refs": group.refs,
+            "n": group.n,
+            "why": one_line(group.why or _NO_REASON),
+            "n_waiting": queries.n_failed_because_of(group.refs[0]),
+        }
+        for group in queries.failed_alike(MAX_FAILURES)
+    ]
+    return {"failures": failures, "alike": alike, "n": n}

@@ -6,18 +6,29 @@ from collections.abc import Iterable
 from typing import NamedTuple, TypedDict
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.orchestrator_notes import Absence, LastTick, absence_of, last_tick
+from databuild_dagster.engine.orchestrator_notes import (
+    Absence,
+    CodeAtWork,
+    LastTick,
+    absence_of,
+    code_at_work,
+    last_tick,
+)
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.shapes.fields import when
 
 
 class OrchestratorShape(TypedDict):
-    """The orchestrator of a location; `why_not` is null while it ticks."""
+    """The orchestrator of a location; `why_not` is null while it ticks.
+
+    `versions` says which hosts had which code in the last day, if it differs.
+    """
 
     location: str
     ticks: bool
     last_tick_at: str | None
     why_not: str | None
+    versions: str | None
 
 
 class Orchestrator(NamedTuple):
@@ -26,13 +37,22 @@ class Orchestrator(NamedTuple):
     location: str
     last_tick: LastTick | None
     absence: Absence | None
+    code: list[CodeAtWork]
 
     @property
     def sentence(self) -> str:
+        versions = "" if self.versions is None else f" Warning: {self.versions}."
         if self.absence is not None:
-            return f"Warning: {self.absence.sentence}."
+            return f"Warning: {self.absence.sentence}.{versions}"
         assert self.last_tick is not None, "it ticks"
-        return f"The orchestrator of {self.location} ticks, last at {when(self.last_tick.at)}."
+        return f"The orchestrator of {self.location} ticks, last at {when(self.last_tick.at)}.{versions}"
+
+    @property
+    def versions(self) -> str | None:
+        """The code of each host, if it differs."""
+        if len({(code.version, code.fingerprint) for code in self.code}) < 2:
+            return None
+        return f"the code of location {self.location!r} differs: {'; '.join(code.in_words for code in self.code)}"
 
     def shape(self) -> OrchestratorShape:
         """The orchestrator in the shape of `status`."""
@@ -41,10 +61,14 @@ class Orchestrator(NamedTuple):
             "ticks": self.absence is None,
             "last_tick_at": None if self.last_tick is None else when(self.last_tick.at),
             "why_not": None if self.absence is None else self.absence.sentence,
+            "versions": self.versions,
         }
 
 
 def orchestrators_of(engine: Engine, datasets: Iterable[DatasetSpec]) -> list[Orchestrator]:
     """The orchestrators of the locations that build something, by name."""
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
-    return [Orchestrator(name, last_tick(engine, name), absence_of(engine, name)) for name in locations]
+    return [
+        Orchestrator(name, last_tick(engine, name), absence_of(engine, name), code_at_work(engine, name))
+        for name in locations
+    ]

@@ -21,6 +21,21 @@ class StoreSilent(StoreUnusable):
     hint = "Check that its server runs and that the network leads to it; `connect_timeout` in the url bounds the wait."
 
 
+class StoreAway(StoreUnusable):
+    """The build state in {url} is away: {why}."""
+
+    hint = (
+        "Its server refuses connections, is starting or only reads: run the command again when it is there. `connect_timeout` in "
+        "the url, three times, bounds the wait."
+    )
+
+
+class StoreCut(StoreAway):
+    """The connection to the build state in {url} was cut: {why}."""
+
+    hint = "Its server was restarted, failed over or closed the connection: run the command again."
+
+
 class StoreBusy(StoreUnusable):
     """The build state in {url} is busy: {why}."""
 
@@ -40,6 +55,15 @@ class StoreReplaced(StoreUnusable):
     """The build state in {url} was moved, replaced or written by others after this process had opened it."""
 
     hint = "This command recorded nothing. Run it again; restart a daemon, a web server or a code server."
+
+
+class LogWentBack(StoreReplaced):
+    """The build state in {url} went back: {why}. Was a replica that lagged or a restored copy started in its place?"""
+
+    hint = (
+        "Nothing was recorded. Start the server or the file that has these events; if they are lost, `databuild log take-over "
+        "--yes` accepts the log as it is now. Then restart the daemon, the web server and the code servers."
+    )
 
 
 class StoreDamaged(StoreUnusable):

@@ -19,7 +19,7 @@ from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, DELEGATED_TO, one_of
 from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.queries.asking import CHAIN, Selection
-from databuild_dagster.store.store import Store
+from databuild_dagster.store.store import Store, again_if_cut
 
 
 class LedgerEntry(NamedTuple):
@@ -199,6 +199,7 @@ class Ledger:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    @again_if_cut
     def entries(self, *, most: int = 100) -> list[LedgerEntry]:
         """The newest entries of all requests, the newest first."""
         with self._store.reading() as connection:
@@ -220,6 +221,7 @@ class Ledger:
         """The answers to a request, or a Dagster run, for each of its refs."""
         return self._entries(_OF_REQUESTER, requester, most)
 
+    @again_if_cut
     def of_launch(self, name: str, *, most: int = 100_000) -> list[LedgerEntry]:
         """The builds of a launch, by its id or its Dagster run, as `get_build_request_for_available_partition` gives it.
 
@@ -232,6 +234,7 @@ class Ledger:
         """The requests for a ref."""
         return self._entries(_OF_REF, ref, most)
 
+    @again_if_cut
     def _entries(self, parts: Sequence[str], key: str | None, most: int, **others: Any) -> list[LedgerEntry]:
         asked = {"key": key, "most": most, **others}
         with self._store.reading() as connection:

@@ -21,10 +21,12 @@ APPEND = f"INSERT INTO {PREFIX}events (seq, at, type, version, command_id, actor
 READ = f"SELECT seq, at, type, version, command_id, actor, payload FROM {PREFIX}events"
 
 HEAD = f"SELECT seq, at FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"
-#: The same as the first query of a writing transaction, with the versions of the log and of the tables (rule 3.4).
+#: The same as the first query of a writing transaction, with the versions of the log and of the tables (rule 3.4), the last
+#: event's command, and that of the event that the process saw last (rule 3.13).
 HEAD_TO_WRITE = f"""
 SELECT seq, at, (SELECT value FROM {META} WHERE key = 'log_version'),
-       (SELECT value FROM {META} WHERE key = 'projection_version')
+       (SELECT value FROM {META} WHERE key = 'projection_version'),
+       command_id, (SELECT command_id FROM {PREFIX}events WHERE seq = ?)
 FROM {PREFIX}events ORDER BY seq DESC LIMIT 1"""
 
 #: NUL in JSON, after an even number of backslashes; after an odd number the last one escapes its own.

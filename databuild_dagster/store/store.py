@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property, wraps
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 from urllib.parse import unquote
+from weakref import ref
 
 from databuild_dagster.store import errors, log
 from databuild_dagster.store.backends.base import Connection, Database
 from databuild_dagster.store.format import LOG_VERSION, META, PLACE, PROJECTION_VERSION, STORE_ID
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.unit_of_work import UnitOfWork
+from databuild_dagster.store.witness import NOTHING_SEEN, Mark, Witness
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Connections that a server cuts within one transaction, before its attempts end. Each new one waits for the server.
+MAX_CUTS = 3
 #: The versions of this code, as the database has them.
 _KNOWN = (str(LOG_VERSION), str(PROJECTION_VERSION))
 _DESCRIBE = f"INSERT INTO {META} (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
@@ -55,6 +63,10 @@ class Store:
         self.path = self.database.path
         self._check_projections = check_projections
         self._meta: dict[str, str] = {}
+        #: The last event that this process has seen, or that a process of its home had seen before it.
+        self._seen = NOTHING_SEEN
+        self._noted = NOTHING_SEEN
+        self._home: str | None = None
         try:
             self._prepare()
         except BaseException as error:
@@ -149,17 +161,19 @@ class Store:
 
         Raises `NewerStore` after a newer version has migrated the store (rule 3.4).
         """
-        database = self.database
+        # Other threads see further events meanwhile.
+        database, seen = self.database, self._seen
         try:
             connection = self._connection()
-            database.begin(connection, log.HEAD_TO_WRITE)
+            database.begin(connection, (log.HEAD_TO_WRITE, (seen.seq,)))
         except BaseException as error:
             database.raise_trouble(error)
         try:
-            work = UnitOfWork(connection, self._head_to_write(connection))
+            work = UnitOfWork(connection, self._head_to_write(connection, seen))
             yield work
             work.flush()
             database.commit(connection)
+            self._seen = work.appended or self._seen
         except BaseException as error:
             database.raise_trouble(error)
         finally:
@@ -170,16 +184,63 @@ class Store:
                 database.end(connection)
                 raise
 
-    def _head_to_write(self, connection: Connection) -> log.Head:
-        """The log's end. Raises `NewerStore`, `OlderProjection`."""
-        found = connection.execute(log.HEAD_TO_WRITE).fetchone()
+    def _head_to_write(self, connection: Connection, seen: Mark) -> log.Head:
+        """The log's end. Raises `NewerStore`, `OlderProjection`, `LogWentBack`, and `StoreReplaced` for a log that took over."""
+        found = connection.execute(log.HEAD_TO_WRITE, (seen.seq,)).fetchone()
         if found is None:
             self._check_versions(self.versions())
+            self.check_head(0)
             return log.BEFORE_ALL
-        versions = found[2:]
-        if versions != _KNOWN:
+        seq, at, *versions, command_id, command_seen = found
+        if tuple(versions) != _KNOWN:
             self._check_versions(self._read_versions(*versions))
-        return log.Head(found[0], found[1])
+        self.check_head(seq)
+        if seen.seq and command_seen != seen.command_id:
+            self._raise_other_log(
+                f"its event {seen.seq:,} is another one than this process or one of its home has seen"
+            )
+        self._seen = Mark(seq, command_id)
+        return log.Head(seq, at)
+
+    def check_head(self, seq: int) -> None:
+        """Raise `LogWentBack` if the log ends before an event that was seen, or `StoreReplaced` if that log took over (rule 3.13)."""
+        if seq < (seen := self._seen.seq):
+            # Other threads see further events meanwhile.
+            with self.reading() as connection:
+                now = log.head(connection).seq
+            if now < seen:
+                self._raise_other_log(f"it has {now:,} events, and this process or one of its home has seen {seen:,}")
+
+    def _raise_other_log(self, why: str) -> NoReturn:
+        if self._meta.get(STORE_ID) != self.identity().id:
+            raise errors.StoreReplaced(url=self.database.place)
+        raise errors.LogWentBack(url=self.database.place, why=why)
+
+    def watch(self, home: str) -> None:
+        """Remember in a home what this process has seen, for processes that begin later, and begin with what they left there.
+
+        A SQLite file at its place does not go back, but for a loss of power.
+        """
+        if self.database.is_private or (store_id := self._meta.get(STORE_ID)) is None:
+            return
+        self._home = home
+        if self.path is None or not self.identity().is_in_place:
+            self._seen = self._noted = Witness(home, store_id).last_seen()
+        atexit.register(_note_at_end, ref(self), os.getpid())
+
+    def note_seen(self) -> None:
+        """Note the last event that this process has seen, unless it is noted."""
+        seen, store_id = self._seen, self._meta.get(STORE_ID)
+        if self._home is not None and store_id is not None and seen.seq > self._noted.seq:
+            # A note must not outlive the event.
+            with suppress(OSError):
+                self.database.sync()
+                Witness(self._home, store_id).note(seen)
+                self._noted = seen
+
+    def accept(self) -> None:
+        """Forget what was seen: a person takes the log as it is."""
+        self._seen = self._noted = NOTHING_SEEN
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -199,16 +260,45 @@ class Store:
 
     def close(self) -> None:
         """Close this thread's connections."""
+        self.note_seen()
         self.database.close()
+
+
+def again_if_cut(transact: Callable[P, T]) -> Callable[P, T]:
+    """A transaction that is tried again when a server has cut its connection.
+
+    A cut COMMIT may have been recorded, so a second call must find out.
+    """
+
+    @wraps(transact)
+    def patiently(*args: P.args, **more: P.kwargs) -> T:
+        for _ in range(MAX_CUTS):
+            with suppress(errors.StoreCut):
+                return transact(*args, **more)
+        return transact(*args, **more)
+
+    return patiently
+
+
+def _note_at_end(store: ref[Store], pid: int) -> None:
+    """A fork ends without it."""
+    if pid == os.getpid() and (found := store()) is not None:
+        found.note_seen()
 
 
 def _named(versions: tuple[int, int]) -> str:
     return f"log {versions[0]}, tables {versions[1]}"
 
 
-def open_store(url: str) -> Store:
-    """The store behind a database URL. Raises `StoreUnusable`, `NewerStore`, `OlderProjection`, `UnsupportedDatabase`."""
-    return Store(url)
+def open_store(url: str, home: str | None = None) -> Store:
+    """The store behind a database URL, watched by a home.
+
+    Raises `StoreUnusable`, `NewerStore`, `OlderProjection`, `UnsupportedDatabase`.
+    """
+    store = Store(url)
+    if home is not None:
+        store.watch(home)
+    return store
 
 
 _FILE = "sqlite:///"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from databuild_dagster.model.rows import WantRow
 from databuild_dagster.store.backends.base import Connection
 from databuild_dagster.store.log import BEFORE_ALL, Head
+from databuild_dagster.store.witness import Mark
 from databuild_dagster.store.work import builds, delegations, taints, wants
 from databuild_dagster.store.work.delegations import DelegationWork
 from databuild_dagster.store.work.meta_entries import MetaWork
@@ -29,6 +30,8 @@ class UnitOfWork(WantWork, TaintWork, DelegationWork, MetaWork):
         # One for all subjects, because a chain of seven takes 2 µs more of every command.
         self.connection = connection
         self.seq = 0
+        #: The last event that the transaction appended.
+        self.appended: Mark | None = None
         self._numbered, self._number, self._place = -1, -1, (0, 0)
         self.unsettled, self.failed_upstream = set(), []
         self._row_sets = []

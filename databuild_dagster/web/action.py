@@ -109,15 +109,17 @@ def commanded(
 
 def refs_of(state: State, values: Values) -> tuple[Ref, ...]:
     """The refs of names and ranges. Raises `TooManyRefs`, and as `select_refs`."""
-    return _bounded(select_refs(state.engine.queries, state.instance, values["refs"]))
+    return bounded(select_refs(state.engine.queries, state.instance, values["refs"]))
 
 
 def names_of(state: State, values: Values) -> tuple[Ref, ...]:
     """The refs and whole assets of names and ranges. Raises as `refs_of`."""
-    return _bounded(select_names(state.engine.queries, state.instance, values["refs"]))
+    return bounded(select_names(state.engine.queries, state.instance, values["refs"]))
 
 
-def _bounded(refs: tuple[Ref, ...]) -> tuple[Ref, ...]:
+def bounded(refs: Iterable[Ref]) -> tuple[Ref, ...]:
+    """The refs, each once. Raises `TooManyRefs`."""
+    refs = tuple(dict.fromkeys(refs))
     if len(refs) > MAX_REFS:
         raise TooManyRefs(n=len(refs), most=MAX_REFS)
     return refs

@@ -46,7 +46,18 @@ from databuild_dagster.shapes.wants import (
     retried,
 )
 from databuild_dagster.store.queries.ids import IdKind
-from databuild_dagster.web.action import REASON, REFS, TERMINATE, Action, Handle, Values, commanded, names_of, refs_of
+from databuild_dagster.web.action import (
+    REASON,
+    REFS,
+    TERMINATE,
+    Action,
+    Handle,
+    Values,
+    bounded,
+    commanded,
+    names_of,
+    refs_of,
+)
 from databuild_dagster.web.parameters import duration, flag, moment_to_come, number, ref, several, text
 from databuild_dagster.web.state import State
 
@@ -103,7 +114,10 @@ def _would_cancel(state: State, command: CancelWants, preview: Preview) -> list[
 
 
 def _retry(state: State, values: Values) -> RetryRefs:
-    return RetryRefs(refs=refs_of(state, values), reason=values["reason"] or "")
+    refs = refs_of(state, values)
+    if values["alike"]:
+        refs = bounded((*refs, *state.engine.queries.failed_as(refs)))
+    return RetryRefs(refs=refs, reason=values["reason"] or "")
 
 
 def _would_retry(state: State, command: RetryRefs, preview: Preview) -> list[str]:
@@ -174,7 +188,11 @@ RETRY: Final = Action(
     "retry",
     "Retry",
     "Retry what failed behind partitions; wants that failed because of it are recorded again.",
-    (replace(REFS, required=True), REASON),
+    (
+        replace(REFS, required=True),
+        REASON,
+        flag("alike", "Also all partitions of their assets that failed by themselves for the same reasons."),
+    ),
     **commanded(_retry, lambda engine, _, handle: retried(engine.queries, handle()), _would_retry),
     answer=RetriedShape,
     subjects=("refs",),

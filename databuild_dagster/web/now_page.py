@@ -10,7 +10,7 @@ from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.shapes.bounded import BoundedBuild, BoundedWant
-from databuild_dagster.shapes.events import EventShape, FailureShape
+from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.routes import Ask
 
 #: Wants on the page, and open job runs, of which those of one launch share a line.
@@ -19,15 +19,6 @@ MAX_BUILDS: Final = 200
 MAX_LAST_EVENTS: Final = 60
 #: Lines of events.
 MAX_LINES: Final = 20
-
-
-class Failures(NamedTuple):
-    """Partitions of one asset that failed for the same reason, the newest first."""
-
-    refs: list[Ref]
-    why: str
-    #: The most that wait behind one of them; the same partition may wait for several.
-    n_waiting: int
 
 
 class Wants(NamedTuple):
@@ -58,20 +49,8 @@ def show(ask: Ask, values: dict[str, Any]) -> dict[str, Any]:
         "waited": together(wants["wants"]),
         "overdue": [want for want in wants["wants"] if want["sla_missed_at"]],
         "failures": failures,
-        "failed": alike(failures["failures"]),
         "events": shortened(ask("events", limit=MAX_LAST_EVENTS))[:MAX_LINES],
     }
-
-
-def alike(failures: Sequence[FailureShape]) -> list[Failures]:
-    """The failures of one asset with one reason together, in the order of their newest ones."""
-    groups: dict[tuple[str, str], list[FailureShape]] = {}
-    for failure in failures:
-        groups.setdefault((asset_of(failure["ref"]), failure["why"]), []).append(failure)
-    return [
-        Failures([one["ref"] for one in group], why, max(one["n_waiting"] for one in group))
-        for (_, why), group in groups.items()
-    ]
 
 
 def together(wants: Sequence[BoundedWant]) -> list[Wants]:

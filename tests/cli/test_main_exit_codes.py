@@ -1,6 +1,7 @@
 """The exit code of every command for every kind of failure, as docs/reference/command-line.md has them (rules 15)."""
 
 import shutil
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -145,3 +146,14 @@ def test_a_command_ends_with_the_documented_exit_code(
     assert_code(project.call(*words, DAGSTER_HOME=bad_home), with_store)
     shutil.rmtree(project.folder / "new", ignore_errors=True)
     assert_code(project.call(*words, DATABUILD_DB_URL=newer), with_store)
+
+
+def test_a_database_that_stays_away_has_an_exit_code_of_its_own(project: Project) -> None:
+    """A job of Kubernetes tells it from a failure and from a refusal."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+
+    away = project.call("status", "--json", DATABUILD_DB_URL=f"postgresql://127.0.0.1:{port}/shop?connect_timeout=1")
+
+    assert away.code == 75, away
+    assert away.json["error"]["type"] == "StoreAway"

@@ -249,7 +249,7 @@ def test_no_form_of_a_database_url_shows_its_password(secretive: Secretive, url:
 
     for given in (raw, encoded):
         for arguments in (("status",), ("want", "list", "--json"), ("build", "fine", "--debug"), ("log", "check")):
-            assert secretive.call(*arguments, DATABUILD_DB_URL=given) in (1, 2)
+            assert secretive.call(*arguments, DATABUILD_DB_URL=given, PGCONNECT_TIMEOUT="1") in (1, 2, 75)
 
     assert secretive.leaks() == []
     # The message is about the database, and not about what hides the secret.
@@ -371,10 +371,11 @@ def test_an_error_that_leaves_a_sensor_holds_no_secret(secretive: Secretive, mon
     with _location(secretive) as (instance, location):
         url = f"postgresql+psycopg://127.0.0.1:1/db?user=alice&password={SECRETS['query']}"
         monkeypatch.setenv("DATABUILD_DB_URL", url)
+        monkeypatch.setenv("PGCONNECT_TIMEOUT", "1")
         sensor = location.repository.get_sensor_def("databuild_orchestrator")
         with pytest.raises(StoreUnusable) as caught:
             sensor.evaluate_tick(dg.build_sensor_context(instance=instance, repository_def=location.repository))
 
     shown = "".join(traceback.format_exception(caught.value))
-    assert "cannot be used" in shown
+    assert "is away" in shown
     assert leaks([("the tick", shown.encode())], MARKS) == []

@@ -28,11 +28,15 @@ def test_a_wait_is_followed_to_the_failure_behind_it(world: World, tmp_path: Pat
 
     first, second = answer["causes"]
     assert (answer["ref"], answer["state"]) == ("month", "UpstreamFailed")
-    assert first == {"ref": "month", "why": "needs bad, which failed", "depth": 0}
+    assert first == {
+        "ref": "month",
+        "why": "needs bad, which failed; `databuild retry month` opens what failed first",
+        "depth": 0,
+    }
     assert (second["ref"], second["depth"]) == ("bad", 1)
     assert second["why"].startswith(f"failed in job run {job_run} with: no data")
     assert lines[0] == f"{want}  UpstreamFailed"
-    assert lines[2] == "  month: needs bad, which failed"
+    assert lines[2] == "  month: needs bad, which failed; `databuild retry month` opens what failed first"
     assert lines[3].startswith("    bad: failed in job run")
 
 

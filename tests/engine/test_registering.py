@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.orchestrator_notes import MIN_SILENCE_SECONDS, note_code
+from databuild_dagster.engine import orchestrator_notes
+from databuild_dagster.engine.orchestrator_notes import MIN_SILENCE_SECONDS, RESTART_SECONDS, note_code, note_process
 from databuild_dagster.engine.registering import register
 from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import HERE, dataset
+from tests.support.dead_process import dead_process
 from tests.support.orchestrator import Orchestrator
 
 EVERY = 5.0
@@ -128,17 +130,57 @@ def test_a_version_noted_by_a_clock_that_ran_ahead_keeps_no_other_one_out(new_wo
     assert old.tick().left == ()
 
 
-def test_a_person_s_registration_and_that_of_a_step_which_needs_it_are_recorded_at_once(new_world, both):
-    """Rule 5.7: `build` in the checkout of the earlier version, and a Dagster run of it."""
-    old, new = both
+def test_a_step_registers_what_it_builds_beside_an_orchestrator_and_removes_nothing(new_world, both):
+    """Rule 5.7: a Dagster run of the earlier version."""
+    old, _ = both
 
     shared = register(old.engine, HERE, OLD, building=["src"], is_asked=False)
     needed = register(old.engine, HERE, OLD, building=["report"], is_asked=False)
-    register(new.engine, HERE, NEW)
-    asked = register(old.engine, HERE, OLD)
 
-    assert (shared.left, needed.left, asked.left) == (("lot", "report"), (), ())
+    assert (shared.left, needed.left) == (("lot", "report"), ("lot",))
     assert new_world.queries.dataset("report") == OLD[1]
+    assert new_world.queries.dataset("lot") == NEW[2]
+
+
+def test_a_command_beside_an_orchestrator_adds_assets_and_says_what_it_leaves(new_world, both):
+    """Rule 5.7: `build` on a laptop with a branch."""
+    old, new = both
+    added = dataset("added", keys=HOURS)
+
+    asked = register(old.engine, HERE, (*OLD, added))
+
+    assert asked.left_in_words(HERE).startswith(
+        "This code of location 'here' lacks lot and changes report; the registered ones stay, because an orchestrator"
+    )
+    assert {spec.asset: spec for spec in new_world.queries.datasets().values()} == {
+        spec.asset: spec for spec in (*NEW, added)
+    }
+    assert {spec.asset for spec in asked.plannable.values()} == {"src", "added"}
+    note_code(old.engine, HERE, asked.fingerprint)
+    assert new.tick().left == ("added",)
+
+
+def test_a_command_is_the_registrar_when_no_orchestrator_is_at_work(new_world, both):
+    """Rule 5.7: one that may be restarting is at work."""
+    old, _ = both
+
+    new_world.clock.turn(RESTART_SECONDS)
+    beside = register(old.engine, HERE, OLD)
+    new_world.clock.turn(1.0)
+    alone = register(old.engine, HERE, OLD)
+
+    assert (beside.left, alone.left) == (("lot", "report"), ())
+    assert alone.left_in_words(HERE) == ""
+    assert [spec.asset for spec in alone.datasets.values()] == ["src", "report"]
+
+
+def test_an_orchestrator_whose_process_is_gone_is_not_at_work(new_world, both, monkeypatch):
+    """Rule 5.7: `databuild dev` was stopped a moment ago on this machine."""
+    old, new = both
+    monkeypatch.setattr(orchestrator_notes, "this_process", dead_process)
+    note_process(new.engine, HERE, "fingerprint", "code", is_orchestrator=True)
+
+    assert register(old.engine, HERE, OLD).left == ()
 
 
 def test_a_third_version_is_registered_at_once(new_world, both):

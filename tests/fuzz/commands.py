@@ -217,7 +217,7 @@ class Commands:
 
 def check_documented(given: list[str], done: Done) -> None:
     """The documented exit codes, one sentence for a refusal, and JSON alone with --json."""
-    assert done.code in (0, 1, 2), done.code
+    assert done.code in (0, 1, 2, 75), done.code
     for words in ("Run it again with --debug", "Traceback (most recent call last)"):
         assert words not in done.out + done.err, done.out + done.err
     if "--" in given:

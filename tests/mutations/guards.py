@@ -59,6 +59,8 @@ METADATA = "tests/bindings/declare/test_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
+CUT = "tests/engine/test_engine_cut_commits.py"
+WITNESS = "tests/store/test_witness.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -104,6 +106,46 @@ WANTS = "tests/model/decide/test_wants.py"
 WANT_TABLE = "tests/model/test_states_of_wants.py"
 
 GUARDS = (
+    Guard(
+        "a command beside an orchestrator removes the assets that its code lacks",
+        "5.7",
+        "engine/registering.py",
+        "recorded = here | {",
+        "recorded = {",
+        ("tests/engine/test_registering.py",),
+    ),
+    Guard(
+        "a command beside an orchestrator that restarts removes assets",
+        "5.7",
+        "engine/orchestrator_notes.py",
+        "max(RESTART_SECONDS, _silence(ticked))",
+        "_silence(ticked)",
+        ("tests/engine/test_registering.py",),
+    ),
+    Guard(
+        "a command whose COMMIT lost its answer is recorded twice",
+        "3.3",
+        "engine/engine.py",
+        "if (named or pending) and (before",
+        "if named and (before",
+        (CUT,),
+    ),
+    Guard(
+        "a transaction follows on a log that lacks an event that its process saw",
+        "3.13",
+        "store/store.py",
+        "            if now < seen:\n",
+        "            if now < 0:\n",
+        (WITNESS,),
+    ),
+    Guard(
+        "a transaction follows on a log with another event in the place of one that its process saw",
+        "3.13",
+        "store/store.py",
+        "if seen.seq and command_seen != seen.command_id:",
+        "if False:",
+        (WITNESS,),
+    ),
     Guard(
         "a waiting ref is retried when one of its missing refs is live",
         "6.6",

@@ -113,6 +113,7 @@ class Deck:
             for table in _TABLES:
                 connection.execute(f"DELETE FROM {table}")
             connection.execute("COMMIT")
+            store.accept()
 
     def take(self) -> SteppedStore:
         return self._free.pop() if self._free else self._store_class(self._url)
@@ -120,6 +121,8 @@ class Deck:
     def give_back(self, store: SteppedStore) -> None:
         assert not store._connection().in_transaction, "what a dead process left open was not undone"
         store.scheduler = None
+        # Of the next story it sees another log.
+        store.accept()
         self._free.append(store)
 
     def events_after(self, seq: int) -> list[e.Event]:

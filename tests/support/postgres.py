@@ -101,6 +101,17 @@ class PostgresServer:
         postmaster.kill()
         return postmaster.pid
 
+    def shut_down(self, number: int) -> None:
+        """SIGINT ends the sessions and then the server, SIGQUIT all at once, as `pg_ctl stop` does with `-m fast` and `-m immediate`."""
+        postmaster = self._postmaster()
+        postmaster.send_signal(number)
+        postmaster.wait(START_SECONDS)
+
+    def promote(self) -> None:
+        """A replica becomes a server that writes."""
+        with psycopg.connect(self.admin_url, autocommit=True) as admin:
+            admin.execute("SELECT pg_promote()")
+
     def signal(self, number: int) -> int:
         """SIGSTOP or SIGCONT for the postmaster, which is returned, and then for each of its processes."""
         postmaster = self._postmaster()

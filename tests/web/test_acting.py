@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -409,3 +410,30 @@ def test_a_retry_opens_the_first_failure_and_wants_again_what_failed(acting: Tes
     done = call(acting, "retry", {"refs": [DAY]}).json()
 
     assert (done["opened"], len(done["wants"])) == ([DAY], 1)
+
+
+def test_a_retry_of_what_is_alike_opens_all_that_failed_for_the_reason(
+    acting: TestClient, own_world: PagesWorld
+) -> None:
+    other = "orders@2023-01-03"
+    for ref in (DAY, other):
+        own_world.fail(ref)
+
+    done = call(acting, "retry", {"refs": [DAY], "alike": True}).json()
+
+    assert {DAY, other} <= set(done["opened"])
+
+
+def test_now_retries_all_that_failed_alike_by_one_button(acting: TestClient, own_world: PagesWorld) -> None:
+    for day in range(1, 5):
+        own_world.fail(f"orders@2023-01-0{day}")
+    own_world.fail("orders@2023-01-05", error="another")
+
+    page = acting.get("/").text
+
+    (group,) = [
+        html.unescape(link) for link in re.findall(r'href="/databuild(/confirm/retry[^"]*)"[^>]*>Retry \d+<', page)
+    ]
+    assert "alike=true" in group
+    assert group.count("refs=") == 1
+    assert re.search(r">Retry all<", page)

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from databuild_dagster.model.refs import Ref
-from databuild_dagster.shapes.events import EventShape, FailureShape
-from databuild_dagster.web.now_page import alike, shortened, together
-
-
-def failure(ref: str, why: str, n_waiting: int = 0) -> FailureShape:
-    return {"ref": Ref(ref), "why": why, "n_waiting": n_waiting}
+from databuild_dagster.shapes.events import EventShape
+from databuild_dagster.web.now_page import shortened, together
 
 
 def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> EventShape:
@@ -24,16 +20,6 @@ def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> Event
         "n_refs": len(refs),
         "text": "",
     }
-
-
-def test_failures_of_one_asset_with_one_reason_share_a_line() -> None:
-    found = alike([failure("a@3", "late", 2), failure("b@1", "late"), failure("a@2", "late", 5), failure("a@1", "bug")])
-
-    assert [(line.refs, line.why, line.n_waiting) for line in found] == [
-        (["a@3", "a@2"], "late", 5),
-        (["b@1"], "late", 0),
-        (["a@1"], "bug", 0),
-    ]
 
 
 def test_events_without_refs_that_repeat_themselves_are_one_line() -> None:

@@ -97,6 +97,8 @@ class HostedLaunch:
     #: The code location, whose launches an outage holds back.
     location: str
     _threads: DaemonThreads[Attempt] | None = None
+    #: The first refs that failed with an error and a traceback. One outage gives each partition of a launch the same.
+    _told: dict[tuple[str, str], str] = field(default_factory=dict)
     #: Another thread ends the launch.
     _is_abandoned: bool = False
 
@@ -105,8 +107,6 @@ class HostedLaunch:
         self._heartbeat = Heartbeat(self.engine, self.id, ids, self.builder.stops.stop)
         #: Job runs whose end the engine has not recorded.
         self._unfinished = set(ids)
-        #: Causes of failures whose traceback is in the log of the Dagster run.
-        self._shown: set[str] = set()
 
     def build(self, inputs_of: Callable[[list[Ref]], Mapping[Ref, Inputs]]) -> Iterator[Any]:
         """Build every job run whose inputs are live; yields Dagster's events."""
@@ -213,10 +213,11 @@ class HostedLaunch:
                 progress.cause = failure.cause
             progress.failed.update(dict.fromkeys(failure.run.refs, failure.error))
             progress.verdicts.update(failure.verdicts)
-            cause = steady(failure.error)
-            details = "" if cause in self._shown else f"\n\n{failure.details}"
-            self._shown.add(cause)
-            log.error(f"{few_of(failure.run.refs)} failed: {failure.error}{details}")
+            refs = few_of(failure.run.refs)
+            if (first := self._told.setdefault((steady(failure.error), steady(failure.details)), refs)) != refs:
+                log.error(f"{refs} failed as {first} did: {failure.error}")
+            else:
+                log.error(f"{refs} failed: {failure.error}\n\n{failure.details}")
         self.painter.missed(ref for miss in missed for ref in miss.run.refs)
         for output in (output for success in built for output in success.outputs):
             progress.live[output.fact.ref] = output.manifest.instance_uuid

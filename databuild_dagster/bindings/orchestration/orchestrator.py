@@ -18,7 +18,7 @@ from databuild_dagster.bindings.registry.instance import engine_for, warehouse_o
 from databuild_dagster.bindings.registry.registration import datasets_of
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.data.read_plan import unknown_sources
-from databuild_dagster.engine.orchestrator_notes import note_code
+from databuild_dagster.engine.orchestrator_notes import note_process
 from databuild_dagster.engine.registering import register
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.redaction import errors_without_secrets
@@ -97,10 +97,11 @@ def run_tick(
     datasets = datasets_of(repository.asset_graph, deployment.location)
     # A tick of a command is a person's.
     registered = register(engine, deployment.location, datasets, is_asked=not interval_seconds)
-    note_code(engine, deployment.location, registered.fingerprint)
+    is_orchestrator = bool(interval_seconds)
+    note_process(engine, deployment.location, registered.fingerprint, registered.code, is_orchestrator=is_orchestrator)
     for taken in registered.taken:
         report_problem(str(taken))
-    if registered.left:
+    if registered.left and is_orchestrator:
         report_problem(_TWO_VERSIONS.format(location=deployment.location, assets=few_of(registered.left)))
     unknown = unknown_sources(registered.datasets.values(), registered.of(deployment.location).values())
     for sentence in (*registered.redefined, *unknown):
@@ -119,6 +120,8 @@ def run_tick(
         beside=beside or {},
     )
     failed = do_duties(duties(), work)
+    if is_orchestrator:
+        engine.store.note_seen()
     for name, error in failed.items():
         if name == TICK:
             raise error

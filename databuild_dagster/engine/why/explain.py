@@ -25,7 +25,7 @@ from databuild_dagster.engine.set_aside import SetAside, arc_name, launch_name, 
 from databuild_dagster.engine.tick_pass import TickLimits
 from databuild_dagster.engine.why.built_again import built_again, to_cancel
 from databuild_dagster.engine.why.reasons import NAMED, Known, counted, look_up
-from databuild_dagster.engine.wording import pause_in_words, to_resume, when
+from databuild_dagster.engine.wording import pause_in_words, to_resume, to_retry, when
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.decide.context import MAX_ATTEMPTS, check_wantable
 from databuild_dagster.model.errors import NotFound, Refused, UnknownAsset
@@ -213,25 +213,26 @@ class _Following:
         return tuple(self.causes)
 
     def follow(self, refs: Iterable[Ref], *, depth: int) -> None:
-        """Depth first, so that a first cause comes before the bound."""
-        stack = [(ref, depth) for ref in reversed(self._worst_first(refs))]
+        """Depth first, so that a first cause comes before the bound. One retry opens all that failed behind a ref."""
+        stack = [(ref, depth, False) for ref in reversed(self._worst_first(refs))]
         while stack:
-            ref, depth = stack.pop()
+            ref, depth, is_opened = stack.pop()
             if ref in self._seen:
                 continue
             if len(self.causes) >= MAX_CAUSES:
-                left = {ref, *(waiting for waiting, _ in stack)} - self._seen
+                left = {ref, *(waiting for waiting, _, _ in stack)} - self._seen
                 states = counted(Counter(self._queries.states(left).values()))
                 self.causes.append(Cause(ref, f"{LEFT_OUT} {len(left)} more ({states})", depth))
                 return
             self._seen.add(ref)
-            why, leads_to = self._of(ref)
+            why, leads_to = self._of(ref, is_opened=is_opened)
+            is_opened = is_opened or self.known(ref).state(ref) is _S.UPSTREAM_FAILED
             self.causes += [Cause(ref, sentence, depth) for sentence in why]
             followed = self._worst_first(need for need in leads_to if need not in self._seen)
             if unfollowed := followed[MAX_FOLLOWED:]:
                 states = counted(Counter(self._queries.states(unfollowed).values()))
                 self.causes.append(Cause(ref, f"and {len(unfollowed)} more that it needs: {states}", depth))
-            stack += [(need, depth + 1) for need in reversed(followed[:MAX_FOLLOWED])]
+            stack += [(need, depth + 1, is_opened) for need in reversed(followed[:MAX_FOLLOWED])]
 
     def _worst_first(self, refs: Iterable[Ref]) -> list[Ref]:
         found = list(refs)
@@ -240,11 +241,15 @@ class _Following:
         states = self._queries.states(found)
         return sorted(states, key=lambda ref: _ORDER.index(states[ref]))
 
-    def _of(self, ref: Ref) -> tuple[list[str], Sequence[Ref]]:
+    def _of(self, ref: Ref, *, is_opened: bool) -> tuple[list[str], Sequence[Ref]]:
         """The sentences about a ref, and the refs that are its cause."""
         known = self.known(ref)
         need, unbuildable = self._need(known, ref)
         why, leads_to = known.why(ref, self._now), self._led_to(need, known, ref)
+        if need.reason is Reason.FAILED_UPSTREAM and not is_opened:
+            why = f"{why.rstrip('.')}; {to_retry(ref)}"
+        elif need.reason is Reason.FAILED and not is_opened:
+            why = f"{why.rstrip('.')}; `databuild retry {typed(ref)}` opens it for another build"
         sentences = self._sentences(need, known, ref, why, leads_to, unbuildable) + self._set_aside(need, known, ref)
         if ref in known.pauses:
             sentences.append(f"{pause_in_words(ref, known.pauses[ref])}; {to_resume(known.pauses[ref])}")
@@ -344,10 +349,8 @@ class _Following:
                 return [f"{why}: there is nothing to build{stale}"]
             case Reason.BUILDING:
                 return self._lease(known, ref)
-            case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED:
+            case Reason.WAITING | Reason.FAILED_UPSTREAM | Reason.PAUSED | Reason.FAILED:
                 return [why]
-            case Reason.FAILED:
-                return [f"{why.rstrip('.')}; `databuild retry {typed(ref)}` opens it for another build"]
             case Reason.UNBUILDABLE:
                 if ref in self._aside:
                     return [f"{why}; set aside for now: {unbuildable}"]

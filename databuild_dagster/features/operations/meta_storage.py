@@ -27,6 +27,7 @@ from databuild_dagster.model.meta_storage import (
 )
 from databuild_dagster.store import log
 from databuild_dagster.store.meta_storage import MetaQueries
+from databuild_dagster.store.store import again_if_cut
 
 #: Compaction waits this long for a silent watcher, which renews its lease after half of it.
 WATCH_LEASE_SECONDS = 600.0
@@ -83,6 +84,7 @@ class MetaStorage(MetaQueries):
             raise InvalidRequest(what="command_id", value=command_id, why="another kind of command had it")
         return Answers(event.fact.answers, event.seq, outcome.repeated)
 
+    @again_if_cut
     def answer_of(self, command_id: str, place: int = 0) -> Value:
         """The value of the first statement of an invoke with this command id, or of another one; None if there was none.
 

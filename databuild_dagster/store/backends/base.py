@@ -21,6 +21,10 @@ class Keys(list[Any]):
     """Many keys as one parameter, of `IN (SELECT value FROM json_each(?))`."""
 
 
+#: A query with its parameters.
+Question = tuple[str, Sequence[Any]]
+
+
 class Cursor(Protocol):
     """The answer of a statement."""
 
@@ -74,7 +78,7 @@ class Database(ABC):
     def has_table(self, connection: Connection, name: str) -> bool: ...
 
     @abstractmethod
-    def begin(self, connection: Connection, *soon: str) -> None:
+    def begin(self, connection: Connection, *soon: Question) -> None:
         """Wait for the other writers, and begin a transaction; `soon` are its first queries."""
 
     @abstractmethod
@@ -156,6 +160,10 @@ class Database(ABC):
         Raises `NotOneFile`, `BackupRefused`.
         """
         raise NotOneFile(url=self.place)
+
+    def sync(self) -> None:
+        """What is committed survives a loss of power from here on. No effect on a server, whose setting it is."""
+        return
 
     @abstractmethod
     def close(self) -> None: ...

@@ -23,7 +23,7 @@ from databuild_dagster.store.format import HEARTBEAT_COLUMNS, HEARTBEATS, SESSIO
 _BEAT = f"INSERT INTO {HEARTBEATS} (launch_id, at) VALUES (?, ?) ON CONFLICT (launch_id) DO UPDATE SET at = excluded.at"
 _READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
 _NEWEST = f"SELECT launch_id FROM {HEARTBEATS} WHERE substr(launch_id, 1, ?) = ? ORDER BY at DESC LIMIT 1"
-_SINCE = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE at >= ? ORDER BY at DESC"
+_SINCE = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE at >= ? AND substr(launch_id, 1, ?) = ? ORDER BY at DESC"
 _FORGET = f"DELETE FROM {HEARTBEATS} WHERE launch_id IN (SELECT launch_id FROM {HEARTBEATS} WHERE at < ? LIMIT ?)"
 _NOTE_SESSION = (
     f"INSERT INTO {SESSIONS} (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?) "
@@ -102,10 +102,10 @@ class Heartbeats:
             row = connection.execute(_NEWEST, (len(prefix), prefix)).fetchone()
         return None if row is None else str(row[0])
 
-    def since(self, at: float) -> list[tuple[str, float]]:
-        """The names and times of the heartbeats from a time on, the newest first. Scans all heartbeats."""
+    def since(self, at: float, prefix: str = "") -> list[tuple[str, float]]:
+        """The names with the prefix and the times of the heartbeats from a time on, the newest first. Scans all heartbeats."""
         with self._place.aside() as connection:
-            return [(name, beat_at) for name, beat_at in connection.execute(_SINCE, (at,))]
+            return [(name, beat_at) for name, beat_at in connection.execute(_SINCE, (at, len(prefix), prefix))]
 
     def forget_before(self, at: float) -> None:
         """Delete heartbeats of launches that ended long ago, at most `MAX_FORGOTTEN`, because other heartbeats wait."""

@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import sqlalchemy as sa
 
 from databuild_dagster.model.redaction import keep_secret, without_secrets
 from databuild_dagster.model.wording import one_line
-from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys
+from databuild_dagster.store.backends.base import Connection, Cursor, Database, Keys, Question
 from databuild_dagster.store.backends.postgres_sql import in_bulk, translated
-from databuild_dagster.store.errors import MissingDriver, StoreBusy, StoreSilent, StoreUnusable
+from databuild_dagster.store.errors import MissingDriver, StoreAway, StoreBusy, StoreCut, StoreSilent, StoreUnusable
 from databuild_dagster.store.format import META
 
 try:
@@ -31,13 +31,18 @@ try:
 
     from databuild_dagster.store.backends.postgres_patience import (
         UNBOUNDED,
+        Away,
         NoAnswer,
+        Patience,
         PatientConnection,
+        Rejected,
         bounded,
         connected,
     )
 except ImportError:
     raise MissingDriver() from None
+
+T = TypeVar("T")
 
 #: Errors of the database itself; any other error of the driver is our fault and is raised as it is.
 _TROUBLE = (
@@ -51,15 +56,24 @@ _TROUBLE = (
 #: The errors of a statement that the server stopped because it took longer than a bound.
 _STOPPED = (psycopg.errors.LockNotAvailable, psycopg.errors.QueryCanceled)
 #: The first errors of a connection that the server has cut.
-_CUT = (psycopg.errors.AdminShutdown, psycopg.errors.CrashShutdown, psycopg.errors.IdleInTransactionSessionTimeout)
+_CUT = (
+    psycopg.errors.AdminShutdown,
+    psycopg.errors.CrashShutdown,
+    psycopg.errors.CannotConnectNow,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+)
+#: The errors of a transaction on a replica, or on a server that has become one.
+_READS_ONLY = (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.FeatureNotSupported)
 #: The errors of a query whose tables are swapped in that moment.
 _SWAPPED = (psycopg.errors.DeadlockDetected, psycopg.errors.UndefinedTable)
-_AGAIN = (psycopg.OperationalError, *_SWAPPED)
 
 #: A connection that was idle for longer is checked before use.
 DOUBT_AFTER_SECONDS = 10.0
-#: Connections kept for reuse; a server has a hundred.
+#: Connections kept for reuse while threads work, and at rest; a server has a hundred.
 MAX_KEPT = 4
+MAX_AT_REST = 2
+#: A process that works closes the others so often.
+REST_SECONDS = 10.0
 #: Rows that one statement writes.
 ROWS_AT_ONCE = 10_000
 #: Fewer rows are written one by one, with a plan that the server has.
@@ -114,19 +128,19 @@ class PostgresConnection:
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self._parameters = parameters
-        self.raw = self._connected()
+        self.raw = self._connected(Patience(parameters))
         self.in_transaction = False
         self.used_at = time.monotonic()
         self._pipeline: Any = None
         #: Answers that were fetched at the start of the transaction.
         self._answered: dict[str, _Answered] = {}
 
-    def _connected(self) -> PatientConnection:
+    def _connected(self, patience: Patience) -> PatientConnection:
         try:
-            raw = connected(self._parameters)
+            raw = connected(self._parameters, patience)
         except psycopg.ProgrammingError as error:
             # libpq does not know an option of the url.
-            raise psycopg.OperationalError(str(error)) from None
+            raise Rejected(str(error)) from None
         raw.adapters.register_dumper(Keys, ListDumper)
         return raw
 
@@ -146,19 +160,29 @@ class PostgresConnection:
                 self.raw.execute(statement.sql, [_array(kind, values) for kind, values in columns])
         return None
 
-    def begin(self, *statements: str, soon: Sequence[str] = ()) -> None:
+    def begin(self, *statements: str, soon: Sequence[Question] = ()) -> None:
         """Send the statements with the next one, or with the queries `soon`, whose answers are fetched now.
 
         A cut connection is replaced, because the transaction has done nothing yet.
         """
         assert not self.in_transaction, "a transaction within another would commit half of it"
-        try:
-            self._begin(statements, soon)
-        except psycopg.OperationalError as error:
-            self.again_if_cut(error)
-            self._begin(statements, soon)
+        self.patiently(lambda: self._begin(statements, soon))
 
-    def _begin(self, statements: Sequence[str], soon: Sequence[str]) -> None:
+    def patiently(self, ask: Callable[[], T]) -> T:
+        """The answer to a question that may be asked again, over a new connection while the server cuts them or only reads."""
+        patience = Patience(self._parameters)
+        while True:
+            try:
+                return ask()
+            except (psycopg.OperationalError, *_READS_ONLY) as error:
+                if not self.raw.closed and not isinstance(error, (*_CUT, *_READS_ONLY)):
+                    raise
+                patience.rest(error)
+                self.raw.close()
+                self.undo()
+                self.raw = self._connected(patience)
+
+    def _begin(self, statements: Sequence[str], soon: Sequence[Question]) -> None:
         self._answered.clear()
         self.in_transaction = True
         pipeline = self.raw.pipeline()
@@ -166,16 +190,8 @@ class PostgresConnection:
         self._pipeline = pipeline
         for statement in statements:
             self.raw.execute(statement)
-        sent = {sql: self.execute(sql) for sql in soon}
+        sent = {sql: self.execute(sql, parameters) for sql, parameters in soon}
         self._answered = {sql: _Answered(cursor.fetchall()) for sql, cursor in sent.items()}
-
-    def again_if_cut(self, error: psycopg.Error) -> None:
-        """Connect again if the connection was cut; else raise the error."""
-        if not self.raw.closed and not isinstance(error, _CUT):
-            raise error
-        self.raw.close()
-        self.undo()
-        self.raw = self._connected()
 
     def commit(self) -> None:
         assert self.in_transaction, "a rolled back transaction cannot be committed"
@@ -184,7 +200,7 @@ class PostgresConnection:
         self._end_pipeline()
         if done.statusmessage != "COMMIT":
             # After an error that the caller has swallowed.
-            raise psycopg.OperationalError(f"a transaction that had failed was ended by {done.statusmessage}")
+            raise psycopg.InternalError(f"a transaction that had failed was ended by {done.statusmessage}")
         self.in_transaction = False
 
     def undo(self) -> None:
@@ -231,6 +247,7 @@ class PostgresDatabase(Database):
         self._address = f"{named.get('host') or 'localhost'}:{named.get('port') or _PORT}"
         self._local = threading.local()
         self._free: list[PostgresConnection] = []
+        self._rest: threading.Timer | None = None
         self._pid = os.getpid()
 
     # Connections
@@ -257,13 +274,25 @@ class PostgresDatabase(Database):
         connection.used_at = time.monotonic()
         if not connection.raw.closed and not connection.in_transaction and len(self._free) < MAX_KEPT:
             self._free.append(connection)
+            if len(self._free) > MAX_AT_REST and self._rest is None:
+                self._rest = threading.Timer(REST_SECONDS, self._close_others)
+                self._rest.daemon = True
+                # An interpreter that ends begins no thread.
+                with suppress(RuntimeError):
+                    self._rest.start()
         else:
             connection.raw.close()
+
+    def _close_others(self) -> None:
+        self._rest = None
+        with suppress(IndexError):
+            while len(self._free) > MAX_AT_REST:
+                self._free.pop(0).raw.close()
 
     def _forget_the_parents(self) -> None:
         """After a fork: the connections belong to the parent."""
         if self._pid != os.getpid():
-            self._free, self._local, self._pid = [], threading.local(), os.getpid()
+            self._free, self._rest, self._local, self._pid = [], None, threading.local(), os.getpid()
 
     # Transactions
 
@@ -276,7 +305,7 @@ class PostgresDatabase(Database):
         """In the schema of the lock, because another one on the search path may have another log."""
         return connection.execute(_HAS_TABLE, (name,)).fetchone() is not None
 
-    def begin(self, connection: Connection, *soon: str) -> None:
+    def begin(self, connection: Connection, *soon: Question) -> None:
         ours = _ours(connection)
         try:
             ours.begin(_BEGIN, _LOCK, soon=soon)
@@ -307,7 +336,7 @@ class PostgresDatabase(Database):
             yield connection
             return
         try:
-            connection.begin(_LOOK, _SHARE, soon=(_PING,))
+            connection.begin(_LOOK, _SHARE, soon=((_PING, ()),))
             yield connection
             connection.commit()
         except BaseException:
@@ -319,13 +348,11 @@ class PostgresDatabase(Database):
     def ask(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
         connection = self.connection()
         try:
-            try:
+            if connection.in_transaction:
                 return connection.execute(sql, parameters).fetchall()
-            except _AGAIN as error:
-                if connection.in_transaction:
-                    raise
-                if not isinstance(error, _SWAPPED):
-                    connection.again_if_cut(error)
+            try:
+                return connection.patiently(lambda: connection.execute(sql, parameters).fetchall())
+            except _SWAPPED:
                 return connection.execute(sql, parameters).fetchall()
         finally:
             if not connection.in_transaction:
@@ -359,8 +386,12 @@ class PostgresDatabase(Database):
     def raise_trouble(self, error: BaseException) -> NoReturn:
         if isinstance(error, NoAnswer):
             raise StoreSilent(url=self.place, why=str(error)) from error
+        if isinstance(error, Away):
+            raise StoreAway(url=self.place, why=one_line(error).rstrip(".?")) from error
         if isinstance(error, _STOPPED):
             raise StoreBusy(url=self.place, why=one_line(error).rstrip(".")) from error
+        if _is_cut(error):
+            raise StoreCut(url=self.place, why=one_line(error).rstrip(".")) from error
         if isinstance(error, _TROUBLE):
             raise StoreUnusable(url=self.place, why=one_line(error).rstrip(".")) from error
         raise error
@@ -397,6 +428,13 @@ class PostgresDatabase(Database):
         self._local.connection = None
         for connection in (*kept, *((mine,) if mine is not None else ())):
             connection.raw.close()
+
+
+def _is_cut(error: BaseException) -> bool:
+    """The errors of libpq itself have no code."""
+    if isinstance(error, (*_CUT, psycopg.errors.ReadOnlySqlTransaction)):
+        return True
+    return isinstance(error, psycopg.OperationalError) and error.sqlstate is None and not isinstance(error, Rejected)
 
 
 def _ours(connection: Connection) -> PostgresConnection:

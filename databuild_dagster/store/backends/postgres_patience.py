@@ -2,18 +2,29 @@
 
 A statement may take long, and a server that is frozen sends as little as one that works. So a wait that was silent for the
 connection timeout asks the server for a sign of life over another connection, and goes on if it answers.
+
+A server that restarts or fails over refuses connections, cuts them, or only reads for a while. It is away for as long as libpq's
+ping finds no server that admits anybody, and is tried again for three times the connection timeout.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import PGconn, Ping
+
+from databuild_dagster.model.logs import logger
+from databuild_dagster.model.wording import one_line
 
 Answer = TypeVar("Answer")
+
+_log = logger(__name__)
 
 #: libpq's parameter: how long a connection may take. It is also the silence after which the server is asked.
 PATIENCE = "connect_timeout"
@@ -26,6 +37,10 @@ CONNECTION_DEFAULTS: Mapping[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
+
+#: The wait for a server that is away, in connection timeouts; and the longest pause between two tries, in seconds.
+TIMEOUTS_OF_PATIENCE = 3
+MAX_PAUSE_SECONDS = 1.0
 
 #: The server ends a transaction that is idle for longer, because it blocks every other writer.
 STANDSTILL_SECONDS = 60
@@ -42,6 +57,46 @@ UNBOUNDED = tuple(f"SET LOCAL {name} = 0" for name in SERVER_DEFAULTS)
 
 class NoAnswer(psycopg.OperationalError):
     """A server was silent, and did not accept another connection either."""
+
+
+class Away(psycopg.OperationalError):
+    """A server refused connections, cut them, or only read, for as long as the patience."""
+
+
+class Rejected(psycopg.OperationalError):
+    """A server that admits others rejected this connection, for instance its password."""
+
+
+class Patience:
+    """The wait for a server that is away. It begins with the first trouble."""
+
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        self._parameters = parameters
+        self._ends_at: float | None = None
+        self._pause = 0.0
+
+    def rest(self, error: psycopg.Error) -> None:
+        """Pause before the next try, the first time not at all. Raises `Away`, or a `NoAnswer` as it is, when the wait is over."""
+        now = time.monotonic()
+        if self._ends_at is None:
+            self._ends_at = now + _seconds_of(self._parameters)
+        elif now >= self._ends_at:
+            raise error if isinstance(error, NoAnswer) else Away(one_line(error)) from error
+        elif not self._pause:
+            _log.warning(
+                "databuild: the server of the build state is away, waiting for it for up to %.0f s: %s",
+                self._ends_at - now,
+                one_line(error),
+            )
+            self._pause = 0.1
+        threading.Event().wait(self._pause)
+        self._pause = min(2 * self._pause, MAX_PAUSE_SECONDS)
+
+
+def _seconds_of(parameters: Mapping[str, Any]) -> float:
+    """A url without a bound on silence has one on this wait: a server that was stopped would be awaited for ever."""
+    timeout = float(parameters[PATIENCE])
+    return TIMEOUTS_OF_PATIENCE * (timeout if timeout > 0 else float(CONNECTION_DEFAULTS[PATIENCE]))
 
 
 class PatientConnection(psycopg.Connection[Any]):
@@ -82,11 +137,25 @@ class PatientConnection(psycopg.Connection[Any]):
             raise
 
 
-def connected(parameters: Mapping[str, Any]) -> PatientConnection:
-    """A connection in autocommit mode. Raises `psycopg.Error`, of which `NoAnswer` means silence."""
-    raw = _connected(parameters)
-    raw.ask = lambda: _ask(parameters)
-    return raw
+def connected(parameters: Mapping[str, Any], patience: Patience) -> PatientConnection:
+    """A connection in autocommit mode. Raises `NoAnswer`, `Away`, `Rejected`, and `psycopg.ProgrammingError` for a wrong url."""
+    was_there = False
+    while True:
+        try:
+            raw = _connected(parameters)
+        except NoAnswer:
+            raise
+        except psycopg.OperationalError as error:
+            # Not by the words of the error, which are in the language of the server.
+            is_there = PGconn.ping(make_conninfo(**parameters).encode()) == Ping.OK
+            if is_there and was_there:
+                raise Rejected(one_line(error)) from error
+            was_there = is_there
+            if not is_there:
+                patience.rest(error)
+        else:
+            raw.ask = lambda: _ask(parameters)
+            return raw
 
 
 def _connected(parameters: Mapping[str, Any]) -> PatientConnection:

@@ -13,7 +13,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,7 +22,7 @@ import msgspec
 
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import one_line
-from databuild_dagster.store.backends.base import Connection, Database, Keys
+from databuild_dagster.store.backends.base import Connection, Database, Keys, Question
 from databuild_dagster.store.backends.heartbeats import FileAside
 from databuild_dagster.store.backends.sqlite_file import AtEnd, connected, is_read_as_it_is
 from databuild_dagster.store.backends.write_lock import WriteLock
@@ -128,7 +128,7 @@ class SqliteDatabase(Database):
     def has_table(self, connection: Connection, name: str) -> bool:
         return connection.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,)).fetchone() is not None
 
-    def begin(self, connection: Connection, *soon: str) -> None:
+    def begin(self, connection: Connection, *soon: Question) -> None:
         try:
             self._lock.acquire()
             connection.execute("BEGIN IMMEDIATE")
@@ -257,6 +257,10 @@ class SqliteDatabase(Database):
         except BaseException as error:
             os.unlink(path)
             self.raise_trouble(error)
+
+    def sync(self) -> None:
+        with suppress(FileNotFoundError), open(f"{self.path}-wal", "rb") as file:
+            os.fsync(file.fileno())
 
     def close(self) -> None:
         """Close this thread's connection."""

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 from databuild_dagster.model.errors import Contradiction, MissingRow
 from databuild_dagster.model.events import ManifestRemoved
-from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.removals import REMOVED
 from databuild_dagster.model.states import FAILING, InstanceState, JobRunState
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import BITS, PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_COUNTED, MAX_SEQ, OF_DATASET, Asking, Selection, dataset_range
+from databuild_dagster.store.store import again_if_cut
 from databuild_dagster.store.work.row_sets import missing_row
 
 
@@ -124,6 +125,20 @@ FAILED_BY = f"""
         JOIN {PREFIX}instances i ON i.id = m.instance_id JOIN {PREFIX}refs r ON r.id = i.ref_id
         WHERE r.canonical_id = i.id AND r.state = '{InstanceState.UPSTREAM_FAILED}'
     )"""
+
+
+#: Refs of `FailedAlike` that are named.
+MAX_OF_ALIKE = 3
+
+
+class FailedAlike(NamedTuple):
+    """Refs of one dataset that failed by themselves for one reason."""
+
+    #: The last ones, at most `MAX_OF_ALIKE`.
+    refs: list[Ref]
+    why: str | None
+    #: The number of all.
+    n: int
 
 
 class RunBehind(NamedTuple):
@@ -262,6 +277,7 @@ class CanonicalQueries(Asking):
         damaged = {row[0]: self._missing("instances", row[2]) for row in rows if row[2] is not None}
         return {ref: _STATES[found.get(ref)] for ref in wanted}, damaged
 
+    @again_if_cut
     def _missing(self, table: str, row_id: int) -> MissingRow:
         with self._store.reading() as connection:
             return missing_row(connection, table, row_id)
@@ -279,6 +295,32 @@ class CanonicalQueries(Asking):
         ((n,),) = self._all(f"SELECT count(*) FROM (SELECT 1 {failed.format('')}LIMIT ?) counted", MAX_COUNTED + 1)
         joined = failed.format(f"JOIN {PREFIX}instances i ON i.id = r.canonical_id ")
         return int(n), self._all(f"SELECT r.ref, i.reason {joined}ORDER BY r.canonical_id DESC LIMIT ?", most)
+
+    def failed_alike(self, most: int) -> list[FailedAlike]:
+        """The refs of one dataset that failed by themselves for one reason, for the last failures; of the last `MAX_COUNTED`."""
+        sql = f"""
+            SELECT ref, reason, n FROM (
+                SELECT r.ref, i.reason, r.canonical_id, count(*) OVER alike AS n, max(r.canonical_id) OVER alike AS newest,
+                       row_number() OVER (PARTITION BY r.dataset_id, i.reason ORDER BY r.canonical_id DESC) AS place
+                FROM (SELECT ref, dataset_id, canonical_id FROM {PREFIX}refs WHERE state = '{InstanceState.FAILED}'
+                      ORDER BY canonical_id DESC LIMIT ?) r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+                WINDOW alike AS (PARTITION BY r.dataset_id, i.reason)
+            ) counted WHERE place <= ? ORDER BY newest DESC, canonical_id DESC LIMIT ?"""
+        found: dict[tuple[str, str | None], FailedAlike] = {}
+        for ref, why, n in self._all(sql, MAX_COUNTED, MAX_OF_ALIKE, most * MAX_OF_ALIKE):
+            found.setdefault((asset_of(ref), why), FailedAlike([], why, n)).refs.append(ref)
+        return list(found.values())[:most]
+
+    def failed_as(self, refs: Iterable[Ref]) -> list[Ref]:
+        """The refs that failed by themselves for the reason of one of these of their dataset, the last first."""
+        sql = f"""
+            SELECT r.ref FROM {PREFIX}refs r JOIN {PREFIX}instances i ON i.id = r.canonical_id
+            WHERE r.state = '{InstanceState.FAILED}' AND EXISTS (
+                SELECT 1 FROM {PREFIX}refs o JOIN {PREFIX}instances j ON j.id = o.canonical_id
+                WHERE o.ref IN (SELECT value FROM json_each(?)) AND o.state = '{InstanceState.FAILED}'
+                  AND o.dataset_id = r.dataset_id AND coalesce(j.reason, '') = coalesce(i.reason, ''))
+            ORDER BY r.canonical_id DESC"""
+        return [ref for (ref,) in self._all(sql, Keys(refs))]
 
     def n_failed_because_of(self, ref: Ref) -> int:
         """The number of refs that failed because one did, at most `MAX_COUNTED` + 1."""
@@ -363,6 +405,7 @@ class CanonicalQueries(Asking):
         of_dataset = "(r.ref = :one OR (r.ref >= :first AND r.ref < :after)) "
         return self._canonical_at(of_dataset, {"one": one, "first": first, "after": end}, seq)
 
+    @again_if_cut
     def _canonical_at(self, refs: str, parameters: dict[str, Any], seq: int) -> list[Canonical]:
         seq = min(seq, MAX_SEQ)
         named = {**parameters, "seq": seq, "end": (seq + 1) << BITS}

@@ -13,6 +13,7 @@ from databuild_dagster.store import log
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.queries.asking import Asking
+from databuild_dagster.store.store import again_if_cut
 
 #: Characters of a fingerprint.
 FINGERPRINT = 16
@@ -44,20 +45,27 @@ class EventQueries(Asking):
         rows = self._all(log.HEAD)
         return log.Head(*rows[0]) if rows else log.Head(0, 0.0)
 
+    def check_head(self, head: log.Head) -> None:
+        """Raises `LogWentBack`, `StoreReplaced`."""
+        self._store.check_head(head.seq)
+
     def fingerprint(self, seq: int) -> str | None:
         """A digest of one event as it is stored, which another history of the same log has not; None where no event is."""
         rows = self._all(f"SELECT type, version, command_id, payload FROM {PREFIX}events WHERE seq = ?", seq)
         return sha256("\0".join(map(str, rows[0])).encode()).hexdigest()[:FINGERPRINT] if rows else None
 
+    @again_if_cut
     def events(self, after_seq: int = 0, most: int = 1000) -> list[Event]:
         with self._store.reading() as connection:
             return log.events_after(connection, after_seq, most)
 
+    @again_if_cut
     def events_of_command(self, command_id: str) -> list[Event]:
         """The events of a command, in order; none if it was not handled."""
         with self._store.reading() as connection:
             return log.events_of_command(connection, command_id)
 
+    @again_if_cut
     def events_named(self, names: Iterable[str], after_seq: int, last_seq: int) -> list[Event]:
         """The events of some types in a range of the log; the others are not decoded."""
         with self._store.reading() as connection:
@@ -95,6 +103,7 @@ class EventQueries(Asking):
         ((end,),) = self._all(sql, seq, f"%{CONTINUATION}%", f"%{CONTINUATION}=%")
         return int(end)
 
+    @again_if_cut
     def seq_at(self, at: float) -> int:
         """The last event that had happened by then, 0 before the first one.
 

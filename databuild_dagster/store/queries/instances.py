@@ -27,6 +27,7 @@ from databuild_dagster.store.queries.asking import (
     grouped,
 )
 from databuild_dagster.store.queries.canonical import CHOSEN_AT, TO_THE_ONE_BEFORE, state_at, was_live_at
+from databuild_dagster.store.store import again_if_cut
 
 #: Attempts of a ref since it was live that are counted.
 MAX_SINCE_LIVE = 1_000
@@ -345,6 +346,7 @@ class InstanceQueries(Asking):
             WHERE uuid IN (SELECT value FROM json_each(?)) AND manifest_state = '{REMOVED}'"""
         return {uuid for (uuid,) in self._all(sql, Keys(uuids))}
 
+    @again_if_cut
     def erasure_of(self, uuid: str) -> tuple[float, Erasure] | None:
         """The time and the request by which the data of an instance was erased; None if it was not."""
         # Removals are rare: the log has them, instead of a column of every instance.
@@ -475,6 +477,7 @@ class InstanceQueries(Asking):
             ) {_INSTANCES} WHERE i.id IN (SELECT id FROM made_of) ORDER BY i.id"""
         return self._instances(sql, uuid)
 
+    @again_if_cut
     def made_with(self, uuids: Iterable[str]) -> dict[str, MadeWith]:
         """The code, configuration and libraries of the launches that built instances.
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from contextlib import suppress
 from typing import Any
 
 import dagster as dg
@@ -84,3 +85,19 @@ def test_an_interrupt_while_dagster_records_a_result_waits_for_the_other_calls(
     assert was_waited_for.is_set()
     assert site.state("day@fast") is InstanceState.LIVE
     assert site.state("day@slow") is InstanceState.UP_FOR_RETRY
+
+
+def test_a_traceback_that_all_partitions_have_is_in_the_log_once(deploy: Any) -> None:
+    @databuild_asset(partitions_def=dg.StaticPartitionsDefinition(["a", "b", "c"]))
+    def day() -> pd.DataFrame:
+        raise OSError("the shop is closed")
+
+    site = deploy(day)
+    run, events = launched(site, "day@a", "day@b", "day@c")
+    with suppress(dg.Failure):
+        list(events)
+
+    log = [entry.user_message for entry in site.instance.all_logs(run.run_id)]
+    failed = [text for text in log if "the shop is closed" in text and text.startswith("day@")]
+    assert ["Traceback" in text for text in failed] == [True, False, False]
+    assert [" did: " in text for text in failed] == [False, True, True]

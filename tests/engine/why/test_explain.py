@@ -284,8 +284,10 @@ def test_what_it_waits_for_failed(make_world):
     answer = causes(world, "c")
 
     assert [ref for ref, _ in answer] == ["c", "b", "a"]
-    assert answer[0][1] == "needs b, whose inputs failed"
-    assert answer[-1][1].startswith(f"failed in job run {world.canonical('a').job_run} with: no rows")
+    # One command opens all of it.
+    assert answer[0][1] == "needs b, whose inputs failed; `databuild retry c` opens what failed first"
+    assert answer[1][1] == "needs a, which failed"
+    assert answer[-1][1] == f"failed in job run {world.canonical('a').job_run} with: no rows"
     assert [cause.depth for cause in explain(world.engine, "c").causes] == [0, 1, 2]
 
 
@@ -300,7 +302,8 @@ def test_of_a_month_with_one_failed_day_only_that_day_is_said_to_have_failed(mak
     answer = [why for ref, why in causes(world, "month") if ref == "month"]
 
     assert answer == [
-        "needs days@07, which failed; of its other missing inputs: 29 never built, 1 being built",
+        "needs days@07, which failed; of its other missing inputs: 29 never built, 1 being built; `databuild retry month` opens "
+        "what failed first",
         "and 21 more that it needs: 20 never built, 1 being built",
     ]
 

@@ -164,6 +164,6 @@ def test_a_refused_connection_is_no_silence():
         port = unused.getsockname()[1]
 
     with pytest.raises(StoreUnusable, match="refused") as refused:
-        open_store(f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres")
+        open_store(f"postgresql+psycopg://postgres@127.0.0.1:{port}/postgres?connect_timeout=1")
 
     assert not isinstance(refused.value, StoreSilent)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from databuild_dagster.store.queries import canonical
+from tests.support.catalog import dataset
 from tests.support.world import World
 
 
@@ -43,3 +46,31 @@ def test_counts_of_failures_end_at_the_bound(world: World, monkeypatch: pytest.M
 
     assert (n, len(found)) == (2, 1)
     assert world.queries.n_failed_because_of("c") == 2
+
+
+@pytest.fixture
+def failed(make_world: Any) -> World:
+    """Four hours failed for one reason and one for another, and so did `a`."""
+    world: World = make_world(dataset("a"), dataset("b"), dataset("hours", keys=list("12345")))
+    for hour in "1234":
+        world.fail(f"hours@{hour}", error="late")
+    world.fail("a", error="late")
+    world.fail("hours@5", error="bug")
+    return world
+
+
+def test_failures_of_one_dataset_for_one_reason_are_one_group(failed: World) -> None:
+    groups = failed.queries.failed_alike(10)
+
+    assert [(group.refs, group.n) for group in groups] == [
+        (["hours@5"], 1),
+        (["a"], 1),
+        (["hours@4", "hours@3", "hours@2"], 4),
+    ]
+    assert [group.refs for group in failed.queries.failed_alike(2)] == [["hours@5"], ["a"]]
+
+
+def test_refs_that_failed_as_others_did_are_all_of_their_groups(failed: World) -> None:
+    assert failed.queries.failed_as(["hours@2"]) == ["hours@4", "hours@3", "hours@2", "hours@1"]
+    assert failed.queries.failed_as(["hours@5", "a"]) == ["hours@5", "a"]
+    assert failed.queries.failed_as(["b"]) == []
