@@ -92,17 +92,20 @@ class OrderCollector:
     def state_of(self, record: dg.RunRecord) -> DagsterRunState:
         """The state of a run and its process."""
         run = record.dagster_run
+        error, is_marked = self._error_of(run) if run.status is dg.DagsterRunStatus.FAILURE else (None, False)
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
             holder=run.tags.get(PROCESS_TAG),
             worker=run.tags.get(WORKER_TAG),
-            begin_by=self._begin_by(record),
-            error=self._error_of(run) if run.status is dg.DagsterRunStatus.FAILURE else None,
+            begin_within=self._begin_within(record),
+            error=error,
+            is_disowned=is_marked and PROCESS_TAG in run.tags,
         )
 
-    def _error_of(self, run: dg.DagsterRun) -> str | None:
-        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks."""
+    def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, bool]:
+        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; and
+        whether another process marked the run as failed."""
         page = self._instance.get_records_for_run(run.run_id, of_type=dg.DagsterEventType.RUN_FAILURE, ascending=False)
         for record in page.records:
             event = record.event_log_entry.dagster_event
@@ -110,16 +113,16 @@ class OrderCollector:
                 continue
             if event.event_specific_data is None:
                 # Another process marked the run as failed: Dagster's run monitoring, or a person.
-                return one_line(event.message) if event.message else None
+                return one_line(event.message) if event.message else None, True
             found = event.job_failure_data.error
             if found is not None:
                 while found.cause is not None:
                     found = found.cause
-                return one_line(found.message)
-        return None
+                return one_line(found.message), False
+        return None, False
 
-    def _begin_by(self, record: dg.RunRecord) -> float | None:
-        """When Dagster's run monitoring would give the run up; None if it is off, as by default."""
+    def _begin_within(self, record: dg.RunRecord) -> float | None:
+        """The seconds after which Dagster's run monitoring would give the run up; None if it is off, as by default."""
         patience = self._instance.run_monitoring_start_timeout_seconds
         run = record.dagster_run
         # With another executor the step may wait for its turn before it has a process that reports.
@@ -127,7 +130,7 @@ class OrderCollector:
         is_begun_at_once = run.status is dg.DagsterRunStatus.STARTED and is_in_process
         if patience <= 0 or not (run.status is dg.DagsterRunStatus.STARTING or is_begun_at_once):
             return None
-        return record.update_timestamp.timestamp() + patience
+        return float(patience)
 
 
 def runs_of_launches(instance: dg.DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, dg.RunRecord]]:
