@@ -195,5 +195,5 @@ class _LateCatalog:
 
 def _look_at_the_clock(queries: Queries) -> None:
     """Warn if the clock is behind the log: times in the answer then lie in the future."""
-    if said := clock_is_behind(queries.url, queries.head().at, time.time()):
+    if said := clock_is_behind(queries, queries.head().at, time.time()):
         click.echo(f"Warning: {said}", err=True)

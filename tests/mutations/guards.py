@@ -1984,6 +1984,14 @@ GUARDS = (
         (JUDGE, "tests/engine/test_lookout.py"),
     ),
     Guard(
+        "a host whose clock is ahead puts the log of all hosts ahead",
+        "3.1",
+        "engine/store_clock.py",
+        "return wall + last.ahead",
+        "return wall",
+        ("tests/engine/test_store_clock.py",),
+    ),
+    Guard(
         "Dagster's run monitoring ends a build that a command executes itself",
         "6.9",
         "engine/judge.py",
