@@ -39,7 +39,11 @@ def vouch_for_runs(instance: DagsterInstance) -> None:
     """Let run monitoring of this process find the runs healthy whose processes beat. A second call changes nothing."""
     if not instance.run_monitoring_enabled:
         return
-    launcher: Any = instance.run_launcher
+    try:
+        launcher: Any = instance.run_launcher
+    except Exception:
+        # The daemon says so itself when it launches the first run.
+        return
     if not isinstance(launcher.check_run_worker_health, partial):
         launcher.check_run_worker_health = partial(_health, instance, launcher.check_run_worker_health)
 

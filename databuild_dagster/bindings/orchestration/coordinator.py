@@ -48,13 +48,16 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
 
     def _n_beside(self) -> int:
         try:
-            vouch_for_runs(self._instance)
             return n_beside_the_queue(self._instance)
         except Exception as error:
-            log_failure(
-                _log, "the runs of commands count for max_concurrent_runs, and run monitoring may end them", error
-            )
+            log_failure(_log, "the runs of commands count for max_concurrent_runs", error)
             return 0
+
+    @property
+    def dequeue_interval_seconds(self) -> int:
+        """Only Dagster's daemon reads it, as it begins: before its run monitoring looks for the first time."""
+        vouch_for_runs(self._instance)
+        return super().dequeue_interval_seconds
 
     def _add_to_concurrency_settings(self, n_beside: int) -> None:
         """Limits given there replace all limits of the coordinator, so ours are added to them in this process's copy."""

@@ -21,6 +21,7 @@ from dagster._core.remote_origin import InProcessCodeLocationOrigin
 from dagster._core.test_utils import InProcessTestWorkspaceLoadTarget, create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._daemon.controller import create_daemon_of_type
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster_graphql.test.utils import execute_dagster_graphql
@@ -850,7 +851,7 @@ def test_run_monitoring_leaves_the_runs_of_commands_alone_while_they_beat(deploy
     """Rule 6.9"""
     deployment.instance._run_launcher = Unknowing(WorkerStatus.NOT_FOUND)
     run = executed_by_a_command(deployment)
-    deployment.dequeue()
+    create_daemon_of_type(QueuedRunCoordinatorDaemon.daemon_type(), deployment.instance)
 
     list(execute_run_monitoring_iteration(deployment.workspace, logging.getLogger("tests")))
     assert deployment.run(run.run_id).status is dg.DagsterRunStatus.STARTED
