@@ -197,7 +197,7 @@ class _LateCatalog:
 def _look_at_the_clock(queries: Queries) -> None:
     """Warn if the clock is behind the log, so that times in the answer lie in the future, or if the log went back."""
     head = queries.head()
-    if said := clock_is_behind(queries.url, head.at, time.time()):
+    if said := clock_is_behind(queries, head.at, time.time()):
         click.echo(f"Warning: {said}", err=True)
     try:
         queries.check_head(head)

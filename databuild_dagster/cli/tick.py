@@ -48,8 +48,9 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     """Run one tick of the orchestrator in this process.
 
     With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
-    retries, and for no other process. Its exit code is 1 if a ref or an operation failed in the end, if an operation cannot
-    continue, if Spark or the warehouse stays out of reach, or if the time of --timeout has passed.
+    retries. It waits for other processes only until each has shown that it lives, or is lost: at most 30 s. Its exit code is 1
+    if a ref or an operation failed in the end, if an operation cannot continue, if Spark or the warehouse stays out of reach, or if
+    the time of --timeout has passed.
     """
     if timeout is not None and not until_idle:
         raise click.UsageError("--timeout needs --until-idle: one tick waits for nothing.")
@@ -103,6 +104,9 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
         whole.set_aside = report.set_aside
         if not report.idle or len(seen.ended) > n_ended:
             n_moved, patience = 0, time.monotonic() + OUTAGE_SECONDS
+        elif report.unsure or seen.is_unsure:
+            # A host may have died with what it holds, and no process may tick after this one.
+            pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
         elif time.monotonic() < patience and _outages(workshop):
@@ -169,6 +173,8 @@ class _Seen:
     stuck: dict[str, str] = field(default_factory=dict)
     #: Operation to the number of its jobs that no process runs.
     waiting_jobs: dict[str, int] = field(default_factory=dict)
+    #: Of each code location, whether the holders of leases are not known yet to live.
+    unsure: list[bool] = field(default_factory=list)
 
     def launching(self, job: str, n_partitions: int) -> None:
         self.launched.append(f"{job} ({count(n_partitions, 'partition')})")
@@ -182,6 +188,7 @@ class _Seen:
         self.failed.update(done.failed)
         self.stuck.update(done.stuck)
         self.waiting_jobs.update(done.waiting)
+        self.unsure.append(done.is_unsure)
         for id in done.ended:
             self.stuck.pop(id, None)
             self.waiting_jobs.pop(id, None)
@@ -190,6 +197,12 @@ class _Seen:
         """The next tick finds those that are left."""
         self.stuck.clear()
         self.waiting_jobs.clear()
+        self.unsure.clear()
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a process elsewhere may be dead."""
+        return any(self.unsure)
 
 
 def _doings(report: TickReport, seen: _Seen) -> Iterator[str]:

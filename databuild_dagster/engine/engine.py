@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.engine.log_time import LogTime
+from databuild_dagster.engine.store_clock import StoreClock
 from databuild_dagster.model import events as e
 from databuild_dagster.model.command_ids import CONTINUATION, is_possible
 from databuild_dagster.model.commands import Command
@@ -115,22 +116,22 @@ class Engine:
         catalog: Catalog,
         *,
         heartbeats: Heartbeats | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         steady: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = new_id,
     ) -> None:
         self.store = store
         self.catalog = catalog
-        #: This machine's clock. Decisions of the log use `now`.
-        self.clock = clock
+        self.heartbeats = heartbeats or Heartbeats(store.database)
+        #: The clock of the log's server, or this machine's (`store_clock`). Decisions of the log use `now`.
+        self.clock = clock or StoreClock(self.heartbeats, store.url)
         #: A clock that is never set, for durations.
         self.steady = steady
         self.new_id = new_id
         self.queries = Queries(store)
         self.ledger = Ledger(store)
-        self.heartbeats = heartbeats or Heartbeats(store.database)
         self.memory = ProcessMemory()
-        self._log_time = LogTime(self.heartbeats, store.url)
+        self._log_time = LogTime(self.heartbeats, self.queries)
         #: Registrations of earlier decisions, which may have changed since.
         self._registered: dict[str, DatasetSpec | None] = {}
 

@@ -1,17 +1,20 @@
 """The judge of lost launches and executors (rule 6.9).
 
 A launch is lost when its process is known to be gone, when its Dagster run has ended with open job runs, or when its
-heartbeat has lapsed. The last needs a judge that itself ran undisturbed for a whole lease: after a laptop wakes up, every
-heartbeat looks old.
+heartbeat has lapsed. Silence is what this process has itself observed, by a steady clock that stands still while the machine
+is suspended: a heartbeat that did not change from look to look. The times that other machines write are compared with nothing
+but their own earlier ones, so no wrong clock ends a lease. After a break between two looks the observation begins again:
+the process was stopped, or the store could not be read, and then no heartbeat could change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from threading import RLock
 from typing import NamedTuple
 
 from databuild_dagster.engine.holders import surely_gone
-from databuild_dagster.engine.ports import DagsterRunState
+from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.store.queries.job_runs import LaunchView
 
 #: The interval of a launch's heartbeats.
@@ -24,6 +27,8 @@ OWNERSHIP_SECONDS = 60.0
 MAX_REMEMBERED = 1_000
 #: The recorded times of a process's signs of life: when it took a lease, of which it may have several, and its last heartbeat.
 Marks = tuple[float, float]
+#: Looks that are further apart are a break in the observation.
+BREAK_SECONDS = LEASE_SECONDS / 2
 #: Begins the holder of a launch that reports only by its Dagster run's end (rule 6.11).
 PLAIN_HOLDER = "dagster run "
 
@@ -40,8 +45,23 @@ class Evidence(NamedTuple):
 Witness = Callable[[LaunchView, float], Evidence | None]
 
 
+class _Sign(NamedTuple):
+    """The last sign of life of a process, as this judge saw it."""
+
+    #: The last lease that it took; None before a tick has told.
+    leased: float | None
+    heartbeat: float
+    #: By the judge's steady clock.
+    at: float
+    #: Whether it is one that the judge saw appear, and not merely found at its first look.
+    is_seen: bool
+
+
 class Judge:
-    """Remembers how long it has looked without a break. One per process, called by every tick."""
+    """Remembers what it has observed. One per process, called by every tick and by a `Lookout`; thread-safe.
+
+    `now` is a steady clock throughout (`Engine.steady`).
+    """
 
     def __init__(
         self,
@@ -53,32 +73,31 @@ class Judge:
         self.lease_seconds = lease_seconds
         self._witnesses = witnesses
         self._gone = gone
-        self._since: float | None = None
         self._last: float | None = None
-        #: Seconds beyond half a lease that a break may take without resetting the judge.
-        self._unseen = 0.0
-        #: By process: its last known marks, and the time of its last sign by this judge's clock.
-        self._signs: dict[str, tuple[Marks, float]] = {}
+        self._signs: dict[str, _Sign] = {}
+        self._lock = RLock()
 
-    def look(self, now: float, *, interval_seconds: float = 0.0) -> None:
-        """Note that the judge is awake; a break of more than half a lease resets it.
+    def look(self, now: float, heartbeats: Mapping[str, float] | None = None) -> None:
+        """Note that the judge is awake and the store readable, and the heartbeats that it shows."""
+        with self._lock:
+            if self._last is None or not 0 <= now - self._last <= BREAK_SECONDS:
+                self._signs.clear()
+            self._last = now
+            for who, heartbeat in (heartbeats or {}).items():
+                self._silence(who, None, heartbeat, now)
+            if len(self._signs) > MAX_REMEMBERED:
+                oldest = now - 10 * self.lease_seconds
+                self._signs = {name: sign for name, sign in self._signs.items() if sign.at > oldest}
 
-        With `interval_seconds`, a break may take one and a half intervals. The machine may be suspended in such a break
-        without being noticed, so silence must last that much longer.
-        """
-        longest = max(self.lease_seconds / 2, interval_seconds * 1.5)
-        self._unseen = longest - self.lease_seconds / 2
-        if self._last is None or not 0 <= now - self._last <= longest:
-            self._since = now
-            # The clock may have been set.
-            self._signs.clear()
-        self._last = now
-        if len(self._signs) > MAX_REMEMBERED:
-            oldest = now - 10 * (self.lease_seconds + self._unseen)
-            self._signs = {name: sign for name, sign in self._signs.items() if sign[1] > oldest}
+    def names(self) -> list[str]:
+        """The processes that it observes."""
+        with self._lock:
+            return list(self._signs)
 
-    def undisturbed(self, now: float) -> bool:
-        return self._since is not None and now - self._since >= self.lease_seconds
+    def is_unsure(self, who: str, now: float) -> bool:
+        """Whether it has seen no sign of life of a process yet that it observes; after a lease it knows."""
+        sign = self._signs.get(who)
+        return sign is not None and not sign.is_seen and now - sign.at <= self.lease_seconds
 
     def verdict(
         self, launch: LaunchView, heartbeat: float | None, dagster_run: DagsterRunState | None, now: float
@@ -103,24 +122,22 @@ class Judge:
         """Why a process has lost its lease, None while it may live; `marks` are its signs of life."""
         if self._gone(holder):
             return "its process is gone"
-        silent = now - self._last_sign(who, marks, now)
-        if self.undisturbed(now) and silent > self.lease_seconds + self._unseen:
-            return f"it has sent no heartbeat for {silent:.0f} s"
-        return None
+        with self._lock:
+            silent = self._silence(who, *marks, now)
+        return f"it has sent no heartbeat for {silent:.0f} s" if silent > self.lease_seconds else None
 
-    def _last_sign(self, who: str, marks: Marks, now: float) -> float:
-        """The time of the last sign by this judge's clock. The marks are of other clocks: another heartbeat or a later lease is
-        a sign of now, and marks in the future count from the first look at them."""
-        (leased, heartbeat), known = marks, self._signs.get(who)
+    def _silence(self, who: str, leased: float | None, heartbeat: float, now: float) -> float:
+        """Seconds since the last sign that this judge saw. Another heartbeat and a later lease are signs of now, and so is the
+        first look at a process: its marks are of other clocks."""
+        known = self._signs.get(who)
         if known is None:
-            at = min(max(marks), now)
-        else:
-            (last_leased, last_heartbeat), at = known
-            if leased <= last_leased and heartbeat == last_heartbeat:
-                return at
-            leased, at = max(leased, last_leased), now
-        self._signs[who] = (leased, heartbeat), at
-        return at
+            known = _Sign(leased, heartbeat, now, is_seen=False)
+        elif heartbeat != known.heartbeat or (leased or 0.0) > (known.leased or leased or 0.0):
+            known = _Sign(max(leased or 0.0, known.leased or 0.0), heartbeat, now, is_seen=True)
+        elif known.leased is None:
+            known = known._replace(leased=leased)
+        self._signs[who] = known
+        return now - known.at
 
     def never_began(self, dagster_run: DagsterRunState | None, now: float) -> str | None:
         """Why a Dagster run will never begin databuild's step: its process died before, or none reported in time.
@@ -131,11 +148,24 @@ class Judge:
             return None
         if dagster_run.worker is not None:
             return "its process is gone" if self._gone(dagster_run.worker) else None
-        if dagster_run.begin_by is not None and self.undisturbed(now) and now > dagster_run.begin_by:
-            return (
-                f"no process has begun its Dagster run {dagster_run.dagster_run_id} in the time that Dagster gives it"
-            )
-        return None
+        if dagster_run.begin_within is None:
+            return None
+        with self._lock:
+            since = f"begin of Dagster run {dagster_run.dagster_run_id} ({dagster_run.status.value})"
+            if self._silence(since, None, 0.0, now) <= dagster_run.begin_within:
+                return None
+        return f"no process has begun its Dagster run {dagster_run.dagster_run_id} in the time that Dagster gives it"
+
+    def believed(
+        self, who: str, dagster_run: DagsterRunState | None, marks: Marks, now: float
+    ) -> DagsterRunState | None:
+        """The state of a Dagster run as the heartbeat has it: one that was marked as failed beside its process runs while that
+        beats. Dagster's run monitoring asks the run launcher, which knows no run that a command executes itself."""
+        if dagster_run is None or not dagster_run.is_disowned or dagster_run.holder is None:
+            return dagster_run
+        if self.why_gone(who, dagster_run.holder, marks, now) is not None:
+            return dagster_run
+        return dagster_run._replace(status=DagsterRunStatus.RUNNING, error=None)
 
     def died_with_its_process(self, dagster_run: DagsterRunState | None) -> bool:
         """Whether a Dagster run can never end, because the process that executed it is gone."""

@@ -6,12 +6,16 @@ from threading import Event, Thread, current_thread
 from typing import Self
 
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.judge import HEARTBEAT_SECONDS
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.states import OPEN_JOB_RUNS
 
 #: Seconds between two looks for canceled job runs: shorter than a heartbeat's, because a person waits.
 WATCH_SECONDS = 2.0
+
+#: The heartbeats of this process that fail at present. The store is away for all of them, so only the first one warns.
+_failing: set["Beating"] = set()
+_TRIED_AGAIN = f"it is tried again every {WATCH_SECONDS:g} s, and its lease ends after {LEASE_SECONDS:g} s of silence"
 
 _log = logger(__name__)
 
@@ -45,11 +49,17 @@ class Beating:
         while not self._done.wait(WATCH_SECONDS):
             turn += 1
             try:
-                if turn % beats_every == 0:
+                if turn >= beats_every:
                     self._beat()
+                    turn = 0
                 self._watch_once()
             except Exception as error:
-                log_failure(_log, f"the heartbeat of {self._name} failed once", error)
+                if not _failing:
+                    log_failure(_log, f"the heartbeat of {self._name} failed; {_TRIED_AGAIN}", error)
+                _failing.add(self)
+            else:
+                _failing.discard(self)
+        _failing.discard(self)
 
 
 class Heartbeat(Beating):

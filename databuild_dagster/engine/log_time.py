@@ -16,11 +16,12 @@ that their wants do not expire at birth. Heartbeats, Dagster's records and files
 
 from __future__ import annotations
 
-from databuild_dagster.engine.holders import this_machine
+from databuild_dagster.engine.holders import in_words, this_machine
 from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.logs import logger
 from databuild_dagster.store.backends.heartbeats import Heartbeats
+from databuild_dagster.store.queries.events import EventQueries
 
 #: A clock may be this far behind the log.
 TOLERATED_SECONDS = 1.0
@@ -39,9 +40,9 @@ _log = logger(__name__)
 class LogTime:
     """The time of one log in one process."""
 
-    def __init__(self, heartbeats: Heartbeats, url: str) -> None:
+    def __init__(self, heartbeats: Heartbeats, queries: EventQueries) -> None:
         self._heartbeats = heartbeats
-        self._url = url
+        self._queries = queries
         #: Seconds to add to the paced steady clock; None while the clock is not behind.
         self._ahead: float | None = None
 
@@ -52,7 +53,7 @@ class LogTime:
             if head_at - clock <= TOLERATED_SECONDS:
                 return max(clock, head_at)
             ahead = self._noted(passed)
-            if said := clock_is_behind(self._url, head_at, clock):
+            if said := clock_is_behind(self._queries, head_at, clock):
                 _log.warning("databuild: %s", said)
         ahead = max(ahead, head_at - passed)
         now = max(clock, head_at, passed + ahead)
@@ -70,16 +71,27 @@ class LogTime:
         return max(noted.get(_SHARED, 0.0) - passed, noted.get(_OWN, -passed))
 
 
-def clock_is_behind(url: str, head_at: float, clock: float) -> str | None:
+def clock_is_behind(queries: EventQueries, head_at: float, clock: float) -> str | None:
     """A warning if the clock is behind the log by more than a lease; once for each process and store."""
+    url = queries.url
     if head_at - clock <= LEASE_SECONDS or url in _warned:
         return None
     _warned.add(url)
     return (
-        f"This machine's clock shows {when(clock)}, {head_at - clock:.0f} s before the last event of the log: some clock "
-        "ran ahead, or this one is slow. Time continues from that event until the clock has caught up; check the clocks "
-        "of all machines that build."
+        f"The clock shows {when(clock)}, {head_at - clock:.0f} s before the last event of the log: {_first_ahead(queries, clock)} "
+        "Time continues from the last event until the clock has caught up; check the clocks of all machines that build."
     )
+
+
+def _first_ahead(queries: EventQueries, clock: float) -> str:
+    """The first event that the clock has not come to: the clock of the process that recorded it ran ahead, or this one is slow."""
+    ahead = queries.events(queries.seq_at(clock + LEASE_SECONDS), most=1)
+    if not ahead:
+        return "this one is slow."
+    event = ahead[0]
+    holder = getattr(event.fact, "holder", None) or getattr(event.fact, "owner", None)
+    by = f"{event.actor}, {in_words(holder)}," if isinstance(holder, str) else event.actor
+    return f"the clock of {by} ran ahead at event {event.seq}, {when(event.at)}, or this one is slow."
 
 
 def forget_warned(url: str) -> None:

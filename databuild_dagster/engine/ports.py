@@ -55,12 +55,14 @@ class DagsterRunState(NamedTuple):
     holder: str | None = None
     #: The process that Dagster started for the run, once it has reported; it beats only in databuild's step.
     worker: str | None = None
-    #: The time until which a process must report; None without a bound, in a queue for example.
-    begin_by: float | None = None
+    #: Seconds in which a process must report; None without a bound, in a queue for example.
+    begin_within: float | None = None
     #: Of a failed run, the error that Dagster recorded for the run itself, in one line; None if it recorded none.
     error: str | None = None
     #: How it ended, if it has failed.
     fate: Fate = Fate.KILLED
+    #: Whether another process, such as Dagster's run monitoring, marked it as failed, while `holder` executes it.
+    is_disowned: bool = False
 
 
 class Launcher(Protocol):

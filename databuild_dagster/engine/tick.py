@@ -63,6 +63,8 @@ class TickReport:
     sla_missed: list[str] = field(default_factory=list)
     #: Launches judged lost, and why.
     lost: dict[str, str] = field(default_factory=dict)
+    #: Open launches of which this process has not yet seen whether they live; after a lease it knows.
+    unsure: list[str] = field(default_factory=list)
     #: Refs that a lost launch had finished.
     adopted: list[str] = field(default_factory=list)
     #: Dagster runs that ended while they waited for a build.
@@ -83,6 +85,7 @@ class TickReport:
         self.began_at = self.began_at or other.began_at
         self.planned_at = self.planned_at or other.planned_at
         self.lost |= other.lost
+        self.unsure.extend(other.unsure)
         self.set_aside |= other.set_aside
         self.out_of_reach |= other.out_of_reach
         for name in _LISTS:
@@ -96,7 +99,7 @@ class TickReport:
 _LISTS = [
     entry.name
     for entry in fields(TickReport)
-    if entry.name not in ("began_at", "planned_at", "lost", "set_aside", "out_of_reach")
+    if entry.name not in ("began_at", "planned_at", "lost", "unsure", "set_aside", "out_of_reach")
 ]
 
 
@@ -108,7 +111,7 @@ def tick(this: Pass) -> TickReport:
     engine.queries.check_head(head)
     now = engine.now(head)
     engine.note_time(now)
-    this.judge.look(engine.clock(), interval_seconds=this.interval_seconds)
+    this.judge.look(engine.steady())
     note_tick(engine, this.location, this.limits, this.interval_seconds)
     forget_old_heartbeats(engine)
     report = TickReport(began_at=head.seq)
@@ -239,18 +242,22 @@ def _look_after_one(
     report: TickReport,
 ) -> None:
     engine, judge = this.engine, this.judge
-    # Silence is measured by the machine's clock; the owner of a launch follows from the log.
-    clock = engine.clock()
+    # Silence is measured by the steady clock; the owner of a launch follows from the log.
+    steady = engine.steady()
+    dagster_run = judge.believed(launch.launch_id, dagster_run, (launch.buffered_at, heartbeat or 0.0), steady)
     dataset = _dataset_of(engine, launch)
     is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-    has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, clock)
+    has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, steady)
     if is_plain and not has_died:
         _follow_plain(engine, launch, dagster_run, this.foreign, report)
-    elif why := judge.verdict(launch, heartbeat, dagster_run, clock):
+    elif why := judge.verdict(launch, heartbeat, dagster_run, steady):
         _declare_lost(this, launch, dagster_run, why, report)
         return
     never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
-    if not never_came or not (launch.owner == this.owner or judge.abandoned(launch, now)):
+    is_others = launch.owner != this.owner and not judge.abandoned(launch, now)
+    if judge.is_unsure(launch.launch_id, steady) or (never_came and is_others):
+        report.unsure.append(launch.launch_id)
+    if not never_came or is_others:
         return
     are_served = _are_served(this, launch)
     if not any(are_served):
@@ -403,9 +410,11 @@ def give_up_for_ended(
     _forget(waiting, [run_id for run_id in known if run_id not in still])
     asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
     dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
+    heartbeats = engine.heartbeats.last([run_id for run_id, run in dagster_runs.items() if run.is_disowned])
     ended: list[str] = []
     for run_id in asked:
-        why = _why_ended(dagster_runs.get(run_id), judge)
+        marks = (0.0, heartbeats.get(run_id, 0.0))
+        why = _why_ended(judge.believed(run_id, dagster_runs.get(run_id), marks, engine.steady()), judge)
         refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
         if why is not None and refs:
             engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)

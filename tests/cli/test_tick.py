@@ -1,7 +1,7 @@
 """`databuild tick`: one tick of the orchestrator, or as many as there is work (rule 11.1)."""
 
 import threading
-from itertools import cycle
+from itertools import count, cycle
 from typing import Any
 
 import pytest
@@ -216,3 +216,25 @@ def test_a_tick_of_a_feature_is_shown_and_decides_the_exit_code(
     assert rest.code == 1
     shown = {name: rest.json[name] for name in ("operations", "stuck_operations", "jobs_without_executor")}
     assert shown == {"operations": {"move": "failed"}, "stuck_operations": {}, "jobs_without_executor": {}}
+
+
+def test_until_idle_stays_until_it_knows_whether_a_process_elsewhere_lives(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 6.9: out of cron no other process may judge it."""
+    project.call("tick")
+    project.claim(DAY)
+
+    dead = project.call("tick", "--until-idle", "--timeout", "1s")
+    tick, beats = Workshop.tick, count()
+
+    def tick_beside_a_heartbeat(workshop: Workshop, *arguments: Any) -> TickReport:
+        (launch,) = workshop.engine.queries.open_launches()
+        workshop.engine.heartbeats.beat([launch.launch_id], float(next(beats)))
+        return tick(workshop, *arguments)
+
+    monkeypatch.setattr(Workshop, "tick", tick_beside_a_heartbeat)
+    alive = project.call("tick", "--until-idle", "--timeout", "60s", "--json")
+
+    assert (dead.code, dead.out.splitlines()[-1][:34]) == (1, "The --timeout of 1 s has passed, a")
+    assert (alive.code, alive.json["timed_out"]) == (0, False), alive

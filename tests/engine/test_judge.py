@@ -8,9 +8,21 @@ import sys
 import pytest
 
 from databuild_dagster.engine.holders import surely_gone, this_process
-from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS, Judge
+from databuild_dagster.engine.judge import (
+    BREAK_SECONDS,
+    HEARTBEAT_SECONDS,
+    LEASE_SECONDS,
+    MAX_REMEMBERED,
+    OWNERSHIP_SECONDS,
+    Judge,
+)
+from databuild_dagster.engine.lookout import LOOK_SECONDS
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.store.queries.job_runs import LaunchView
+from tests.support.catalog import dataset
+from tests.support.clock import NOON, Clock
+from tests.support.orchestrator import Orchestrator
+from tests.support.world import World
 
 DATABASES = ("sqlite",)
 
@@ -38,116 +50,128 @@ def awake_since_long(now, gone=lambda holder: False):
     return judge
 
 
+def watched(seconds, heartbeat_at, *, judge=None, start=0.0, every=5.0):
+    """The verdicts of a launch at looks every few seconds; `heartbeat_at` says its heartbeat by the judge's steady clock."""
+    judge = judge or Judge(gone=lambda holder: False)
+    verdicts = []
+    for n in range(int(seconds / every) + 1):
+        now = start + n * every
+        judge.look(now)
+        verdicts.append(judge.verdict(launch(), heartbeat_at(now), None, now))
+    return verdicts
+
+
 def test_the_heartbeat_fits_into_the_lease():
     """Rule 6.9"""
     assert (HEARTBEAT_SECONDS, LEASE_SECONDS, OWNERSHIP_SECONDS) == (10.0, 30.0, 60.0)
 
 
-def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
+def test_a_launch_that_is_silent_for_longer_than_a_lease_is_lost():
     """Rule 6.9"""
-    now = START + 1000
+    verdicts = watched(LEASE_SECONDS + 5, lambda now: START)
 
-    assert awake_since_long(now).verdict(launch(), now - LEASE_SECONDS, None, now) is None
-    lost = awake_since_long(now).verdict(launch(), now - LEASE_SECONDS - 1, None, now)
-    assert "it has sent no heartbeat for 31 s" in lost
+    assert verdicts[:-1] == [None] * 7
+    assert "it has sent no heartbeat for 35 s" in verdicts[-1]
 
 
 def test_a_start_counts_as_a_heartbeat():
     """Rule 6.9"""
-    now = START + LEASE_SECONDS
-    judge = awake_since_long(now)
+    judge = awake_since_long(100.0)
+    judge.verdict(launch(started_at=START), None, None, 100.0)
+    for now in (110.0, 120.0, 130.0):
+        judge.look(now)
 
-    assert judge.verdict(launch(), None, None, now) is None
-    assert awake_since_long(now + 1).verdict(launch(), None, None, now + 1) is not None
-
-
-def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
-    """Rule 6.9: on another host nothing but silence tells of a death."""
-    now = START + 1000
-
-    def verdict(heartbeat):
-        judge = Judge(gone=lambda holder: False)
-        for look in (now - 120, now - 60, now):
-            judge.look(look, interval_seconds=60)
-        return judge.verdict(launch(), heartbeat, None, now)
-
-    assert verdict(now - LEASE_SECONDS - 70) is None
-    assert "it has sent no heartbeat for 106 s" in verdict(now - LEASE_SECONDS - 76)
+    assert judge.verdict(launch(started_at=START + 1), None, None, 131.0) is None
 
 
-def test_a_judge_that_has_just_begun_says_nothing_of_silence():
-    """Rule 6.9: it must have looked for a whole lease itself."""
-    now = START + 1000
+@pytest.mark.parametrize("break_seconds", [BREAK_SECONDS + 1, 8 * 3600.0], ids=["stopped", "for hours"])
+def test_a_judge_that_was_stopped_loses_nothing(break_seconds):
+    """Rule 6.9: everybody may have been stopped with it, and the heartbeats of all look old."""
     judge = Judge(gone=lambda holder: False)
-    judge.look(now)
+    before = watched(LEASE_SECONDS, lambda now: START, judge=judge)
+    after = watched(LEASE_SECONDS + 5, lambda now: START, judge=judge, start=LEASE_SECONDS + break_seconds)
 
-    assert judge.verdict(launch(), now - 500, None, now) is None
-
-
-def test_a_laptop_that_was_suspended_loses_nothing():
-    """Rule 6.9: after waking up everybody's heartbeat looks old."""
-    before = START + 1000
-    judge = awake_since_long(before)
-    after = before + 8 * 3600
-
-    judge.look(after)
-    assert judge.verdict(launch(), before, None, after) is None
-    for seconds in range(5, int(LEASE_SECONDS), 5):
-        judge.look(after + seconds)
-        assert judge.verdict(launch(), before, None, after + seconds) is None
-    judge.look(after + LEASE_SECONDS)
-
-    assert judge.verdict(launch(), before, None, after + LEASE_SECONDS) is not None
+    assert set(before) == {None}
+    assert set(after[:-1]) == {None}
+    assert "it has sent no heartbeat" in after[-1]
 
 
-def test_a_clock_that_goes_back_resets_the_judge():
-    """Rule 6.9"""
-    now = START + 1000
-    judge = awake_since_long(now)
-    judge.look(now - 60)
-
-    assert not judge.undisturbed(now - 60)
-
-
-def looking(judge, now, seconds, heartbeat_at):
-    """Its verdicts, every five seconds, of a launch whose heartbeat then is what `heartbeat_at` says."""
-    verdicts = []
-    for second in range(0, int(seconds) + 1, 5):
-        judge.look(now + second)
-        verdicts.append(judge.verdict(launch(), heartbeat_at(now + second), None, now + second))
-    return verdicts
-
-
-@pytest.mark.parametrize("wrong_by", [-3600.0, 3600.0], ids=["slow", "fast"])
-def test_a_launch_whose_clock_is_hours_wrong_lives_as_long_as_it_gives_signs(wrong_by):
-    """Rule 6.9: what counts is that its heartbeat goes on, and not what it says."""
+def test_the_time_of_a_suspended_machine_does_not_count():
+    """Rule 6.9: the steady clock stands still, so a laptop that wakes up has seen a silence of seconds."""
+    clock = Clock()
     judge = Judge(gone=lambda holder: False)
+    for asleep in (0, 0, 8 * 3600, 0, 0):
+        clock.set(asleep)
+        clock.turn(5)
+        judge.look(clock.steady())
+        assert judge.verdict(launch(), NOON, None, clock.steady()) is None
 
-    verdicts = looking(judge, START + 10, 300, lambda now: now // 10 * 10 + wrong_by)
 
-    assert set(verdicts) == {None}
-
-
-@pytest.mark.parametrize("last_beat", [START + 3600.0, START + 40], ids=["ahead of the clock", "by the clock"])
-def test_a_launch_that_died_while_the_clock_ran_ahead_is_lost_after_a_lease(last_beat):
-    """Rule 6.9: it is not kept until the clock has come to what its last heartbeat said."""
+def noticed_after(interval, *, died_at, slow):
+    """Seconds from a launch's last heartbeat to the tick that declares it lost, by ticks beside a lookout, in virtual time."""
+    clock = Clock()
     judge = Judge(gone=lambda holder: False)
+    last_beat = died_at - died_at % HEARTBEAT_SECONDS
+    second = 0
+    next_tick = 0.0
+    while second <= died_at + 400:
+        heartbeats = {"launch": NOON + min(second, died_at) // HEARTBEAT_SECONDS * HEARTBEAT_SECONDS}
+        if second % LOOK_SECONDS == 0:
+            judge.look(clock.steady(), heartbeats)
+        if second >= next_tick:
+            judge.look(clock.steady())
+            if judge.verdict(launch(), heartbeats["launch"], None, clock.steady()):
+                return second - last_beat
+            next_tick = second + interval + slow
+        clock.turn(1)
+        second += 1
+    return None
 
-    verdicts = looking(judge, START + 50, LEASE_SECONDS + 5, lambda now: last_beat)
 
-    assert verdicts[0] is None
-    assert "it has sent no heartbeat" in verdicts[-1]
+@pytest.mark.parametrize("slow", [0, 16], ids=["alone", "beside a slow sensor"])
+@pytest.mark.parametrize("interval", range(1, 61))
+def test_a_dead_host_is_noticed_a_lease_and_a_tick_after_its_last_beat(interval, slow):
+    """Rule 6.9: however long the ticks are apart, the first one after a lease of silence finds it."""
+    for died_at in range(100, 100 + interval + slow, 3):
+        after = noticed_after(interval, died_at=died_at, slow=slow)
+
+        assert LEASE_SECONDS < after <= LEASE_SECONDS + LOOK_SECONDS + interval + slow
 
 
-def test_a_start_by_a_log_that_is_hours_ahead_does_not_keep_a_dead_launch():
-    """Rules 3.1, 6.9"""
-    judge = Judge(gone=lambda holder: False)
-    now = START - 3600
+CLOCKS = [-600.0, 0.0, 600.0]
 
-    verdicts = looking(judge, now, LEASE_SECONDS + 5, lambda at: now)
 
-    assert verdicts[0] is None
-    assert "it has sent no heartbeat" in verdicts[-1]
+@pytest.mark.parametrize("log", CLOCKS)
+@pytest.mark.parametrize("orchestrator", CLOCKS)
+@pytest.mark.parametrize("worker", CLOCKS)
+def test_wrong_clocks_end_no_lease_and_keep_no_dead(worker, orchestrator, log):
+    """Rule 6.9: a process that beats is never lost, and a dead one is within a lease and a look."""
+    world = World([dataset("a")])
+    world.clock.set(log)
+    world.want("a")
+    world.clock.set(orchestrator - log)
+    here = Orchestrator(world)
+    here.tick_for(60)
+    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+    world.clock.set(worker - orchestrator)
+    here.start(launch_id)
+
+    def beat_and_tick(second, *, beats):
+        world.clock.set(worker - orchestrator)
+        if beats and second % HEARTBEAT_SECONDS == 0:
+            world.engine.beat([launch_id])
+        world.clock.set(orchestrator - worker)
+        world.clock.turn(5)
+        return launch_id in here.tick().lost
+
+    world.clock.set(orchestrator - worker)
+    assert not any(beat_and_tick(second, beats=True) for second in range(0, 300, 5))
+    assert [beat_and_tick(second, beats=False) for second in range(0, 40, 5)].index(True) * 5 <= LEASE_SECONDS + 5
+
+
+def test_a_heartbeat_that_changes_is_a_sign_whatever_it_says():
+    """Rule 6.9: a clock that is set back writes earlier times."""
+    assert set(watched(300, lambda now: START - now // 10 * 10)) == {None}
 
 
 def test_a_dead_holder_of_several_leases_is_gone_after_a_lease():
@@ -213,28 +237,22 @@ def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
 
 
 def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends():
-    """Rule 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
-    now = START + 1000
-    judge = awake_since_long(now)
-    starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=now)
-
-    assert judge.verdict(launch(holder=None), None, starting, now) is None
-    assert "no process has begun" in judge.verdict(launch(holder=None), None, starting, now + 1)
-
-
-def test_a_new_judge_gives_a_launch_that_is_about_to_start_a_lease():
-    """Rule 6.9: all may have been suspended together."""
+    """Rule 6.9: no heartbeat will ever lapse, and no process is known that could be gone. The judge's own observation counts."""
     judge = Judge(gone=lambda holder: False)
-    judge.look(START)
-    starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_by=START - 500)
+    starting = DagsterRunState("run", DagsterRunStatus.QUEUED, begin_within=60.0)
+    verdicts = []
+    for now in range(0, 70, 5):
+        judge.look(float(now))
+        verdicts.append(judge.verdict(launch(holder=None), None, starting, float(now)))
 
-    assert judge.verdict(launch(holder=None), None, starting, START) is None
+    assert set(verdicts[:-1]) == {None}
+    assert "no process has begun" in verdicts[-1]
 
 
 def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
     """Rule 6.9: a step may wait in one of Dagster's pools for hours, and does not beat meanwhile."""
     now = START + 100_000
-    waiting = DagsterRunState("run", DagsterRunStatus.RUNNING, worker="its process", begin_by=START)
+    waiting = DagsterRunState("run", DagsterRunStatus.RUNNING, worker="its process", begin_within=0.0)
 
     assert awake_since_long(now).verdict(launch(holder=None), None, waiting, now) is None
     assert (
@@ -243,6 +261,36 @@ def test_a_worker_that_waits_for_its_turn_is_not_lost_until_it_is_gone():
         )
         == "its process is gone"
     )
+
+
+def test_a_judge_is_unsure_of_a_launch_until_it_has_seen_a_sign():
+    """Rule 6.9: `tick --until-idle` waits for that."""
+    judge = Judge(gone=lambda holder: False)
+    judge.look(0.0)
+    judge.verdict(launch(), START, None, 0.0)
+    assert judge.is_unsure("launch", 0.0)
+
+    judge.look(5.0, {"launch": START + 10})
+
+    assert not judge.is_unsure("launch", 5.0)
+
+
+def disowned():
+    return DagsterRunState("run", DagsterRunStatus.FAILED, holder="somewhere", is_disowned=True)
+
+
+def test_a_run_that_is_marked_as_failed_beside_its_process_runs_while_that_beats():
+    """Rule 6.9: no run launcher knows a run that a command executes itself."""
+    judge = Judge(gone=lambda holder: False)
+    believed = []
+    for now in range(0, 40, 5):
+        judge.look(float(now))
+        believed.append(judge.believed("launch", disowned(), (START, START), float(now)).status)
+
+    assert believed[0] is DagsterRunStatus.RUNNING
+    assert believed[-1] is DagsterRunStatus.FAILED
+    of_itself = disowned()._replace(is_disowned=False)
+    assert judge.believed("another", of_itself, (START, START), 40.0) == of_itself
 
 
 def test_a_buffered_launch_is_its_orchestrators_for_a_minute_or_until_that_is_gone():

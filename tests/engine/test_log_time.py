@@ -249,16 +249,29 @@ def test_a_clock_that_is_behind_is_logged_once(world, orchestrator, jump, caplog
     (said,) = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
     assert "17995 s before the last event of the log" in said
     assert "check the clocks" in said
+    first = next(event for event in world.queries.events() if event.at > world.clock.now + LEASE_SECONDS)
+    assert f"the clock of tester ran ahead at event {first.seq}, 2023-11-15T03:14:20Z" in said
 
 
-def test_less_than_a_lease_is_not_worth_a_sentence():
-    forget_warned("here")
-    forget_warned("there")
+def test_the_process_whose_clock_ran_ahead_is_named_if_its_event_has_it(world):
+    forget_warned(world.store.url)
+    launch = world.buffer("a")
+    world.clock.set(HOURS)
+    world.start_launch(launch, holder="host-7/boot/namespace/4711/1")
+    world.clock.set(-HOURS)
 
-    assert clock_is_behind("here", LEASE_SECONDS, 0.0) is None
-    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is not None
-    assert clock_is_behind("there", LEASE_SECONDS + 1, 0.0) is not None
-    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is None
+    said = clock_is_behind(world.queries, world.queries.head().at, world.clock.now)
 
-    forget_warned("here")
-    assert clock_is_behind("here", LEASE_SECONDS + 1, 0.0) is not None
+    assert "process 4711 on host-7, ran ahead" in said
+
+
+def test_less_than_a_lease_is_not_worth_a_sentence(world):
+    url = world.store.url
+    forget_warned(url)
+
+    assert clock_is_behind(world.queries, LEASE_SECONDS, 0.0) is None
+    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is not None
+    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is None
+
+    forget_warned(url)
+    assert clock_is_behind(world.queries, LEASE_SECONDS + 1, 0.0) is not None

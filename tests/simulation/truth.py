@@ -177,7 +177,7 @@ SENTENCES = (
     ),
     _row(r"there is nothing to build", Motion.MOVES, _state(_S.LIVE)),
     _row(r"its lease is held by job run (\S+) ", Motion.MOVES, _has_the_lease),
-    _row(r"^it has sent no heartbeat since", Motion.MOVES, _state(_S.BUILDING)),
+    _row(r"^it has sent no heartbeat for ", Motion.MOVES, _state(_S.BUILDING)),
     _row(rf"^waits for {_REFS}, as job run \S+ found$", Motion.FOLLOWS, _are_not_live),
     _row(r"^failed in job run ", Motion.FOLLOWS, _state(_S.FAILED)),
     _row(rf"^needs {_REFS}, which failed", Motion.FOLLOWS, _have_failed),

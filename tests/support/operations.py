@@ -156,11 +156,11 @@ class Operations:
         """Those who are awake look, and beat, all the time."""
         for _ in range(int(2 * LEASE_SECONDS / HEARTBEAT_SECONDS) + 2):
             for item in awake:
-                item.judge.look(self.world.clock.now)
+                item.judge.look(self.world.clock.steady())
                 self.world.engine.beat([item.id])
             self.world.clock.turn(HEARTBEAT_SECONDS)
         for item in awake:
-            item.judge.look(self.world.clock.now)
+            item.judge.look(self.world.clock.steady())
             self.world.engine.beat([item.id])
 
     def keys(self) -> list[str]:

@@ -10,6 +10,7 @@ from databuild_dagster.bindings.adapter.dagster_private import DagsterDiffers
 
 try:
     from dagster._cli.workspace.cli_target import workspace_opts_to_load_target
+    from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
     from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
     from dagster._core.run_coordinator.queued_run_coordinator import RunQueueConfig
     from dagster._core.storage.event_log.schema import SqlEventLogStorageTable

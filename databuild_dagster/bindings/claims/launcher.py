@@ -102,34 +102,35 @@ class OrderCollector:
     def state_of(self, record: dg.RunRecord) -> DagsterRunState:
         """The state of a run and its process."""
         run = record.dagster_run
-        error, fate = self._error_of(run)
+        error, fate, is_marked = self._error_of(run)
         return DagsterRunState(
             run.run_id,
             _STATUS[run.status],
             holder=run.tags.get(PROCESS_TAG),
             worker=run.tags.get(WORKER_TAG),
-            begin_by=self._begin_by(record),
+            begin_within=self._begin_within(record),
             error=error,
             fate=fate,
+            is_disowned=is_marked and PROCESS_TAG in run.tags,
         )
 
-    def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, Fate]:
-        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; and how
-        its process ended."""
+    def _error_of(self, run: dg.DagsterRun) -> tuple[str | None, Fate, bool]:
+        """What stopped a run outside of its steps, such as a folder that Dagster cannot write, or a library it lacks; how its
+        process ended; and whether another process marked the run as failed."""
         if run.status is not dg.DagsterRunStatus.FAILURE:
-            return None, Fate.KILLED
+            return None, Fate.KILLED, False
         for event in self._last_events(run, dg.DagsterEventType.RUN_FAILURE):
             if event.event_specific_data is None:
                 # Another process marked the run as failed: Dagster's code server or run monitoring, or a person.
                 fate, clause = self._crash_of(run)
-                return one_line(f"{event.message or ''}{clause}") or None, fate
+                return one_line(f"{event.message or ''}{clause}") or None, fate, True
             found = event.job_failure_data.error
             while found is not None and found.cause is not None:
                 found = found.cause
             error = None if found is None else one_line(found.message)
             is_of_database = any(name in (error or "") for name in _OF_DATABASES)
-            return error, Fate.KILLED if is_of_database else Fate.RAISED
-        return None, Fate.KILLED
+            return error, Fate.KILLED if is_of_database else Fate.RAISED, False
+        return None, Fate.KILLED, False
 
     def _crash_of(self, run: dg.DagsterRun) -> tuple[Fate, str]:
         """How the process of a run ended, as Dagster's code server saw it, with a clause about it."""
@@ -142,8 +143,8 @@ class OrderCollector:
         page = self._instance.get_records_for_run(run.run_id, of_type=kind, ascending=False)
         return (event for record in page.records if (event := record.event_log_entry.dagster_event) is not None)
 
-    def _begin_by(self, record: dg.RunRecord) -> float | None:
-        """When Dagster's run monitoring would give the run up; None if it is off, as by default."""
+    def _begin_within(self, record: dg.RunRecord) -> float | None:
+        """The seconds after which Dagster's run monitoring would give the run up; None if it is off, as by default."""
         patience = self._instance.run_monitoring_start_timeout_seconds
         run = record.dagster_run
         # With another executor the step may wait for its turn before it has a process that reports.
@@ -151,7 +152,7 @@ class OrderCollector:
         is_begun_at_once = run.status is dg.DagsterRunStatus.STARTED and is_in_process
         if patience <= 0 or not (run.status is dg.DagsterRunStatus.STARTING or is_begun_at_once):
             return None
-        return record.update_timestamp.timestamp() + patience
+        return float(patience)
 
 
 def runs_of_launches(instance: dg.DagsterInstance, launch_ids: Sequence[str]) -> list[tuple[str, dg.RunRecord]]:

@@ -9,7 +9,7 @@ fails, because its steps decide in any case. Dagster's web server and daemon imp
 the package only when a run is submitted.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping
 from typing import Any
 
 from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRunContext
@@ -17,6 +17,7 @@ from dagster import DagsterRun, DagsterRunStatus, QueuedRunCoordinator, SubmitRu
 from databuild_dagster.bindings.adapter.dagster_private import EngineEventData
 from databuild_dagster.bindings.adapter.dagster_storage import RunQueueConfig, target_assets_alone
 from databuild_dagster.bindings.adapter.run_tags import HELD, HOLD_TAG, LAUNCH_TAG, RELEASED
+from databuild_dagster.bindings.orchestration.beside_the_queue import n_beside_the_queue, vouch_for_runs, with_more_runs
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.model.wording import one_line
 
@@ -29,11 +30,46 @@ _log = logger(__name__)
 class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
     """Takes and keeps the configuration of `QueuedRunCoordinator`."""
 
+    #: The limit in `concurrency` of dagster.yaml, before this process adds to it; None if there is none.
+    _limit_in_settings: int | None = None
+
     def get_run_queue_config(self) -> RunQueueConfig:
-        """The user's limits and ours, also where `concurrency` in dagster.yaml would replace all limits."""
-        _add_to_concurrency_settings(self._instance.get_settings("concurrency"))
+        """The user's limits and ours, also where `concurrency` in dagster.yaml would replace all limits.
+
+        `max_concurrent_runs` is a limit for the runs of the queue: those that commands execute themselves come on top.
+        """
+        n_beside = self._n_beside()
+        self._add_to_concurrency_settings(n_beside)
         config = super().get_run_queue_config()
-        return config._replace(tag_concurrency_limits=[*config.tag_concurrency_limits, HOLD_LIMIT])
+        return config._replace(
+            max_concurrent_runs=with_more_runs(config.max_concurrent_runs, n_beside),
+            tag_concurrency_limits=[*config.tag_concurrency_limits, HOLD_LIMIT],
+        )
+
+    def _n_beside(self) -> int:
+        try:
+            return n_beside_the_queue(self._instance)
+        except Exception as error:
+            log_failure(_log, "the runs of commands count for max_concurrent_runs", error)
+            return 0
+
+    @property
+    def dequeue_interval_seconds(self) -> int:
+        """Only Dagster's daemon reads it, as it begins: before its run monitoring looks for the first time."""
+        vouch_for_runs(self._instance)
+        return super().dequeue_interval_seconds
+
+    def _add_to_concurrency_settings(self, n_beside: int) -> None:
+        """Limits given there replace all limits of the coordinator, so ours are added to them in this process's copy."""
+        runs = self._instance.get_settings("concurrency").get("runs") or {}
+        if "max_concurrent_runs" in runs:
+            if self._limit_in_settings is None:
+                self._limit_in_settings = runs["max_concurrent_runs"]
+            runs["max_concurrent_runs"] = with_more_runs(self._limit_in_settings, n_beside)
+        if "tag_concurrency_limits" in runs:
+            limits = runs["tag_concurrency_limits"] or []
+            if HOLD_LIMIT not in limits:
+                runs["tag_concurrency_limits"] = [*limits, dict(HOLD_LIMIT)]
 
     def submit_run(self, context: SubmitRunContext) -> DagsterRun:
         """Answer or hold the run, or enqueue it unchanged; a second submission has no effect."""
@@ -88,13 +124,3 @@ class DatabuildRunCoordinator(QueuedRunCoordinator[Any]):
         )
         self._instance.report_engine_event(message, run, EngineEventData())
         return False
-
-
-def _add_to_concurrency_settings(settings: MutableMapping[str, Any]) -> None:
-    """Limits given there replace all limits of the coordinator, so ours is added to them in this process's copy."""
-    runs = settings.get("runs") or {}
-    if "tag_concurrency_limits" not in runs:
-        return
-    limits = runs["tag_concurrency_limits"] or []
-    if HOLD_LIMIT not in limits:
-        runs["tag_concurrency_limits"] = [*limits, dict(HOLD_LIMIT)]

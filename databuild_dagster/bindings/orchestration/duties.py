@@ -23,6 +23,7 @@ from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.lookout import Lookout, lookout_over_launches
 from databuild_dagster.engine.registering import Registered
 from databuild_dagster.engine.tick import TickReport, tick
 from databuild_dagster.engine.tick_pass import Pass
@@ -122,15 +123,18 @@ class Duty:
 
 
 def _tick(work: Work) -> None:
-    instance, deployment = work.instance, work.deployment
+    instance, deployment, engine = work.instance, work.deployment, work.engine
+    # A judge has to watch a launch for a while before it may declare it dead, so it outlives the tick.
+    judge = engine.memory.of(Judge, lambda: Judge(witnesses=rows(lambda feature: feature.lives)))
+    if work.interval_seconds:
+        engine.memory.of(Lookout, lambda: lookout_over_launches(engine, judge)).keep()
     done = tick(
         Pass(
-            work.engine,
+            engine,
             location=deployment.location,
             launcher=work.launcher,
             foreign=ForeignAssets(instance),
-            # A judge has to watch a launch for a while before it may declare it dead, so it outlives the tick.
-            judge=work.engine.memory.of(Judge, lambda: Judge(witnesses=rows(lambda feature: feature.lives))),
+            judge=judge,
             owner=this_process(),
             limits=deployment.limits,
             remains=work.remains,

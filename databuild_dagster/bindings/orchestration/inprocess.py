@@ -7,15 +7,18 @@ In the main thread one at a time: there Ctrl-C reaches the step. In other thread
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from dagster import AssetKey, DagsterEventType, DagsterInstance, DagsterRun, JobDefinition, RepositoryDefinition
 
 from databuild_dagster.bindings.adapter import dagster_private
 from databuild_dagster.bindings.adapter.dagster_private import CapturedLogContext
-from databuild_dagster.bindings.adapter.run_tags import PROCESS_TAG
+from databuild_dagster.bindings.adapter.run_tags import LAUNCH_TAG, PROCESS_TAG
 from databuild_dagster.bindings.building.hosted_launch import end_open_launches
 from databuild_dagster.bindings.claims.launcher import run_config, run_tags, selected_keys
+from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.holders import this_process
+from databuild_dagster.engine.launch_heartbeat import Beating
 from databuild_dagster.engine.ports import LaunchOrder
 from databuild_dagster.model.datasets import DatasetKind
 
@@ -41,15 +44,21 @@ def create_run(
 def execute(
     instance: DagsterInstance, repository: RepositoryDefinition, run: DagsterRun, assets: frozenset[AssetKey]
 ) -> Iterator[dagster_private.DagsterEvent]:
-    """Execute a run here, event by event. A failing run ends; Ctrl-C ends it and raises."""
+    """Execute a run here, event by event. A failing run ends; Ctrl-C ends it and raises.
+
+    It beats from here to its end, also while it waits: no run launcher knows it, so Dagster's run monitoring may mark it as
+    failed meanwhile. Its own last event then gives it its true status (rule 6.9).
+    """
     job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
     interrupted = False
-    try:
-        for event in dagster_private.execute_run_iterator(dagster_private.InMemoryJob(job), run, instance):
-            interrupted = interrupted or _is_interrupt(event)
-            yield event
-    finally:
-        end_open_launches(run.run_id)
+    names = [run.run_id, run.tags[LAUNCH_TAG]]
+    with Beating(f"Dagster run {run.run_id}", partial(engine_for(instance).beat, names), lambda: None):
+        try:
+            for event in dagster_private.execute_run_iterator(dagster_private.InMemoryJob(job), run, instance):
+                interrupted = interrupted or _is_interrupt(event)
+                yield event
+        finally:
+            end_open_launches(run.run_id)
     if interrupted:
         # For Dagster, Ctrl-C ends one run; here it ends the command.
         raise KeyboardInterrupt

@@ -23,6 +23,8 @@ class SideReport:
     stuck: Mapping[str, str] = field(default_factory=dict)
     #: The number of jobs that no process runs, above 0.
     waiting: Mapping[str, int] = field(default_factory=dict)
+    #: Whether a process elsewhere holds something and has given no sign of life yet; after a lease that is known.
+    is_unsure: bool = False
 
 
 @dataclass(frozen=True)

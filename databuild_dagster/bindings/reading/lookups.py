@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
 from databuild_dagster.data.home import existing_home, store_url_of_home
 from databuild_dagster.data.read_plan import AsOf, moment_of, store_at
 from databuild_dagster.engine.log_time import LogTime
 from databuild_dagster.engine.publishing import Publication
+from databuild_dagster.engine.store_clock import StoreClock
 from databuild_dagster.model.coordination import Answer, answer_of, while_paused, why_refused
 from databuild_dagster.model.errors import DatabuildError, InvalidRequest
 from databuild_dagster.model.pauses import why_refused as why_paused
@@ -150,7 +151,9 @@ def check_build_coordination(
     asked = [parse_ref(ref) for ref in refs]
     with opened_store(home, instance) as store:
         queries = Queries(store)
-        now = LogTime(Heartbeats(store.database), store.url).now(queries.head().at, time(), monotonic())
+        heartbeats = Heartbeats(store.database)
+        clock = StoreClock(heartbeats, store.url)()
+        now = LogTime(heartbeats, queries).now(queries.head().at, clock, monotonic())
         return coordination_of(queries, asked, now)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, assert_never
 from databuild_dagster.engine.arcs import sources_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import in_words, surely_gone
-from databuild_dagster.engine.judge import LEASE_SECONDS
+from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS
 from databuild_dagster.engine.orchestrator_notes import absence_of, limits_of
 from databuild_dagster.engine.outages import in_words as outage_in_words
 from databuild_dagster.engine.outages import needs_of, out_of_reach, outages
@@ -53,6 +53,8 @@ _S = InstanceState
 
 #: Causes in one answer.
 MAX_CAUSES = 100
+#: A silence that is longer than two heartbeats are apart, on a busy machine too.
+SILENT_SECONDS = 1.5 * HEARTBEAT_SECONDS
 #: Begins the sentence about the refs beyond that.
 LEFT_OUT = "not explained here:"
 #: Refs that are followed from one waiting ref.
@@ -416,8 +418,12 @@ class _Following:
         beat = self._engine.heartbeats.last([launch.launch_id]).get(launch.launch_id)
         if self._is_gone(launch.holder):
             lost = "that process is gone: the next tick declares the job run lost"
-        elif beat is not None and self._clock - beat > LEASE_SECONDS:
-            lost = f"it has sent no heartbeat since {when(beat)}: a tick may declare it lost"
+        elif beat is not None and (silent := self._clock - beat) > SILENT_SECONDS:
+            if silent <= LEASE_SECONDS:
+                follows = f"its lease ends after {LEASE_SECONDS:g} s"
+            else:
+                follows = f"a tick declares it lost once its process has watched for {LEASE_SECONDS:g} s"
+            lost = f"it has sent no heartbeat for {silent:.0f} s, since {when(beat)}: {follows}"
         else:
             return [held]
         return [held, lost, *self._orchestrator(launch.location)]

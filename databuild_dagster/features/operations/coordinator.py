@@ -77,10 +77,9 @@ class Coordinator:
             manager, judge=self.judge, holder=self.holder, extras=manager.resources, contexts=contexts
         )
 
-    def coordinate(self, *, interval_seconds: float = 0.0) -> Coordination:
+    def coordinate(self) -> Coordination:
         """One bounded pass; one question if nothing has changed."""
-        now = self.manager.engine.clock()
-        self.judge.look(now, interval_seconds=interval_seconds)
+        self.judge.look(self.manager.engine.steady())
         self.tracker.look()
         done = Coordination({}, {}, {}, 0, {})
         running = self.tracker.operations
@@ -136,8 +135,7 @@ class Coordinator:
         Jobs of gone executors are released first, so that the next executor takes them at once.
         """
         taken = {partition: job for partition, job in tracked.taken.items() if not job.lease.released}
-        now = self.manager.engine.clock()
-        gone = gone_of((job.lease for job in taken.values()), self.manager, self.judge, now)
+        gone = gone_of((job.lease for job in taken.values()), self.manager, self.judge)
         lost = [partition for partition, job in taken.items() if job.lease.executor in gone][:MAX_RELEASED]
         if lost:
             self.meta.invoke_all([invokes.release(tracked.id, partition, taken[partition].value) for partition in lost])
@@ -148,14 +146,13 @@ class Coordinator:
     def _leads(self, dataset: str) -> bool:
         """Whether this is the coordinator of a dataset; it takes over from one that is gone."""
         before = self.tracker.coordinators.get(dataset)
-        now = self.manager.engine.clock()
         if before is not None:
             lease = records.lease_of(before)
             if lease.executor == self.id:
                 return True
-            if not gone_of([lease], self.manager, self.judge, now):
+            if not gone_of([lease], self.manager, self.judge):
                 return False
-        mine = Lease(self.manager.engine.new_id(), self.id, self.holder, now)
+        mine = Lease(self.manager.engine.new_id(), self.id, self.holder, self.manager.engine.clock())
         if not self.meta.invoke_all([invokes.lead(dataset, before, mine)]).value:
             return False
         self.tracker.coordinators[dataset] = records.to_bytes(mine)
@@ -223,7 +220,7 @@ class Coordinator:
     def _clean_up(self, notes: Iterable[Entry]) -> int:
         """Clean up after jobs whose executor is gone; a living executor cleans up itself. Returns their number."""
         found = {entry: note for entry in notes if (note := _note_of(entry)) is not None}
-        gone = gone_of([note.lease for note in found.values()], self.manager, self.judge, self.manager.engine.clock())
+        gone = gone_of([note.lease for note in found.values()], self.manager, self.judge)
         n_cleaned = 0
         for entry, note in found.items():
             if not (note.lease.released or note.lease.executor in gone):

@@ -133,14 +133,14 @@ class Executor:
         Raises `UnknownOperationType`, `NewerOperation`.
         """
         self.beat()
-        self.judge.look(self.now)
+        self.judge.look(self.manager.engine.steady())
         with self._lock:
             tracked = self._tracked(id)
             if tracked is None or tracked.arg is None:
                 return []
             operation, arg = self.manager.type_named(id.type), self.manager.arg_for(id, tracked.arg)
             mine = {partition for of, partition in self.jobs if of == id}
-            left_alone = abandoned(tracked, self.manager, self.judge, self.now, self.id, mine)
+            left_alone = abandoned(tracked, self.manager, self.judge, self.id, mine)
             # An abandoned job has waited longer.
             wanted: dict[str, bytes | None] = dict(islice(left_alone.items(), most))
             wanted.update((partition, None) for partition in islice(tracked.free, most - len(wanted)))

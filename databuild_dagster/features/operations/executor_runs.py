@@ -50,6 +50,7 @@ from databuild_dagster.bindings.orchestration.side_ticks import SideReport, Side
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.lookout import Lookout
 from databuild_dagster.features.operations.coordinator import Coordination, Coordinator
 from databuild_dagster.features.operations.executor import Executor, Progress
 from databuild_dagster.features.operations.job import JobContext
@@ -221,6 +222,7 @@ class OperationsTick:
         resources = operation_resources(instance, deployment)
         self._engine: Engine = resources.engine
         self._judge = Judge()
+        self._lookout = Lookout(self._engine, self._judge, self._judge.names)
         manager = manager_of(resources, deployment, actor="orchestrator")
         self.coordinator = Coordinator(manager, judge=self._judge, contexts=OperationContext)
         self._runs = OrderCollector(instance)
@@ -236,15 +238,17 @@ class OperationsTick:
         Then no executor is left either, because only an operation with jobs gets one.
         """
         with self._lock:
-            self._judge.look(self._engine.clock(), interval_seconds=interval_seconds)
+            self._judge.look(self._engine.steady())
             queries = self._engine.queries
             head, is_news = queries.news(_ABOUT, self._quiet_at) if self._quiet_at else (queries.head(), True)
             if not is_news and self._quiet_at <= head.seq:
                 self._quiet_at = head.seq
                 return Pass(_NOTHING, [])
-            done = self.coordinator.coordinate(interval_seconds=interval_seconds)
+            done = self.coordinator.coordinate()
             self._note_progress()
             running = self._running()
+            if interval_seconds and self._judge.names():
+                self._lookout.keep()
             is_quiet = not (
                 self.coordinator.tracker.operations or done.unclean or done.unstarted or running or done.completed
             )
@@ -257,6 +261,11 @@ class OperationsTick:
                 for request in self._requests(id, n_waiting, running.get(str(id), []))
             ]
             return Pass(done._replace(problems=problems), requests)
+
+    def is_unsure(self) -> bool:
+        """Whether an executor or a coordinator has given no sign of life since this process looks."""
+        now = self._engine.steady()
+        return any(self._judge.is_unsure(name, now) for name in self._judge.names())
 
     def _note_progress(self) -> None:
         now, before = self._engine.clock(), self._done
@@ -288,7 +297,7 @@ class OperationsTick:
         return found
 
     def _why_gone(self, record: RunRecord, executor: str, last_beat: float | None) -> str | None:
-        state, now = self._runs.state_of(record), self._engine.clock()
+        state, now = self._runs.state_of(record), self._engine.steady()
         if state.worker is None or last_beat is None:
             return self._judge.never_began(state, now)
         return self._judge.why_gone(executor, state.worker, (last_beat, last_beat), now)
@@ -395,12 +404,14 @@ DEFINERS: Final = (
 
 def _tick(instance: DagsterInstance, deployment: Deployment) -> SideReport:
     """Its requests for executors are left to the sensor: a command starts no Dagster runs of the daemon."""
-    done, _ = operations_tick(instance, deployment)()
+    ticking = operations_tick(instance, deployment)
+    done, _ = ticking()
     return SideReport(
         ended={str(id): outcome.value for id, outcome in done.completed.items()},
         failed=frozenset(str(id) for id, outcome in done.completed.items() if outcome is OperationState.FAILED),
         stuck={str(id): why for id, why in (done.problems | done.backing_off).items()},
         waiting={str(id): n for id, n in done.waiting.items() if n},
+        is_unsure=ticking.is_unsure(),
     )
 
 

@@ -218,7 +218,7 @@ def _of_datasets(entries: Iterable[Entry]) -> Iterator[tuple[str, str, bytes | N
             yield keys.unescape(parts[1]), parts[2], entry.value
 
 
-def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge, now: float) -> set[str]:
+def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge: Judge) -> set[str]:
     """The executors or coordinators of leases that are gone (rule 9.5)."""
     latest: dict[str, Lease] = {}
     for lease in leases:
@@ -226,7 +226,7 @@ def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge
             latest[lease.executor] = lease
     if not latest:
         return set()
-    beats = manager.engine.heartbeats.last(latest)
+    beats, now = manager.engine.heartbeats.last(latest), manager.engine.steady()
     return {
         executor
         for executor, lease in latest.items()
@@ -235,14 +235,14 @@ def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge
 
 
 def abandoned(
-    tracked: Tracked, manager: DistributedOperationManager, judge: Judge, now: float, me: str, mine: Container[str]
+    tracked: Tracked, manager: DistributedOperationManager, judge: Judge, me: str, mine: Container[str]
 ) -> dict[str, bytes]:
     """Partition to lease, of jobs to take over: their executor is gone, or `me` took them and the reply was lost.
 
     `mine` are the partitions of the jobs that the executor `me` knows of.
     """
     leases = (taken.lease for taken in tracked.taken.values())
-    gone = gone_of((lease for lease in leases if lease.executor != me and not lease.released), manager, judge, now)
+    gone = gone_of((lease for lease in leases if lease.executor != me and not lease.released), manager, judge)
     return {
         partition: value
         for partition, (value, lease) in tracked.taken.items()

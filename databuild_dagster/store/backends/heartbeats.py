@@ -25,6 +25,7 @@ _READ = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE launch_id = ?"
 _NEWEST = f"SELECT launch_id FROM {HEARTBEATS} WHERE substr(launch_id, 1, ?) = ? ORDER BY at DESC LIMIT 1"
 _SINCE = f"SELECT launch_id, at FROM {HEARTBEATS} WHERE at >= ? AND substr(launch_id, 1, ?) = ? ORDER BY at DESC"
 _FORGET = f"DELETE FROM {HEARTBEATS} WHERE launch_id IN (SELECT launch_id FROM {HEARTBEATS} WHERE at < ? LIMIT ?)"
+_SERVER_TIME = "SELECT extract(epoch FROM clock_timestamp())"
 _NOTE_SESSION = (
     f"INSERT INTO {SESSIONS} (dagster_run_id, address, holder, at) VALUES (?, ?, ?, ?) "
     "ON CONFLICT (dagster_run_id, address) DO UPDATE SET holder = excluded.holder, at = excluded.at"
@@ -83,6 +84,16 @@ class Heartbeats:
 
     def __init__(self, place: Database | FileAside) -> None:
         self._place = place
+
+    @property
+    def on_server(self) -> bool:
+        """Whether other machines share them."""
+        return not isinstance(self._place, FileAside) and self._place.dialect == "postgresql"
+
+    def server_time(self) -> float:
+        """The server's clock, in seconds since 1970 UTC."""
+        with self._place.aside() as connection:
+            return float(connection.execute(_SERVER_TIME).fetchone()[0])
 
     def beat(self, launch_ids: Iterable[str], at: float) -> None:
         """Record that launches are alive at a time, in seconds since 1970 UTC."""

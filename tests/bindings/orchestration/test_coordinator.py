@@ -16,10 +16,12 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.launcher import WorkerStatus
 from dagster._core.remote_origin import InProcessCodeLocationOrigin
-from dagster._core.test_utils import InProcessTestWorkspaceLoadTarget
+from dagster._core.test_utils import InProcessTestWorkspaceLoadTarget, create_run_for_test
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
 from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._daemon.controller import create_daemon_of_type
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster_graphql.test.utils import execute_dagster_graphql
@@ -31,12 +33,14 @@ from databuild_dagster.bindings.adapter.run_tags import (
     LAUNCH_TAG,
     OUTCOME_TAG,
     OVER,
+    PROCESS_TAG,
     RELEASED,
     TAINT_CHECK,
 )
 from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
 from databuild_dagster.bindings.authoring.location import load_code_locations
 from databuild_dagster.bindings.claims import run_messages
+from databuild_dagster.bindings.orchestration.beside_the_queue import SILENT_SECONDS
 from databuild_dagster.bindings.orchestration.tend_held_runs import SUBMITTING_SECONDS, tend_held_runs
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.bindings.registry.registration import datasets_of
@@ -57,6 +61,7 @@ from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState
 from tests.support.checking import check
+from tests.support.launchers import Unknowing
 from tests.support.materialize_button import LAUNCH, launch_params
 
 from ..conftest import claim
@@ -812,3 +817,45 @@ def test_dagsters_processes_import_the_coordinator_without_spark_or_pandas() -> 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
 
     assert done.stdout.strip() == "[]"
+
+
+# Runs that commands execute themselves
+
+
+def executed_by_a_command(deployment: Deployment) -> dg.DagsterRun:
+    """A run that another process of this machine executes, and that beats."""
+    tags = {PROCESS_TAG: this_process()}
+    run = create_run_for_test(deployment.instance, status=dg.DagsterRunStatus.STARTED, tags=tags)
+    deployment.engine.beat([run.run_id])
+    return run
+
+
+@pytest.mark.parametrize(
+    ("settings", "coordinator_config"),
+    [({"concurrency": {"runs": {"max_concurrent_runs": 1}}}, {}), ({}, {"max_concurrent_runs": 1})],
+    ids=["concurrency", "of the coordinator"],
+)
+def test_the_runs_of_commands_do_not_fill_the_queue(deployment: Deployment) -> None:
+    """`max_concurrent_runs` is a limit of the runs that the queue starts."""
+    for _ in range(2):
+        executed_by_a_command(deployment)
+    first, second = deployment.submit("numbers"), deployment.submit("numbers", keys=[NEXT_DAY])
+
+    assert deployment.dequeue() == [first.run_id]
+    assert deployment.dequeue() == [first.run_id], "the queue's own limit holds"
+    assert deployment.run(second.run_id).status is QUEUED
+
+
+@pytest.mark.parametrize("settings", [{"run_monitoring": {"enabled": True}}])
+def test_run_monitoring_leaves_the_runs_of_commands_alone_while_they_beat(deployment: Deployment) -> None:
+    """Rule 6.9"""
+    deployment.instance._run_launcher = Unknowing(WorkerStatus.NOT_FOUND)
+    run = executed_by_a_command(deployment)
+    create_daemon_of_type(QueuedRunCoordinatorDaemon.daemon_type(), deployment.instance)
+
+    list(execute_run_monitoring_iteration(deployment.workspace, logging.getLogger("tests")))
+    assert deployment.run(run.run_id).status is dg.DagsterRunStatus.STARTED
+
+    deployment.turn_clock(SILENT_SECONDS + 60)
+    list(execute_run_monitoring_iteration(deployment.workspace, logging.getLogger("tests")))
+    assert deployment.run(run.run_id).status is FAILURE

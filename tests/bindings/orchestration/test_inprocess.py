@@ -1,15 +1,23 @@
 """Launches that the command line executes in its own process."""
 
+import logging
 import os
 from collections import Counter
+from types import SimpleNamespace
 
 import dagster as dg
 import pandas as pd
 import pytest
+from dagster._core.launcher import WorkerStatus
+from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 
 from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.data.home import DB_URL_VARIABLE
+from databuild_dagster.model.states import InstanceState
 from tests.support.held import held
+from tests.support.launchers import Unknowing
 from tests.support.postgres import postgres_server
 
 #: With DATABUILD_LONG=1 the figures of docs/reliability.md.
@@ -49,3 +57,29 @@ def test_builds_of_one_process_leave_no_file_thread_or_session(deploy, monkeypat
     more = held_after(range(WARM_UP, WARM_UP + BUILDS)) - before
 
     assert {kind: n for kind, n in more.items() if n > AT_ONCE} == {}
+
+
+@pytest.mark.parametrize("answer", [WorkerStatus.NOT_FOUND, WorkerStatus.UNKNOWN], ids=["Docker", "Kubernetes"])
+def test_a_build_whose_run_the_launcher_does_not_know_is_not_lost(deploy, answer):
+    """Rule 6.9: Dagster's run monitoring marks it as failed; its heartbeat decides, and its own end gives it its status."""
+    seen = {}
+
+    @databuild_asset
+    def slow() -> pd.DataFrame:
+        monitored = SimpleNamespace(instance=site.instance, create_request_context=lambda: None)
+        list(execute_run_monitoring_iteration(monitored, logging.getLogger("tests")))
+        (run,) = site.instance.get_runs()
+        seen["status"] = run.status
+        beside = OrderCollector(site.instance)
+        seen["report"] = run_tick(site.instance, site.repository, site.deployment, beside)
+        return pd.DataFrame({"n": [1]})
+
+    site = deploy(slow)
+    site.instance._run_launcher = Unknowing(answer)
+
+    site.build("slow")
+
+    assert seen["status"] is dg.DagsterRunStatus.FAILURE
+    assert (seen["report"].lost, seen["report"].launched) == ({}, [])
+    assert site.state("slow") is InstanceState.LIVE
+    assert [run.status for run in site.instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS]

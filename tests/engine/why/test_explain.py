@@ -146,14 +146,21 @@ def test_the_next_tick_launches_it(world):
     assert ticked(world).launcher.last.job == "a"
 
 
-def test_its_job_run_was_not_heard_of(world):
+@pytest.mark.parametrize(
+    ("silent", "follows"),
+    [
+        (25.0, "its lease ends after 30 s"),
+        (LEASE_SECONDS + 1, "a tick declares it lost once its process has watched for 30 s"),
+    ],
+)
+def test_its_job_run_was_not_heard_of(world, silent, follows):
     world.engine.beat([world.start("a")])
-    world.clock.turn(LEASE_SECONDS + 1)
+    world.clock.turn(silent)
 
     answer = why(world, "a")
 
     assert answer[1:] == [
-        "it has sent no heartbeat since 2023-11-14T22:13:20Z: a tick may declare it lost",
+        f"it has sent no heartbeat for {silent:.0f} s, since 2023-11-14T22:13:20Z: {follows}",
         "no orchestrator of location 'here' has ticked here, so nothing builds for it: `databuild dev` runs one",
     ]
 

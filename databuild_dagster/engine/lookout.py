@@ -1,0 +1,56 @@
+"""Looks between the ticks of a process, so that a judge observes silence without a break (rule 6.9).
+
+A sensor's ticks may be a minute apart, by its interval or because Dagster evaluates slow sensors of others first. Their gap
+says nothing about what happened in it: the process may have been stopped, or the database away.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from threading import Thread
+from typing import Final
+
+from databuild_dagster.engine.engine import Engine
+from databuild_dagster.engine.judge import Judge
+
+#: Seconds between two looks: a break is three times as long.
+LOOK_SECONDS: Final = 5.0
+#: A lookout ends when no tick has kept it for so long.
+MAX_UNKEPT_SECONDS: Final = 600.0
+
+
+class Lookout:
+    """A thread that reads the heartbeats which a judge observes. One per judge; it runs while there are any."""
+
+    def __init__(self, engine: Engine, judge: Judge, names: Callable[[], Iterable[str]]) -> None:
+        self._engine, self._judge, self._names = engine, judge, names
+        self._kept_at = 0.0
+        self._thread: Thread | None = None
+
+    def keep(self) -> None:
+        """Let it look until the next tick."""
+        self._kept_at = self._engine.steady()
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._live, name="databuild lookout", daemon=True)
+            self._thread.start()
+
+    def look(self) -> bool:
+        """One look; whether there is anything left to observe."""
+        names = list(self._names())
+        if names:
+            self._judge.look(self._engine.steady(), self._engine.heartbeats.last(names))
+        return bool(names)
+
+    def _live(self, pause: Callable[[float], object] = time.sleep) -> None:
+        while self._engine.steady() - self._kept_at < MAX_UNKEPT_SECONDS:
+            pause(LOOK_SECONDS)
+            try:
+                if not self.look():
+                    return
+            except Exception:
+                # The database is away. The next tick reports it, and the judge observes from then on.
+                return
+
+
+def lookout_over_launches(engine: Engine, judge: Judge) -> Lookout:
+    """A lookout that finds open launches by itself: one may begin and die between two ticks."""
+    return Lookout(engine, judge, lambda: [launch.launch_id for launch in engine.queries.open_launches()])
