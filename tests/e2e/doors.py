@@ -68,8 +68,6 @@ def build(name, key):
             wait_for(HERE / f"go-{name}")
         if key == "failed" and not (HERE / f"mended-{name}").exists():
             raise ValueError("not today")
-        if key == "shaky" and len(list((HERE / "calls").glob(f"{name}@{key}#*"))) == 1:
-            raise ValueError("not at first")
     return pd.DataFrame({"key": [key]})
 
 
@@ -128,13 +126,11 @@ def arrived(context, event):
     return dg.SkipReason("It is only watched.")
 
 
-names = ["button", "job_first", "command", "dg", "materialized", "built", "scheduled", "parent", "again", "crowded"]
-names += ["mixed", "deleted", "tested", "twice", "refilled"]
+names = ["button", "job_first", "command", "materialized", "built", "scheduled", "parent", "again", "crowded"]
+names += ["mixed", "deleted", "tested", "refilled"]
 assets = [*map(asset, names), job_second, eager, plain]
 assets += [
     asset("filled", backfill_policy=dg.BackfillPolicy.single_run()),
-    asset("queued", pool="queue"),
-    asset("retried", dg.StaticPartitionsDefinition(["shaky"])),
     asset("vanishing", passing),
     asset(
         "watched",
@@ -229,8 +225,6 @@ _SETTINGS = """
 telemetry: {enabled: false}
 concurrency:
   runs: {max_concurrent_runs: 40, tag_concurrency_limits: [{key: crowd, limit: 2}]}
-  pools: {granularity: run}
-run_retries: {enabled: true, max_retries: 0}
 freshness: {enabled: true}
 """
 
@@ -264,7 +258,7 @@ STOP_ATTEMPTS = 5
 
 
 #: Assets whose held partition a test itself begins to build.
-LATER = ("crowded", "deleted", "queued", "twice")
+LATER = ("crowded", "deleted")
 #: What some assets are built from.
 UPSTREAM = ("job_first", "parent")
 
@@ -381,9 +375,6 @@ class Deployment(Dagster):
             "runConfigData": "{}",
         }
         return self._launched(self.graphql(_LAUNCH, params=params)["launchPipelineExecution"])
-
-    def limit_pool(self, name: str, limit: int) -> None:
-        assert self.graphql(f'mutation {{ setConcurrencyLimit(concurrencyKey: "{name}", limit: {limit}) }}')
 
     def mutate(self, call: str) -> str:
         """A mutation that only says how it went; returns the name of what it answered."""

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
-from dagster._grpc.types import ExecuteRunArgs
 
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
@@ -43,12 +42,12 @@ from .doors import (
 pytestmark = [pytest.mark.long("requests come through Dagster's own processes"), pytest.mark.timeout(600)]
 
 #: Assets of which all of `KEYS` is true when the deployment starts.
-GIVEN = ("button", "job_second", "command", "dg", "materialized", "built", "scheduled", "filled", "eager")
+GIVEN = ("button", "job_second", "command", "materialized", "built", "scheduled", "filled", "eager")
 #: Of the Dagster runs with the tag of the crowd, those that Dagster lets run at once; the others wait in its queue.
 MAX_OF_THE_CROWD = 2
 N_OF_THE_CROWD = 3
-#: Modules that are commands.
-ASSET_MATERIALIZE, DG = ("dagster", "asset", "materialize"), "dagster_dg_cli.cli"
+#: A module that is a command.
+ASSET_MATERIALIZE = ("dagster", "asset", "materialize")
 
 #: What a tried-out tick answers when at least one ref is due. It counts the refs of the whole deployment, and builds of
 #: other tests may be due too.
@@ -132,15 +131,6 @@ def test_dagster_asset_materialize(doors: Deployment) -> None:
     _a_person_got(doors, "command", {FAILED: doors.newest_requester(f"command@{FAILED}")})
 
 
-@pytest.mark.extended
-def test_dg_launch(doors: Deployment) -> None:
-    doors.tell("mended-dg")
-
-    doors.finish(doors.start_module(DG, "launch", "-f", "definitions.py", "--assets", "dg", "--partition", FAILED))
-
-    _a_person_got(doors, "dg", {FAILED: doors.newest_requester(f"dg@{FAILED}")})
-
-
 def test_materialize_in_a_test(doors: Deployment) -> None:
     doors.tell("mended-materialized")
 
@@ -176,21 +166,6 @@ def test_re_execution_from_failure(doors: Deployment) -> None:
     assert spoken(doors.answers(failed.run_id).values(), of="again") == {FAILED: "built, failed"}
     assert spoken(doors.answers(again.run_id).values(), of="again") == {FAILED: BUILT}
     assert (doors.calls(f"again@{FAILED}"), doors.calls(f"parent@{FAILED}")) == (2, n_calls)
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_run_retries(doors: Deployment) -> None:
-    """Dagster's retry of a person's run is the person's."""
-    first = doors.press_materialize("retried", key="shaky", tags={"dagster/max_retries": "1"})
-
-    doors.wait_until(lambda: bool(doors.runs(dagster__parent_run_id=first)), "Dagster tries again")
-    (retry,) = doors.runs(dagster__parent_run_id=first)
-
-    assert doors.wait_for_run(retry.run_id).status == "SUCCESS"
-    assert spoken(doors.answers(first).values()) == {"shaky": "built, failed"}
-    assert spoken(doors.answers(retry.run_id).values()) == {"shaky": BUILT}
-    assert doors.calls("retried@shaky") == 2
     assert doors.violations() == []
 
 
@@ -354,57 +329,6 @@ def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Dep
 
     assert doors.wait_for_run(waiting).status == "SUCCESS"
     assert doors.state(ref) is InstanceState.LIVE
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Deployment) -> None:
-    """A pool of one: the launch is queued behind the very run that waits for it (rule 8.2).
-
-    Before that its queued Dagster run is deleted, and asked for again (rule 11.1).
-    """
-
-    def launches() -> list[str]:
-        return [run.run_id for run in doors.runs(dagster__partition=MISSING) if run.is_launch]
-
-    doors.limit_pool("queue", 1)
-    ref = f"queued@{MISSING}"
-    before = doors.press_materialize("queued", key=HELD)
-    doors.wait_until(lambda: doors.calls(f"queued@{HELD}") == 1, "the slot is taken")
-    doors.engine.handle(CreateWants(wants=((ref,),)))
-    doors.wait_until(lambda: bool(launches()), "a launch is queued")
-    (deleted,) = launches()
-    assert doors.mutate(f'deleteRun(runId: "{deleted}")') == "DeletePipelineRunSuccess"
-    doors.wait_until(lambda: bool(launches()), "it is queued again")
-
-    waiting = doors.press_materialize("queued", key=MISSING, tags={"dagster/priority": "10"})
-    doors.tell("go-queued")
-
-    assert doors.wait_for_run(waiting).status == "SUCCESS"
-    assert doors.calls(ref) == 1
-    assert [doors.wait_for_run(run_id).status for run_id in launches()] == ["SUCCESS"]
-    assert doors.wait_for_run(before).status == "SUCCESS"
-    assert {want.state.value for want in doors.queries.wants_of_ref(ref)} == {"Successful"}
-    assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_a_run_that_is_executed_twice_ends_in_one_live_instance(doors: Deployment) -> None:
-    """Dagster fails it; what becomes of the first process' work is fenced (rule 6.9)."""
-    ref = f"twice@{HELD}"
-    run_id = doors.press_materialize("twice", key=HELD)
-    doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
-    run = doors.instance.get_run_by_id(run_id)
-    assert run is not None
-    assert run.job_code_origin is not None
-
-    _, *arguments = ExecuteRunArgs(run.job_code_origin, run_id, doors.instance.get_ref()).get_command_args()
-    doors.finish(doors.start_module("dagster", *arguments))
-    doors.tell("go-twice")
-
-    doors.wait_until(lambda: doors.state(ref) is InstanceState.LIVE, "it is live, by whomever")
-    assert [instance.state for instance in doors.queries.history(ref)].count(InstanceState.LIVE) == 1
     assert doors.violations() == []
 
 
