@@ -47,19 +47,6 @@ defs = build_definitions([orders], warehouse="s3://BUCKET/warehouse")
 """)
 
 
-def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None:
-    project.call("tick")
-    project.call("want", "create", JANUARY)
-
-    done = project.call("tick", "--until-idle")
-    again = project.call("tick", "--until-idle", "--json")
-
-    assert done.code == 0, done
-    assert done.out.startswith("Launched ")
-    assert project.ask("show", JANUARY)["state"] == "Live"
-    assert (again.json["launched"], again.json["failed"], again.json["timed_out"]) == ([], 0, False)
-
-
 def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_failed(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")
@@ -162,22 +149,6 @@ def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Se
     s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
 
     done = project.call("tick", "--until-idle")
-
-    assert done.code == 0, done
-    assert len(copies_of_orders(s3, bucket)) == N_DAYS
-    assert threads_for_copies() == []
-
-
-@pytest.mark.long("a server holds each copy back for a second")
-def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
-    """Rule 10.2. As many as a tick may, without a thread."""
-    project.define(IN_A_BUCKET.replace("BUCKET", bucket))
-    project.call("tick")
-    project.call("want", "create", "orders@*")
-    project.call("tick")
-    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
-
-    done = project.call("tick")
 
     assert done.code == 0, done
     assert len(copies_of_orders(s3, bucket)) == N_DAYS

@@ -5,16 +5,13 @@ What is killed, and when, follows from what lies on the disk: an asset's functio
 waits for another one.
 """
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from databuild_dagster.model.states import JobRunState
-from tests.support.processes import kill, kill_processes_of, processes_of
+from tests.support.processes import kill, processes_of
 
 from .conftest import Dagster
 
@@ -108,46 +105,9 @@ class Victim(Dagster):
 
 
 @pytest.fixture
-def without_daemon(tmp_path: Path) -> Iterator[Victim]:
-    victim = Victim(tmp_path)
-    yield victim
-    kill_processes_of(victim.home)
-
-
-@pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Victim]:
     with Victim(tmp_path).running() as victim:
         yield victim
-
-
-def test_a_killed_build_in_a_terminal_is_continued_by_the_same_command(without_daemon: Victim) -> None:
-    """Rule 6.9: on the same machine at once, with no daemon."""
-    victim = without_daemon
-    ref = "outlives_all@command"
-    with (victim.folder / "dev.log").open("ab") as log:
-        build = subprocess.Popen(
-            [sys.executable, "-m", "databuild_dagster", "build", ref],
-            cwd=victim.folder,
-            env=victim.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
-    victim.process = build
-    victim.wait_until(lambda: bool(victim.callers(ref)), "it is being built")
-    build.kill()
-    victim.wait_for_end()
-
-    victim.go(ref)
-    answer = victim.databuild("build", ref)
-
-    assert answer["refs"] == {"live": 1, "failed": 0}
-    assert [run.state for run in victim.queries.job_runs()] == [JobRunState.SUCCEEDED, JobRunState.LOST]
-    assert [want.state.value for want in victim.queries.wants_of_ref(ref)] == ["Successful", "Successful"]
-    assert len(victim.callers(ref)) == 2
-    assert victim.databuild("read", ref) == [{"n": 1}]
-    assert victim.databuild("log", "check", "--deep")["ok"]
-    assert victim.remains() == []
 
 
 def test_whichever_process_is_killed_what_was_wanted_is_built(victim: Victim) -> None:
