@@ -40,6 +40,17 @@ def test_of_many_refs_that_stay_wanted_the_first_are_named(world: World, tmp_pat
     assert lines[-1] == "2 more refs stay wanted for others; --json names each."
 
 
+def test_the_json_of_a_canceled_want_names_what_stays_wanted(world: World, tmp_path: Path) -> None:
+    month, report = world.want("month"), world.want("report")
+    world.miss("month", "bad", "good")
+    world.miss("report", "bad", "good")
+    world.fail("bad", error="no data")
+
+    (want,) = databuild(tmp_path, tmp_path, "want", "cancel", month, "--json").json
+
+    assert want["kept_for_others"] == [{"ref": "good", "want": report}]
+
+
 def test_the_json_of_a_new_want_names_the_first_failure_and_whether_it_fails_fast(world: World, tmp_path: Path) -> None:
     world.want("month")
     world.miss("month", "bad")
