@@ -15,7 +15,6 @@ from databuild_dagster import (
     DatabuildSpark,
     InvalidAsset,
     databuild_asset,
-    databuild_multi_asset,
 )
 from databuild_dagster.bindings.adapter.keys import asset_key
 from databuild_dagster.bindings.registry.instance import warehouse_of
@@ -33,7 +32,7 @@ from ..module_site import module_site
 
 pytestmark = pytest.mark.feature("operations")
 
-LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
+FAILED = InstanceState.FAILED
 days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
 DAYS = ["mon", "tue", "wed"]
 FILES = 4
@@ -215,34 +214,6 @@ def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: 
     assert [found(site, ref) for ref in refs("taken")] == [list(range(35, 40)), list(range(40, 50)), []]
     counts = [files_read(site, "taken", day) for day in DAYS]
     assert counts == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
-
-
-@LONG
-def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> None:
-    @databuild_asset(ins=only("n = 7 or n = 77", partition_mapping=dg.AllPartitionMapping()))
-    def two(numbers: DataFrame) -> DataFrame:
-        return numbers
-
-    site = again(site, two)
-    site.build("two")
-
-    assert found(site, "two") == [7, 77]
-    assert files_read(site, "two") == {"numbers": "2 of 8"}
-
-
-@LONG
-def test_both_outputs_of_a_function_say_what_was_read_for_them(site: Site) -> None:
-    @databuild_multi_asset(
-        outs={"odd": dg.AssetSpec("odd"), "even": dg.AssetSpec("even")}, partitions_def=days, ins=only("n < 10")
-    )
-    def halves(numbers: DataFrame) -> dict[str, DataFrame]:
-        return {"odd": numbers.where("n % 2 = 1"), "even": numbers.where("n % 2 = 0")}
-
-    site = again(site, halves)
-    site.build("odd@mon", "even@mon")
-
-    assert (found(site, "odd@mon"), found(site, "even@mon")) == ([1, 3, 5, 7, 9], [0, 2, 4, 6, 8])
-    assert files_read(site, "odd", "mon") == files_read(site, "even", "mon") == {"numbers": "1 of 4"}
 
 
 @databuild_asset(partitions_def=days)

@@ -14,7 +14,6 @@ from databuild_dagster import BuildContext, DepMiss, databuild_asset
 from databuild_dagster.bindings.display import materialization as describing
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
@@ -92,33 +91,6 @@ def test_a_persons_run_shows_live_partitions_green_and_the_rest_in_progress(depl
 
     assert watched.seen[ONE] == {TWO: "green", ONE: "in progress", THREE: "in progress", FOUR: "in progress"}
     assert site.colours("numbers") == dict.fromkeys(DAYS, "green")
-
-
-def test_a_failed_partition_is_no_longer_red_when_it_waits_for_an_input(deploy_watched: Any) -> None:
-    watched = Watched(bad=ONE)
-    site = deploy_watched(watched)
-    site.build(REFS[0])
-    assert site.colours("numbers") == {ONE: "red"}
-
-    watched.bad, watched.misses = "", ONE
-    site.launch(["numbers"], [ONE])
-
-    assert site.state(REFS[0]) is InstanceState.UPSTREAM_BUILDING
-    assert site.colours("numbers") == {}
-
-
-def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: Any) -> None:
-    site = deploy_watched(Watched())
-    site.build(REFS[0])
-    (builder,) = site.runs
-
-    delegated = site.launch(["numbers"], [ONE])
-
-    (record,) = site.instance.all_logs(delegated.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
-    observed = record.dagster_event.asset_observation_data.asset_observation
-    assert observed.metadata["databuild/served_by"] == dg.MetadataValue.dagster_run(builder.run_id)
-    assert observed.metadata["databuild/instance"].value == site.engine.queries.canonical(REFS[:1])[REFS[0]].uuid
-    assert site.instance.get_run_by_id(delegated.run_id).tags["databuild/delegated"] == "true"
 
 
 def test_a_materialization_says_what_was_written_for_whom_and_shows_some_of_it(deploy: Any) -> None:

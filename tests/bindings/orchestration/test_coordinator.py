@@ -680,13 +680,6 @@ def test_limits_of_the_user_and_ours_hold_together(
     assert sorted(deployment.dequeue()) == sorted([one.run_id] if limits_teams else [one.run_id, other.run_id])
 
 
-def test_priorities_are_kept(deployment: Deployment) -> None:
-    later = deployment.submit("numbers")
-    sooner = deployment.submit("numbers", keys=[NEXT_DAY], tags={"dagster/priority": "5"})
-
-    assert deployment.dequeue() == [sooner.run_id, later.run_id]
-
-
 # Again, at once, and after a crash
 
 
