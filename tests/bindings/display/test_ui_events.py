@@ -177,6 +177,23 @@ def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any)
     assert (_stale(site, "report", ONE), _stale(site, "report", TWO)) == ("STALE", "STALE")
 
 
+def test_an_instance_of_a_plain_asset_is_stale_once_that_is_materialized_again(deploy: Any) -> None:
+    @dg.asset
+    def rates() -> pd.DataFrame:
+        return pd.DataFrame({"rate": [2.0]})
+
+    @databuild_asset
+    def prices(rates: pd.DataFrame) -> pd.DataFrame:
+        return rates
+
+    site = deploy(rates, prices)
+    site.build("prices")
+    assert _stale(site, "prices") == "FRESH"
+
+    site.launch(["rates"])
+    assert _stale(site, "prices") == "STALE"
+
+
 def test_telling_dagster_once_more_of_the_same_instance_makes_nothing_stale(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily)
     def report(numbers: pd.DataFrame) -> pd.DataFrame:
