@@ -20,7 +20,6 @@ import pytest
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
-from tests.support import command
 
 from .conftest import MAX_SECONDS
 from .doors import (
@@ -32,7 +31,6 @@ from .doors import (
     OUR_COORDINATOR,
     SETTINGS,
     Deployment,
-    Run,
     answers_of,
     deployed,
     refs,
@@ -49,9 +47,6 @@ N_OF_THE_CROWD = 3
 #: A module that is a command.
 ASSET_MATERIALIZE = ("dagster", "asset", "materialize")
 
-#: What a tried-out tick answers when at least one ref is due. It counts the refs of the whole deployment, and builds of
-#: other tests may be due too.
-N_DUE = r"Only a test: nothing is launched by it\. [1-9]\d* refs are due for the next tick\."
 
 SENSORS = """
 { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { ... on RepositoryLocation {
@@ -288,35 +283,6 @@ def test_hooks_sensors_checks_and_freshness_see_what_is_built(doors: Deployment)
     assert doors.violations() == []
 
 
-def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
-    """Ours is built once; a plain asset has no lease, and is made as often as a user asks."""
-    first = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
-    second = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
-
-    assert (first.status, second.status) == ("SUCCESS", "SUCCESS")
-    assert spoken(doors.answers(first.run_id).values()) == {MISSING: "built, live"}
-    assert spoken(doors.answers(second.run_id).values()) == {MISSING: "reused, live"}
-    assert (doors.calls(f"mixed@{MISSING}"), doors.calls(f"plain@{MISSING}")) == (1, 2)
-    assert doors.violations() == []
-
-
-def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
-    """It cannot be asked for; what was built of it stays (rules 4.2, 5.7)."""
-    assert doors.add_partition("passing", "gone") == "AddDynamicPartitionSuccess"
-    assert doors.wait_for_run(doors.press_materialize("vanishing", key="gone")).status == "SUCCESS"
-    built = doors.uuids("vanishing@gone")
-    doors.instance.delete_dynamic_partition("passing", "gone")
-
-    run_id = doors.press_materialize("vanishing", key="gone")
-    want = command.databuild(doors.folder, doors.home, "want", "create", "vanishing@gone")
-
-    assert (want.code, "vanishing@gone" in want.err) == (2, True), want
-    assert doors.wait_for_run(run_id).status == "FAILURE"
-    assert doors.uuids("vanishing@gone") == built
-    assert doors.calls("vanishing@gone") == 1
-    assert doors.violations() == []
-
-
 def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Deployment) -> None:
     ref = f"deleted@{HELD}"
     building = doors.press_materialize("deleted", key=HELD)
@@ -329,42 +295,6 @@ def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Dep
 
     assert doors.wait_for_run(waiting).status == "SUCCESS"
     assert doors.state(ref) is InstanceState.LIVE
-    assert doors.violations() == []
-
-
-def test_trying_sensors_and_schedules_out_in_the_ui_records_nothing(doors: Deployment) -> None:
-    """Nothing of the asset that all of them ask for; other assets are built meanwhile."""
-    tried_out = {("sensor_name", "wanting_sensor"), ("schedule_name", "yearly"), ("schedule_name", "wanting_schedule")}
-
-    def ours(runs: list[Run]) -> list[str]:
-        return [
-            run.run_id for run in runs if {(f"dagster/{name}", value) for name, value in tried_out} & run.tags.items()
-        ]
-
-    def events_after(seq: int) -> list[str]:
-        return [event for event in map(str, doors.queries.events(seq)) if "tested@" in event]
-
-    doors.stop_sensor("databuild_orchestrator", witness="watching")
-    try:
-        doors.engine.handle(CreateWants(wants=((f"tested@{MISSING}",),)))
-        seq = doors.queries.head().seq
-
-        tried = doors.try_sensor("databuild_orchestrator")
-        of_schedule = doors.try_schedule("yearly")
-        wanting = [doors.try_schedule("wanting_schedule"), doors.try_sensor("wanting_sensor")]
-
-        assert (tried["error"], tried["runRequests"]) == (None, [])
-        assert re.fullmatch(N_DUE, tried["skipReason"]), tried
-        assert len(of_schedule["runRequests"]) == 1
-        assert [item["skipReason"] for item in wanting] == [
-            f"Only a test: it would want tested@{MISSING}.",
-            f"Only a test: it would want 2 refs, tested@{MISSING} to tested@{HELD}.",
-        ]
-        assert (ours(doors.runs()), events_after(seq)) == ([], [])
-    finally:
-        doors.start_sensor("databuild_orchestrator")
-    doors.wait_until_live(f"tested@{MISSING}")
-    assert events_after(seq), "a tick that is not tried out records what it does"
     assert doors.violations() == []
 
 

@@ -64,20 +64,6 @@ def test_one_call_builds_every_output_and_a_rebuild_of_one_leaves_its_sibling(de
     assert len(small) == len(big) + 1
 
 
-def test_in_a_batch_each_output_is_kept_for_its_own_keys_alone(deploy: Any) -> None:
-    @databuild_multi_asset(outs=OUTS, partitions_def=daily, batched=True, name="batched")
-    def in_memory(numbers: pd.DataFrame) -> dict[str, pd.DataFrame]:
-        return {"low": numbers[numbers.n < 5], "high": numbers[numbers.n >= 5]}
-
-    site = deploy(numbers, in_memory)
-
-    site.build("small@2013-01-01", "small@2013-01-02", "big/numbers@2013-01-02", "big/numbers@2013-01-03")
-
-    assert site.materialized("small") == DAYS[:2]
-    assert site.materialized("big/numbers") == DAYS[1:3]
-    assert len({run.launch_id for run in job_runs_of(site, "batched")}) == 1
-
-
 def test_a_dagster_run_builds_the_outputs_that_it_selects_as_one_job_run_per_key(deploy: Any) -> None:
     site = deploy(numbers, halves)
     site.build("numbers@2013-01-01", "numbers@2013-01-02", "numbers@2013-01-03")
@@ -260,17 +246,3 @@ def test_a_dep_miss_of_an_output_that_is_not_being_built_is_no_circle(deploy: An
     assert len(calls) == 1
     assert site.state("a@2013-01-01") is FAILED
     assert "'b'" in site.failure()
-
-
-def test_a_failed_key_with_several_outputs_is_named_once(deploy: Any) -> None:
-    @databuild_multi_asset(outs={"a": dg.AssetSpec("a"), "b": dg.AssetSpec("b")}, partitions_def=daily)
-    def two(context: BuildContext) -> dict[str, pd.DataFrame]:
-        if context.partition_key == DAYS[1]:
-            raise ValueError("no")
-        return {"a": pd.DataFrame({"n": [1]}), "b": pd.DataFrame({"n": [1]})}
-
-    site = deploy(two)
-
-    site.build(*(f"{asset}@{day}" for asset in "ab" for day in DAYS[:4]))
-
-    assert site.failure().count(DAYS[1]) == 1

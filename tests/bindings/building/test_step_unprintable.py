@@ -54,20 +54,3 @@ def test_an_error_that_cannot_be_printed_fails_its_key_of_a_batch_alone(deploy: 
     build(site, "text", "fields")
 
     check(site, "text", "fields")
-
-
-def test_an_error_of_a_check_that_cannot_be_printed_closes_its_gate_alone(deploy: Any) -> None:
-    def is_good(rows: pd.DataFrame, context: BuildContext) -> bool:
-        if context.partition_key in ODD:
-            raise ODD[context.partition_key]()
-        return True
-
-    @databuild_asset(partitions_def=keys, blocking_checks=[is_good])
-    def odd() -> pd.DataFrame:
-        return pd.DataFrame({"x": [1]})
-
-    site = deploy(odd)
-
-    build(site, *ODD)
-
-    check(site, *ODD)
