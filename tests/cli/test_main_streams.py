@@ -53,6 +53,14 @@ def test_a_full_stdout_is_one_sentence_on_stderr_and_exit_code_1(monkeypatch, fu
     )
 
 
+def test_an_error_as_json_on_a_full_stdout_is_one_sentence_on_stderr(monkeypatch, full, err):
+    code = code_of(monkeypatch, (*REFUSED, "--json"), stdout=full, stderr=err.open("w"))
+
+    assert code == 1
+    assert err.read_text().startswith("Error: stdout cannot be written")
+    assert len(err.read_text().splitlines()) == 1
+
+
 @pytest.mark.parametrize("as_json", [(), ("--json",)], ids=["words", "json"])
 def test_a_reader_that_has_seen_enough_of_stdout_is_no_failure(monkeypatch, unread, err, as_json):
     code = code_of(monkeypatch, ("log", "states", *as_json), stdout=unread, stderr=err.open("w"))

@@ -47,6 +47,19 @@ defs = build_definitions([orders], warehouse="s3://BUCKET/warehouse")
 """)
 
 
+def test_until_idle_builds_open_wants_and_their_inputs(project: Project) -> None:
+    project.call("tick")
+    project.call("want", "create", JANUARY)
+
+    done = project.call("tick", "--until-idle")
+    again = project.call("tick", "--until-idle", "--json")
+
+    assert done.code == 0, done
+    assert done.out.startswith("Launched ")
+    assert project.ask("show", JANUARY)["state"] == "Live"
+    assert (again.json["launched"], again.json["failed"], again.json["timed_out"]) == ([], 0, False)
+
+
 def test_until_idle_exits_with_1_for_a_failed_ref_and_for_a_ref_whose_input_failed(project: Project) -> None:
     project.call("tick")
     project.fail("2024-01-30")

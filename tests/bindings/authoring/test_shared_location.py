@@ -11,6 +11,7 @@ from dagster._core.errors import DagsterInvariantViolationError
 
 from databuild_dagster import DatabuildTranslator, SharedLocation, build_definitions, databuild_asset
 from databuild_dagster.automation import eager
+from databuild_dagster.bindings.adapter.keys import WANTS
 from databuild_dagster.bindings.authoring.location import load_code_locations, the_code_location
 from databuild_dagster.bindings.building.deployment import deployment_of_repository
 from databuild_dagster.bindings.registry.instance import engine_for
@@ -61,6 +62,19 @@ def test_merged_definitions_build_with_one_orchestrator(instance: dg.DagsterInst
         *of_features,
         "databuild_orchestrator",
     ]
+
+
+def test_a_want_of_a_sensor_knows_the_assets_of_all_the_modules(
+    instance: dg.DagsterInstance, shop: SharedLocation
+) -> None:
+    definitions = merged(shop)
+    assert definitions.resources is not None
+
+    with dg.build_resources({WANTS: definitions.resources[WANTS]}, instance=instance) as resources:
+        resources.wants.create(["totals"])
+
+    known = engine_for(instance).queries.datasets().values()
+    assert {spec.asset for spec in known} == {"orders", "totals"}
 
 
 def test_definitions_of_two_locations_do_not_merge() -> None:

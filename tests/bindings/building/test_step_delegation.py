@@ -17,6 +17,7 @@ from databuild_dagster.bindings.adapter.dagster_private import (
 )
 from databuild_dagster.bindings.adapter.keys import DEPLOYMENT
 from databuild_dagster.bindings.adapter.run_tags import (
+    DELEGATED_TAG,
     LAUNCH_TAG,
     OUTCOME_TAG,
     OUTCOME_WAITING,
@@ -31,6 +32,7 @@ from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ports import LaunchOrder
 from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
+from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState
 from tests.support.cluster import wait_until
@@ -69,6 +71,22 @@ def ledger(site: Any, requester: str) -> dict[str, tuple[str, str]]:
 
 
 # Reuse and rebuild
+
+
+def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
+    """Rule 8.7: asking again does nothing but delegate."""
+    site.launch(["numbers"], [DAY])
+    built = uuid(site)
+
+    again = site.launch(["numbers"], [DAY])
+
+    assert again.status is SUCCESS
+    assert again.tags[DELEGATED_TAG] == "true"
+    assert uuid(site) == built
+    assert ledger(site, again.run_id) == {DAY: ("reused", "live")}
+    assert DELEGATED_TAG not in site.runs[0].tags
+    said = [record.user_message for record in site.instance.all_logs(again.run_id)]
+    assert {f"numbers@{DAY}: {text}." for text in (MESSAGES[Answer.REUSE], SKIPPED_MESSAGE)} <= set(said)
 
 
 @pytest.mark.parametrize("how", ["tag", "Launchpad"])

@@ -93,6 +93,20 @@ def test_a_persons_run_shows_live_partitions_green_and_the_rest_in_progress(depl
     assert site.colours("numbers") == dict.fromkeys(DAYS, "green")
 
 
+def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: Any) -> None:
+    site = deploy_watched(Watched())
+    site.build(REFS[0])
+    (builder,) = site.runs
+
+    delegated = site.launch(["numbers"], [ONE])
+
+    (record,) = site.instance.all_logs(delegated.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
+    observed = record.dagster_event.asset_observation_data.asset_observation
+    assert observed.metadata["databuild/served_by"] == dg.MetadataValue.dagster_run(builder.run_id)
+    assert observed.metadata["databuild/instance"].value == site.engine.queries.canonical(REFS[:1])[REFS[0]].uuid
+    assert site.instance.get_run_by_id(delegated.run_id).tags["databuild/delegated"] == "true"
+
+
 def test_a_materialization_says_what_was_written_for_whom_and_shows_some_of_it(deploy: Any) -> None:
     watched = Watched()
     site = watched.site = deploy(watched.asset, sample_rows=5)
