@@ -161,6 +161,17 @@ def test_a_build_names_the_job_run_and_the_process_that_it_waits_for_until_its_t
     assert want["request_id"] == done.json["request_id"]
 
 
+def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: Project) -> None:
+    built = project.build(DAYS[0]) and project.ask("show", DAYS[0])
+    taint = project.ask("taint", DAYS[0], "--reason", "perhaps")["taint_id"]
+
+    project.ask("untaint", taint)
+
+    assert project.ask("show", DAYS[0]) == built
+    refused = project.call("untaint", taint, "--json")
+    assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
+
+
 def test_what_failed_upstream_is_failed_in_dagster_when_the_build_has_ended(project: Project) -> None:
     """Rule 8.8: no tick follows."""
     project.fail("2024-01-30")

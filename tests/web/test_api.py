@@ -98,6 +98,24 @@ def test_an_answer_is_of_the_type_and_by_the_schema_of_its_route_and_names_no_fi
         assert "file:///" not in answer.text
 
 
+def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> None:
+    answer = client.get(f"{API}/calendar", params={"dataset": "ticks"})
+
+    found = answer.json()
+    cells = {cell["title"]: cell for row in found["rows"] for cell in row["cells"] if cell}
+    assert (found["n"], found["is_grouped"], len(cells)) == (105_120, True, 365)
+    assert (cells["2022-03-04"]["mark"], cells["2022-03-04"]["counts"]) == ("partial", {"live": 1, "missing": 287})
+    assert cells["2022-03-05"]["mark"] == "failed"
+    assert len(answer.content) < 300_000
+
+
+def test_the_failures_are_the_first_causes(client: TestClient) -> None:
+    found = get(client, "/failures")
+
+    assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
+    assert found["n"] == 2
+
+
 def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, world: PagesWorld) -> None:
     for _ in range(3):
         world.live("orders@2023-01-15")

@@ -48,3 +48,14 @@ def test_savings_count_the_builds_that_delegations_replaced(client: TestClient) 
 
     assert found["jobs"]["orders"]["avoided"] == 2
     assert found["jobs"]["orders"]["job_runs"]["Failed"] == 1
+
+
+def test_delegations_name_the_requester_and_the_instance(client: TestClient, world: PagesWorld) -> None:
+    found = get(client, "/ledger")
+
+    entries = {(entry["requester"], entry["ref"]): entry for entry in found["entries"]}
+    joined, reused = entries[ATTRIBUTE, "orders@2023-01-06"], entries[ATTRIBUTE, "orders@2023-01-03"]
+    assert (joined["kind"], joined["outcome"]) == ("joined", "waiting")
+    assert (reused["kind"], reused["outcome"], reused["uuid"]) == ("reused", "live", world.uuid("orders@2023-01-03"))
+    (commented,) = [entry for entry in found["entries"] if (entry["requested_by"] or {}).get("comment") == MARKUP]
+    assert (commented["kind"], commented["requested_by"]["actor"]) == ("reused", "tester")
