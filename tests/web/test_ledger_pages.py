@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from databuild_dagster.web import ledger_pages
-from tests.support.pages_world import ATTRIBUTE, MARKUP, get, refused
+from tests.support.pages_world import ATTRIBUTE, MARKUP, PagesWorld, get, refused
 
 
 def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
