@@ -423,3 +423,9 @@ def test_an_unused_server_is_replaced_and_one_in_use_is_not(tmp_path, a_stranger
 
     assert idle.wait(30) == -signal.SIGTERM
     assert a_stranger.poll() is None
+
+
+def test_a_home_without_a_server_has_no_status_and_nothing_to_stop(tmp_path):
+    assert server_status(tmp_path) is None
+    assert not stop_server(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import InstanceState, WantState
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.web.acting import MAX_BODY_BYTES
 from databuild_dagster.web.action import RehearsalShape
@@ -399,3 +399,13 @@ def test_a_canceled_job_run_fails_what_waits_for_it(acting: TestClient, own_worl
     assert f"{DAY} would fail, and with it {MONTH}; 1 want waits for that." in dry["would"]
     assert done["waiting_refs"] == [MONTH]
     assert own_world.queries.states([DAY])[DAY] is InstanceState.FAILED
+
+
+def test_a_retry_opens_the_first_failure_and_wants_again_what_failed(acting: TestClient, own_world: PagesWorld) -> None:
+    want = own_world.want(DAY)
+    own_world.fail(DAY)
+    assert own_world.want_state(want) is WantState.FAILED
+
+    done = call(acting, "retry", {"refs": [DAY]}).json()
+
+    assert (done["opened"], len(done["wants"])) == ([DAY], 1)

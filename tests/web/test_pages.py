@@ -165,6 +165,13 @@ def test_alike_causes_share_a_line_on_the_page_of_a_want(own_world: PagesWorld) 
     assert "And likewise" in of_days
 
 
+def test_a_click_on_a_cell_says_why_in_the_words_of_explain(client: TestClient) -> None:
+    text = client.get("/calendar?dataset=orders&ref=orders@2023-01-05").text
+
+    assert 'aria-current="true"' in text
+    assert "<code>databuild retry orders@2023-01-05</code>" in text
+
+
 def test_a_page_follows_the_log_from_before_its_first_answer(world: PagesWorld) -> None:
     begun = world.seq
 
