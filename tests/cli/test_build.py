@@ -3,7 +3,6 @@
 import os
 import re
 import socket
-from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -13,10 +12,10 @@ from databuild_dagster.bindings.registry.instance import open_instance
 from databuild_dagster.model.events import DatasetRegistered
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import InstanceState
-from tests.support.project import MAX_SECONDS, Project
+from tests.support.project import Project
 from tests.support.questions import recorded_questions
 
-from .sources import of_held, of_pandas
+from .sources import of_pandas
 
 JANUARY = "revenue@2024-01-01"
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
@@ -103,18 +102,6 @@ defs = build_definitions([numbers, doubled])
     assert sum(isinstance(event.fact, DatasetRegistered) for event in project.queries.events()) == 1
 
 
-def test_a_build_that_fails_says_in_json_what_is_not_live_and_why(project: Project) -> None:
-    project.fail("2024-01-29")
-
-    done = project.call("build", "orders@2024-01-29", "--json")
-
-    (not_live,) = done.json["not_live"]
-    assert (done.code, not_live["ref"], not_live["state"]) == (1, "orders@2024-01-29", "Failed")
-    assert "no orders on 2024-01-29" in not_live["why"]
-    assert [(counts["asset"], counts["failed"]) for counts in done.json["assets"]] == [("orders", 1)]
-    assert done.json["interrupted"] is False
-
-
 SUBSCRIBED = of_pandas("""
 daily = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-01-03")
 
@@ -183,72 +170,6 @@ def test_a_taint_that_is_taken_back_makes_the_same_instance_live_again(project: 
     assert project.ask("show", DAYS[0]) == built
     refused = project.call("untaint", taint, "--json")
     assert (refused.code, refused.json["error"]["type"]) == (2, "NothingToUntaint")
-
-
-@pytest.mark.feature("clean")
-def test_a_deep_check_names_a_lost_file_and_storage_that_no_manifest_lists(project: Project) -> None:
-    """I7, rule 10.8"""
-    project.build(DAYS[0])
-    file = Path(project.ask("show", DAYS[0])["canonical"]["files"][0])
-    stray = file.with_name("part-9.parquet")
-    stray.write_bytes(b"abc")
-    file.unlink()
-
-    assert project.ask("log", "check") == {"ok": True, "violations": []}
-    done = project.call("log", "check", "--deep", "--json")
-
-    assert done.code == 1
-    found = {violation["invariant"]: violation for violation in done.json["violations"]}
-    assert {name: violation["entity"] for name, violation in found.items()} == {"I7": DAYS[0], "rule 10.8": str(stray)}
-    assert file.name in found["I7"]["detail"]
-
-
-def test_the_sla_of_a_want_counts_from_the_time_of_its_data(project: Project) -> None:
-    """Rule 5.5"""
-    moment = "2024-01-30T00:00:00+01:00"
-    (want,) = project.ask("want", "create", DAYS[0], "--sla", "8h", "--data-timestamp", moment, "--priority", "3")
-    (other,) = project.ask("want", "create", DAYS[1], "--sla", "8h")
-
-    assert (want["state"], want["refs"], want["source"], want["priority"]) == ("Idle", [DAYS[0]], "user", 3)
-    assert (want["data_timestamp"], want["deadline"]) == ("2024-01-29T23:00:00Z", "2024-01-30T07:00:00Z")
-    assert other["data_timestamp"] is None
-    assert other["deadline"] > other["created_at"]
-
-
-BATCHED = of_held("""
-daily = dg.DailyPartitionsDefinition("2024-01-29", end_date="2024-02-05")
-
-@databuild_asset(partitions_def=daily, batched=True)
-def orders(context: BuildContext) -> pd.DataFrame:
-    hold(context.partition_keys[0])
-    return pd.DataFrame({"partition_key": list(context.partition_keys), "amount": 1.0})
-
-defs = build_definitions([orders])
-""")
-
-
-@pytest.mark.long("two processes build at the same time")
-@pytest.mark.extended
-def test_two_batches_of_one_dataset_at_once_build_each_ref_once(project: Project) -> None:
-    project.define(BATCHED)
-    days = [f"orders@2024-02-0{day}" for day in range(1, 5)]
-    project.hold("2024-02-01")
-    project.hold("2024-02-03")
-    first = project.start("build", *days[:2], "--json")
-    project.wait_until_held("2024-02-01")
-    second = project.start("build", *days[1:], "--json")
-    project.wait_until_held("2024-02-03")
-
-    project.release("2024-02-01")
-    project.release("2024-02-03")
-    printed = [process.communicate(timeout=MAX_SECONDS) for process in (first, second)]
-
-    assert [first.returncode, second.returncode] == [0, 0], printed
-    runs = project.ask("job-run", "list")
-    assert sorted(ref for run in runs for ref in run["refs"]) == days
-    assert {run["state"] for run in runs} == {"Succeeded"}
-    assert len({run["dagster_run_id"] for run in runs}) == 2
-    assert project.is_sound()
 
 
 def test_what_failed_upstream_is_failed_in_dagster_when_the_build_has_ended(project: Project) -> None:

@@ -1,22 +1,19 @@
-"""kill -9 of a builder, or of its Spark, while Spark writes into a bucket itself: its files are never read, and are removed.
+"""kill -9 of a builder, while its Spark writes into a bucket itself: its files are never read, and are removed.
 
 The bucket holds one request back, so that the process dies exactly there; the request is answered afterwards."""
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from threading import Thread
 
 import pytest
 
-from tests.support.object_store import ENVIRONMENT, MAX_HELD_SECONDS, Hold, S3Server
+from tests.support.object_store import ENVIRONMENT, Hold, S3Server
 from tests.support.project import Project
-from tests.support.spark_elsewhere import Elsewhere, start_sail
+from tests.support.spark_elsewhere import Elsewhere
 
 from .sources import of_spark
 
 pytestmark = [
-    pytest.mark.long("a builder, or its Spark, is killed"),
+    pytest.mark.long("a builder is killed"),
     pytest.mark.extended,
     pytest.mark.timeout(600),
     pytest.mark.usefixtures("closed_sessions"),
@@ -30,24 +27,6 @@ def numbers(spark: SparkSession) -> DataFrame:
 
 defs = build_definitions([numbers], spark=DatabuildSpark(mode="remote", url={url!r}), warehouse={warehouse!r})
 """)
-
-
-Sails = Callable[[], Elsewhere]
-
-
-@pytest.fixture
-def sails(running_sail: Elsewhere, running_s3: S3Server, tmp_path: Path) -> Iterator[Sails]:
-    """Starts servers of a test's own. `running_sail` skips the test where mounts are refused."""
-    started: list[Elsewhere] = []
-
-    def start() -> Elsewhere:
-        started.append(start_sail(running_s3, [tmp_path], tmp_path.parent / f"{tmp_path.name}-{len(started)}.log"))
-        return started[-1]
-
-    yield start
-    for server in started:
-        server.process.kill()
-        server.process.wait()
 
 
 def killed_at(project: Project, s3: S3Server, path: str, end: str = "") -> Hold:
@@ -104,33 +83,3 @@ def test_a_killed_builder_leaves_nothing_that_is_read_or_stays(
     (file, *_) = project.ask("show", "numbers")["canonical"]["files"]
     assert f"/{attempt}/" in file
     assert len(project.ask("read", "numbers")) == 3
-
-
-def test_a_spark_that_is_killed_in_a_job_leaves_nothing_that_is_read(
-    project: Project, s3: S3Server, bucket: str, sails: Sails
-) -> None:
-    first = sails()
-    warehouse = f"s3://{bucket}/warehouse"
-    project.define(DEFINITIONS.format(url=first.url, warehouse=warehouse))
-    hold = s3.hold("PUT", "/numbers/data/attempt=")
-
-    def kill() -> None:
-        hold.reached.wait(MAX_HELD_SECONDS)
-        first.process.kill()
-
-    killer = Thread(target=kill)
-    killer.start()
-    failed = project.call("build", "numbers")
-    killer.join()
-    hold.answer()
-    assert failed.code == 1, failed
-    (late,) = attempts(s3, bucket)
-
-    project.define(DEFINITIONS.format(url=sails().url, warehouse=warehouse))
-    project.ask("retry", "numbers")
-    project.build("numbers")
-
-    (file, *_) = project.ask("show", "numbers")["canonical"]["files"]
-    assert f"/{late}/" not in file
-    assert len(project.ask("read", "numbers")) == 3
-    assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}, "its launch may be writing yet"

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -96,56 +94,6 @@ def test_of_two_builds_that_share_an_input_one_is_killed_and_the_other_ends(proj
     assert second.returncode == 0, err
     assert json.loads(out)["refs"] == {"live": 1, "failed": 0}
     assert [run["state"] for run in project.ask("job-run", "list")].count("Lost") == 1
-    assert project.is_sound()
-
-
-@INTERRUPTED
-@pytest.mark.extended
-def test_a_timeout_stops_the_job_runs_of_the_build_and_leaves_its_wants_open(project: Project) -> None:
-    """Rule 8.9"""
-    project.hold("2024-01-30")
-    process = project.start("build", DAY, "--timeout", "6s", "--json")
-    lines = wait_for_line(process, "Stopping")
-    project.release("2024-01-30")
-    out, err = process.communicate(timeout=MAX_SECONDS)
-
-    assert "The --timeout of 6 s has passed." in "".join(lines)
-    assert process.returncode == 1, err
-    done = json.loads(out)
-    assert done["error"]["type"] == "BuildTimedOut"
-    assert f"it waits for {DAY} to be built." in done["error"]["message"]
-    assert done["hints"] == []
-    assert open_job_runs(project) == []
-    assert [want["refs"] for want in project.ask("want", "list")] == [[DAY]]
-    assert project.build(DAY)["refs"] == {"live": 1, "failed": 0}
-
-
-#: Dies, as by kill -9, when the Dagster run of a launch is made and nothing of it has started.
-DIE_BEFORE_THE_START = """
-import os, signal, sys
-from databuild_dagster.bindings.orchestration import inprocess
-from databuild_dagster.cli.main import main
-inprocess.execute = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(["build", *sys.argv[1:]])
-"""
-
-
-@INTERRUPTED
-def test_a_process_that_dies_before_its_dagster_run_starts_blocks_nothing(project: Project) -> None:
-    """Rule 6.9: the launch is queued, its Dagster run exists, and no process will ever start it."""
-    died = subprocess.run(
-        [sys.executable, "-c", DIE_BEFORE_THE_START, DAY],
-        cwd=project.folder,
-        env=project.environment,
-        capture_output=True,
-        timeout=MAX_SECONDS,
-    )
-    assert died.returncode == -signal.SIGKILL
-    assert [run.state.value for run in open_job_runs(project)] == ["Queued"]
-
-    built = project.build(DAY)
-
-    assert (built["refs"], built["job_runs"]["succeeded"]) == ({"live": 1, "failed": 0}, 1)
     assert project.is_sound()
 
 

@@ -173,10 +173,3 @@ def test_instances_that_older_code_has_built_are_found(project: Project) -> None
     assert project.build(DAY, "--fresh")["launches"] == 1
     assert project.build(DAY, "--fresh")["launches"] == 0
     assert project.ask("partitions", "orders", "--outdated") == []
-
-
-def test_a_moment_that_never_was_is_refused(known_project: Project) -> None:
-    """Rule 3.2"""
-    for command in (("show", DAY), ("history", DAY), ("partitions", "orders"), ("explain", DAY)):
-        refused = known_project.call(*command, "--as-of", "999999", "--json")
-        assert (refused.code, refused.json["error"]["type"]) == (2, "InvalidAsOf")

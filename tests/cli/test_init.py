@@ -2,18 +2,12 @@
 
 import json
 import os
-import re
-import shlex
 import tomllib
 from pathlib import Path
 
 import pytest
 
 from databuild_dagster.cli.main import run
-from tests.support.command import run_python
-
-#: No command of these tests takes longer, Spark's start and a busy machine included.
-MAX_SECONDS = 300
 
 FILES = {
     ".gitignore",
@@ -123,34 +117,3 @@ def test_a_project_that_could_not_be_written_whole_is_removed(
     assert code == 2
     assert "cannot be written: File name too long; nothing was left there." in capsys.readouterr().err
     assert not folder.exists()
-
-
-@pytest.mark.long("the commands of a README run as processes, with Spark")
-@pytest.mark.extended
-@pytest.mark.timeout(900)
-def test_the_project_s_readme_is_true_and_its_tests_pass(tmp_path: Path) -> None:
-    """Every command of it but two: pip would install into the environment of this test, and `dev` does not end."""
-    folder = tmp_path / "shop"
-    assert run(["init", str(folder)]) == 0
-    lines = [
-        line.removeprefix("$ ")
-        for block in re.findall(r"```console\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-        for line in block.splitlines()
-    ]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    modules = {"databuild": "databuild_dagster"}
-    assert ["pip", "install", "-e", "."] in commands
-    assert ["databuild", "dev"] in commands
-    try:
-        for program, *arguments in commands:
-            if program == "pip" or arguments == ["dev"]:
-                continue
-            # A day is built as a month is, in a thirtieth of the time.
-            day = {"monthly_revenue@2024-01-01": "daily_revenue@2024-01-05"}
-            arguments = [day.get(argument, argument) for argument in arguments]
-            done = run_python(folder, "-m", modules.get(program, program), *arguments, seconds=MAX_SECONDS)
-            assert done.returncode == 0, (program, arguments, done.stdout[-3000:], done.stderr[-3000:])
-            if program == "pytest":
-                assert "4 passed" in done.stdout
-    finally:
-        run_python(folder, "-m", "databuild_dagster", "spark", "stop", seconds=MAX_SECONDS)

@@ -34,19 +34,6 @@ def test_job_runs_show_and_history_name_instances(world: World, tmp_path: Path) 
     assert "previous" in databuild(tmp_path, tmp_path, "history", "good", "--wide").out
 
 
-def test_open_job_runs_are_listed_alone_and_few_of_many(world: World, tmp_path: Path) -> None:
-    world.live("good")
-    world.start("bad")
-
-    def listed(*options: str) -> list[list[str]]:
-        return [run["refs"] for run in databuild(tmp_path, tmp_path, "job-run", "list", *options, "--json").json]
-
-    assert listed() == [["bad"], ["good"]]
-    assert listed("--open") == listed("--limit", "1") == [["bad"]]
-    world.succeed("bad")
-    assert databuild(tmp_path, tmp_path, "job-run", "list", "--open").out == "No job run is open.\n"
-
-
 def test_job_runs_are_listed_by_state_job_ref_and_time(world: World, tmp_path: Path) -> None:
     world.live("good")
     world.fail("bad")

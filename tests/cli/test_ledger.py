@@ -11,7 +11,7 @@ from databuild_dagster.cli.building import Workshop
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.errors import UnknownAsset
 from tests.support.command import databuild
-from tests.support.project import MAX_SECONDS, Project, wait_until
+from tests.support.project import MAX_SECONDS, Project
 from tests.support.world import World
 
 DAY, NEXT_DAY, MONTH = "orders@2024-01-29", "orders@2024-01-30", "revenue@2024-01-01"
@@ -44,28 +44,6 @@ def test_the_ledger_lists_what_each_request_got_by_ref_and_by_request(world: Wor
     )
 
 
-@pytest.mark.long("two processes build at the same time")
-def test_two_commands_at_once_build_each_ref_once_and_the_ledger_says_who(project: Project) -> None:
-    """Rules 8.3, 8.4"""
-    project.hold("2024-01-29")
-    builder = project.start("build", MONTH, "--json")
-    project.wait_until_held("2024-01-29")
-    joiner = project.start("build", MONTH, DAY, "--json")
-    try:
-        wait_until(lambda: bool(joined(project)), "the second command joins the first")
-    finally:
-        project.release("2024-01-29")
-    printed = [process.communicate(timeout=MAX_SECONDS) for process in (builder, joiner)]
-
-    assert [builder.returncode, joiner.returncode] == [0, 0], "\n".join(map(str, printed))
-    (entry,) = joined(project)
-    assert (entry["outcome"], entry["ref"]) == ("live", DAY)
-    assert [instance["uuid"] for instance in project.ask("history", DAY)] == [entry["uuid"]]
-    succeeded = [run["refs"] for run in project.ask("job-run", "list") if run["state"] == "Succeeded"]
-    assert sorted(succeeded) == sorted([[MONTH], [DAY], [NEXT_DAY], ["orders@2024-01-31"]])
-    assert project.is_sound()
-
-
 @pytest.mark.long("another process builds an input")
 def test_a_build_continues_when_another_process_ends_just_after_its_tick(
     project: Project, monkeypatch: pytest.MonkeyPatch
@@ -88,10 +66,6 @@ def test_a_build_continues_when_another_process_ends_just_after_its_tick(
 
     assert builder.returncode == 0
     assert built["refs"] == {"live": 1, "failed": 0}
-
-
-def joined(project: Project) -> list[dict[str, Any]]:
-    return [entry for entry in project.ask("ledger", "list", "--ref", DAY) if entry["kind"] == "joined"]
 
 
 def test_wrong_questions_are_refused_with_one_sentence(known_project: Project) -> None:

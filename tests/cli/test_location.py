@@ -1,9 +1,4 @@
-"""One workspace of several code locations, one of them plain Dagster, on the command line."""
-
-from pathlib import Path
-
-import dagster as dg
-import pytest
+"""`databuild location`: code locations with registered assets (rule 5.7)."""
 
 from databuild_dagster.bindings.registry.instance import engine_for, open_instance
 from databuild_dagster.engine.orchestrator_notes import note_tick
@@ -17,117 +12,38 @@ SHOP = of_pandas("""
 def orders() -> pd.DataFrame:
     return pd.DataFrame({"amount": [1.5, 2.5]})
 
-defs = build_definitions([orders])
+defs = build_definitions([orders], location="shop")
 """)
 
-BANK = of_pandas("""
-@databuild_asset(deps=[dg.AssetKey("rates")])
-def revenue(orders: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({"revenue": [orders.amount.sum()]})
 
-MORE = []
-defs = build_definitions([revenue, dg.AssetSpec("rates"), *MORE])
-""")
+def test_an_asset_in_two_locations_is_a_warning(project: Project) -> None:
+    project.define(SHOP)
+    (project.folder / "bank.py").write_text(SHOP.replace("shop", "bank"))
+    both = "load_from:\n  - python_file: definitions.py\n  - python_file: bank.py\n"
+    (project.folder / "workspace.yaml").write_text(both)
 
-BANK_WITH_ORDERS = BANK.replace(
-    "MORE = []",
-    """
-@databuild_asset
-def orders() -> pd.DataFrame:
-    return pd.DataFrame({"amount": [100.0]})
+    done = project.call("tick")
 
-MORE = [orders]
-""",
-)
-
-PLAIN = """
-import dagster as dg
-
-@dg.asset
-def rates() -> None: ...
-
-defs = dg.Definitions([rates])
-"""
-
-WORKSPACE = """
-load_from:
-  - python_file: {relative_path: bank/definitions.py, location_name: bank}
-  - python_file: {relative_path: shop/definitions.py, location_name: shop}
-  - python_file: {relative_path: plain/definitions.py, location_name: plain}
-"""
+    (warning,) = [line for line in done.err.splitlines() if line.startswith("Warning")]
+    assert "'bank' declares orders, which code location 'shop' has registered" in warning
 
 
-@pytest.fixture
-def workspace(project: Project) -> Project:
-    for name, source in (("shop", SHOP), ("bank", BANK), ("plain", PLAIN)):
-        write(project, name, source)
-    (project.folder / "workspace.yaml").write_text(WORKSPACE)
-    return project
+def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(project: Project) -> None:
+    project.define(SHOP)
+    project.build("orders")
+    with project.own_process(), open_instance(project.home) as instance:
+        note_tick(engine_for(instance), "shop", TickLimits(), interval_seconds=5.0)
+    assert [(found["location"], found["assets"]) for found in project.ask("location", "list")] == [("shop", ["orders"])]
 
-
-def write(project: Project, name: str, source: str) -> None:
-    path = Path(project.folder / name / "definitions.py")
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(source)
-
-
-def materialize_plain(project: Project) -> None:
-    """Materialize the asset of the plain location by Dagster alone."""
-
-    @dg.asset
-    def rates() -> None: ...
-
-    with open_instance(project.home) as instance:
-        assert dg.materialize([rates], instance=instance).success
-
-
-def test_a_build_goes_across_locations_and_takes_inputs_from_a_plain_one(workspace: Project) -> None:
-    """Rules 5.7, 6.11"""
-    waiting = workspace.call("build", "revenue", "--json")
-    materialize_plain(workspace)
-
-    built = workspace.build("revenue")
-
-    assert (waiting.code, waiting.json["refs"]) == (1, {"live": 0, "failed": 1})
-    assert built["refs"] == {"live": 1, "failed": 0}
-    assert workspace.ask("read", "revenue") == [{"revenue": 4.0}]
-    assert {location["location"]: location["assets"] for location in workspace.ask("location", "list")} == {
-        "bank.definitions": ["rates", "revenue"],
-        "shop.definitions": ["orders"],
-    }
-    assert workspace.is_sound()
-
-
-def test_an_asset_in_two_locations_is_a_warning_and_goes_to_the_one_that_keeps_it(workspace: Project) -> None:
-    workspace.build("orders")
-    write(workspace, "bank", BANK_WITH_ORDERS)
-
-    answer = workspace.call("tick")
-    write(workspace, "shop", SHOP.replace("build_definitions([orders])", "build_definitions([])"))
-    moved = workspace.call("tick")
-
-    (warning,) = [line for line in answer.err.splitlines() if line.startswith("Warning")]
-    assert "'bank.definitions' declares orders, which code location 'shop.definitions' has registered" in warning
-    assert "Warning" not in moved.err, "bank is loaded before shop, and asked again"
-    assert {location["location"]: location["assets"] for location in workspace.ask("location", "list")} == {
-        "bank.definitions": ["orders", "rates", "revenue"],
-    }
-
-
-def test_a_location_that_is_gone_is_forgotten_and_its_partitions_stay(workspace: Project) -> None:
-    workspace.build("orders")
-    with workspace.own_process(), open_instance(workspace.home) as instance:
-        note_tick(engine_for(instance), "shop.definitions", TickLimits(), interval_seconds=5.0)
-
-    refused = workspace.call("location", "forget", "shop.definitions")
-    done = workspace.call("location", "forget", "shop.definitions", "--yes")
-    again = workspace.call("location", "forget", "shop.definitions")
+    refused = project.call("location", "forget", "shop")
+    done = project.call("location", "forget", "shop", "--yes")
+    again = project.call("location", "forget", "shop")
 
     assert (refused.code, "Stop its code location first, or add --yes." in refused.err) == (2, True)
-    assert "shop.definitions has no assets any more; it had 1 asset: orders." in done.out
+    assert "shop has no assets any more; it had 1 asset: orders." in done.out
     assert again.code == 2
-    assert "There is no code location with registered assets 'shop.definitions'" in again.err
-    assert workspace.queries.dataset("orders") is None
-    assert workspace.queries.canonical(["orders"])["orders"].state is not None
-    workspace.call("tick")
-    assert workspace.queries.dataset("orders") is not None, "it was not gone"
+    assert "There is no code location with registered assets 'shop'" in again.err
+    assert project.queries.dataset("orders") is None
+    assert project.queries.canonical(["orders"])["orders"].state is not None
+    project.call("tick")
+    assert project.queries.dataset("orders") is not None, "it was not gone"

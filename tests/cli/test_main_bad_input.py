@@ -88,13 +88,6 @@ def test_a_time_of_the_data_that_is_no_moment_is_refused_and_nothing_is_wanted(
     assert_refused(known_project.call("want", "create", DAY, "--sla", "2h", "--data-timestamp", time), time, why)
 
 
-@pytest.mark.parametrize(("option", "ttl"), [("--ttl", "9999999d"), ("--sla", "9" * 400 + "d")])
-def test_a_time_that_no_calendar_has_is_refused_before_anything_is_recorded(
-    known_project: Project, option: str, ttl: str
-) -> None:
-    assert_refused(known_project.call("want", "create", DAY, option, ttl), option, "is too long")
-
-
 def test_a_want_of_an_old_log_that_ends_when_no_calendar_goes_is_listed(world: World, tmp_path: Path) -> None:
     """As older code has recorded it."""
     fact = WantCreated(request_id="r", wants=(WantFact(id="old", refs=("good",)),), source="user", expires_at=8.6e18)
@@ -181,22 +174,6 @@ def test_a_name_that_does_not_exist_is_not_found(known_project: Project) -> None
     assert_refused(known_project.call("show", "orders@2023-01-01"), "orders@2023-01-01", "begin with 2024-01-29")
     assert_refused(known_project.call("partitions", "orders", "--state", "bogus"), "bogus")
     assert_refused(known_project.call("taint", DAY, "--reason", "x"), DAY, "missing")
-
-
-@pytest.mark.parametrize(
-    ("ref", "words"),
-    [
-        ("wrong_type", "str"),
-        ("needs_the_impossible", "orders@1999-01-01"),
-    ],
-)
-def test_a_mistake_of_an_asset_is_its_failure_in_one_sentence(project: Project, ref: str, words: str) -> None:
-    done = project.call("build", ref)
-
-    assert done.code == 1, done
-    assert words in done.out
-    assert "Traceback" not in done.out + done.err
-    assert project.ask("show", ref)["state"] == "Failed"
 
 
 def test_a_home_that_is_no_directory_is_refused(project: Project) -> None:

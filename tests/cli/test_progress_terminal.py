@@ -115,20 +115,3 @@ def test_ctrl_c_is_answered_in_a_word_however_often(project: Project, building: 
     assert project.ask("want", "list") == []
     assert project.is_sound()
     project.release("2024-01-30")
-
-
-def test_the_output_of_an_asset_is_not_part_of_the_answer(project: Project) -> None:
-    """Rules 15"""
-    (project.home / "dagster.yaml").write_text(PLAIN_DAGSTER_YAML)
-    project.define(
-        DEFINITIONS.replace("    hold(context.partition_key)\n", "    print('from an asset', flush=True)\n")
-        + "\nprint('from the definitions')\n"
-    )
-
-    done = project.run("build", DAY, "--json")
-
-    assert done.code == 0
-    assert len(done.out.splitlines()) == 1
-    assert done.json["refs"] == {"live": 1, "failed": 0}
-    assert "from an asset" in done.err
-    assert "from the definitions" in done.err

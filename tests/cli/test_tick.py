@@ -168,22 +168,6 @@ def test_until_idle_ends_after_its_copies_in_a_bucket(project: Project, s3: S3Se
     assert threads_for_copies() == []
 
 
-@pytest.mark.long("a server holds each copy back for a second")
-def test_one_tick_writes_the_copies_of_earlier_ones_in_a_bucket(project: Project, s3: S3Server, bucket: str) -> None:
-    """Rule 10.2. As many as a tick may, without a thread."""
-    project.define(IN_A_BUCKET.replace("BUCKET", bucket))
-    project.call("tick")
-    project.call("want", "create", "orders@*")
-    project.call("tick")
-    s3.delays.append((1.0, f"PUT /{bucket}/warehouse/datasets/name=orders"))
-
-    done = project.call("tick")
-
-    assert done.code == 0, done
-    assert len(copies_of_orders(s3, bucket)) == N_DAYS
-    assert threads_for_copies() == []
-
-
 def copies_of_orders(s3: S3Server, bucket: str) -> list[str]:
     return [key for key in s3.keys(bucket) if "/datasets/name=orders/" in key]
 

@@ -82,13 +82,6 @@ def test_only_open_wants_of_now_are_followed_by_a_warning_that_no_orchestrator_t
     assert not warns("list", "--all")
 
 
-def test_a_misspelled_state_is_refused_with_the_near_one(world: World, tmp_path: Path) -> None:
-    done = databuild(tmp_path, tmp_path, "want", "list", "--state", "Idel")
-
-    assert done.code == 2
-    assert "idle" in done.err
-
-
 def test_want_show_gives_comment_derivative_wants_and_the_first_cause(world: World, tmp_path: Path) -> None:
     (want,) = world.handle(CreateWants(wants=(("month",),), comment="for the board")).want_ids
     world.miss("month", "bad")

@@ -31,9 +31,6 @@ MAX_SECONDS = 240
 #: After Ctrl-C; Dagster itself waits a minute for each of its processes. What is left then is killed.
 STOP_SECONDS = 30
 
-#: Of a want; enough for the daemon to build a day when the machine does nothing else.
-FIRST_TTL_SECONDS = 30
-
 SETTINGS = "telemetry: {enabled: false}\n"
 
 DEFINITIONS = """
@@ -183,25 +180,6 @@ class Dagster:
 
     def wait_until_live(self, ref: str) -> None:
         self.wait_until(lambda: self.state(ref) is InstanceState.LIVE, f"{ref} is live")
-
-    def build_and_want_no_more(self, *refs: str) -> float:
-        """Let the daemon build refs for a want with a short TTL; returns when that is over, in the words of time.monotonic.
-
-        What is tainted before is built again. A want that is over before the build has begun is made again, for longer.
-        """
-        ttl = FIRST_TTL_SECONDS
-        while ttl <= MAX_SECONDS:
-            self.databuild("want", "create", *refs, "--ttl", f"{ttl}s")
-            over_at = time.monotonic() + ttl
-
-            def is_live_or_over(over_at: float = over_at) -> bool:
-                return self.are_live(*refs) or time.monotonic() > over_at
-
-            self.wait_until(is_live_or_over, f"{refs} are live or wanted no more")
-            if self.are_live(*refs):
-                return over_at
-            ttl *= 2
-        raise AssertionError(f"no build of {refs} had begun {ttl // 2} s after they were wanted")
 
     def are_live(self, *refs: str) -> bool:
         return all(self.state(ref) is InstanceState.LIVE for ref in refs)

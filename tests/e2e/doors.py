@@ -8,7 +8,6 @@ does is set by files in the project's folder, and each call of it leaves one beh
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -37,11 +36,10 @@ from pathlib import Path
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset, want_schedule, want_sensor
+from databuild_dagster import BuildContext, build_definitions, databuild_asset
 
 HERE = Path(__file__).parent
 partitions = dg.StaticPartitionsDefinition(["failed", "live", "held", "missing"])
-passing = dg.DynamicPartitionsDefinition(name="passing")
 running = dict(minimum_interval_seconds=5, default_status=dg.DefaultSensorStatus.RUNNING)
 seldom = {**running, "minimum_interval_seconds": 10}
 
@@ -68,8 +66,6 @@ def build(name, key):
             wait_for(HERE / f"go-{name}")
         if key == "failed" and not (HERE / f"mended-{name}").exists():
             raise ValueError("not today")
-        if key == "shaky" and len(list((HERE / "calls").glob(f"{name}@{key}#*"))) == 1:
-            raise ValueError("not at first")
     return pd.DataFrame({"key": [key]})
 
 
@@ -89,11 +85,6 @@ def job_second(job_first: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
 @databuild_asset(partitions_def=partitions, automation_condition=dg.AutomationCondition.eager())
 def eager(parent: pd.DataFrame, context: BuildContext) -> pd.DataFrame:
     return build("eager", context.partition_key)
-
-
-@dg.asset(partitions_def=partitions, deps=["mixed"])
-def plain(context: dg.AssetExecutionContext) -> None:
-    (HERE / "calls" / f"plain@{context.partition_key}#{uuid.uuid4()}").touch()
 
 
 @dg.success_hook
@@ -128,14 +119,11 @@ def arrived(context, event):
     return dg.SkipReason("It is only watched.")
 
 
-names = ["button", "job_first", "command", "dg", "materialized", "built", "scheduled", "parent", "again", "crowded"]
-names += ["mixed", "deleted", "tested", "twice", "refilled"]
-assets = [*map(asset, names), job_second, eager, plain]
+names = ["button", "job_first", "command", "materialized", "built", "scheduled", "parent", "again", "crowded"]
+names += ["deleted", "refilled"]
+assets = [*map(asset, names), job_second, eager]
 assets += [
     asset("filled", backfill_policy=dg.BackfillPolicy.single_run()),
-    asset("queued", pool="queue"),
-    asset("retried", dg.StaticPartitionsDefinition(["shaky"])),
-    asset("vanishing", passing),
     asset(
         "watched",
         hooks={on_success, on_failure},
@@ -151,20 +139,6 @@ def nightly():
     return [dg.RunRequest(run_key=key, partition_key=key) for key in ("failed", "held")]
 
 
-@dg.schedule(cron_schedule="0 0 1 1 *", target="tested")
-def yearly():
-    return dg.RunRequest(partition_key="missing")
-
-
-@dg.sensor(target="tested", **running)
-def watching():
-    return dg.SkipReason("Nothing has arrived.")
-
-
-wanting = [
-    want_schedule(name="wanting_schedule", cron_schedule="0 0 1 1 *", refs=lambda context: ["tested@missing"]),
-    want_sensor(name="wanting_sensor", refs=lambda context: ["tested@missing", "tested@held"]),
-]
 automation = dg.AutomationConditionSensorDefinition("automation", target=["eager"], **running)
 
 defs = dg.Definitions.merge(
@@ -172,8 +146,8 @@ defs = dg.Definitions.merge(
         assets,
         asset_checks=[looked_at],
         jobs=[dg.define_asset_job("several", ["job_first", "job_second"]), dg.define_asset_job("refilling", ["refilled"])],
-        schedules=[nightly, yearly, wanting[0]],
-        sensors=[watching, automation, wanting[1], succeeded, failed, arrived],
+        schedules=[nightly],
+        sensors=[automation, succeeded, failed, arrived],
         location="doors",
     ),
     # A process for each step besides that of each run would double the time of the tests.
@@ -229,8 +203,6 @@ _SETTINGS = """
 telemetry: {enabled: false}
 concurrency:
   runs: {max_concurrent_runs: 40, tag_concurrency_limits: [{key: crowd, limit: 2}]}
-  pools: {granularity: run}
-run_retries: {enabled: true, max_retries: 0}
 freshness: {enabled: true}
 """
 
@@ -254,17 +226,11 @@ _RUNS = """query($filter: RunsFilter) { runsOrError(filter: $filter) { ... on Ru
 _FRESHNESS = """query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
     freshnessStatusInfo { freshnessStatus } } } }"""
 _LOCATION = """{ repositoriesOrError { ... on RepositoryConnection { nodes { name location { name } } } } }"""
-_EVALUATION = """... on DryRunInstigationTick {
-    evaluationResult { runRequests { runKey } skipReason error { message } } } ... on PythonError { message }"""
 
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
-#: A tick undoes a stop if both happen within milliseconds.
-STOP_ATTEMPTS = 5
-
-
 #: Assets whose held partition a test itself begins to build.
-LATER = ("crowded", "deleted", "queued", "twice")
+LATER = ("crowded", "deleted")
 #: What some assets are built from.
 UPSTREAM = ("job_first", "parent")
 
@@ -280,16 +246,6 @@ class Run(NamedTuple):
     def is_launch(self) -> bool:
         """Whether the orchestrator's sensor launched it; GraphQL leaves out the tag of the launch."""
         return self.tags.get("dagster/sensor_name") == ORCHESTRATOR
-
-
-class Ticks(NamedTuple):
-    """A sensor, and its last ticks."""
-
-    state_id: str
-    status: str
-    #: When those began that have ended well.
-    ended: list[float]
-    is_under_way: bool
 
 
 class Deployment(Dagster):
@@ -382,9 +338,6 @@ class Deployment(Dagster):
         }
         return self._launched(self.graphql(_LAUNCH, params=params)["launchPipelineExecution"])
 
-    def limit_pool(self, name: str, limit: int) -> None:
-        assert self.graphql(f'mutation {{ setConcurrencyLimit(concurrencyKey: "{name}", limit: {limit}) }}')
-
     def mutate(self, call: str) -> str:
         """A mutation that only says how it went; returns the name of what it answered."""
         (answer,) = self.graphql(f"mutation {{ {call} {{ __typename }} }}").values()
@@ -460,63 +413,16 @@ class Deployment(Dagster):
         """What a Dagster run's page shows."""
         return "\n".join(entry.message for entry in self.instance.all_logs(run_id))
 
-    def add_partition(self, definition: str, key: str) -> str:
-        return self.mutate(
-            f'addDynamicPartition(repositorySelector: {{{self.selector}}}, partitionsDefName: "{definition}", '
-            f'partitionKey: "{key}")'
-        )
-
     def wait_until_automation_has_looked(self) -> None:
         """Conditions speak of what has changed since they were evaluated first."""
-        self.wait_until(lambda: bool(self._ticks("automation").ended), "automation has looked once")
+        query = f"""{{ sensorOrError(sensorSelector: {{{self.selector}, sensorName: "automation"}}) {{ ... on Sensor {{
+            sensorState {{ ticks(limit: 9) {{ status }} }} }} }} }}"""
 
-    def stop_sensor(self, name: str, witness: str) -> None:
-        """Stop a sensor, and wait until no tick of it can begin any more; `witness` is another one that runs.
+        def has_looked() -> bool:
+            ticks = self.graphql(query)["sensorOrError"]["sensorState"]["ticks"]
+            return any(tick["status"] in ("SUCCESS", "SKIPPED") for tick in ticks)
 
-        The daemon reads which sensors run, and begins their ticks in threads some time later. A tick that begins then may
-        also write back the state that it has read, and undo the stop. So the sensor is stopped when the witness has
-        ticked twice since: its second tick is of a round that read the states after the stop, and all ticks of the round
-        before have begun.
-        """
-        for _ in range(STOP_ATTEMPTS):
-            assert self.mutate(f'stopSensor(id: "{self._ticks(name).state_id}")') == "StopSensorMutationResult"
-            stopped_at = time.time()
-
-            def two_rounds_began(since: float = stopped_at) -> bool:
-                return sum(began > since for began in self._ticks(witness).ended) >= 2
-
-            self.wait_until(two_rounds_began, f"{witness} has ticked twice after {name} was stopped")
-            self.wait_until(lambda: not self._ticks(name).is_under_way, f"no tick of {name} is under way")
-            if self._ticks(name).status == "STOPPED":
-                return
-        raise AssertionError(f"{name} was stopped {STOP_ATTEMPTS} times, and ticks that had begun started it again")
-
-    def _ticks(self, name: str) -> "Ticks":
-        selector = f'{{{self.selector}, sensorName: "{name}"}}'
-        query = f"""{{ sensorOrError(sensorSelector: {selector}) {{ ... on Sensor {{
-            sensorState {{ id status ticks(limit: 9) {{ status timestamp }} }} }} }} }}"""
-        found = self.graphql(query)["sensorOrError"]["sensorState"]
-        ended = [tick["timestamp"] for tick in found["ticks"] if tick["status"] in ("SUCCESS", "SKIPPED")]
-        is_under_way = any(tick["status"] == "STARTED" for tick in found["ticks"])
-        return Ticks(found["id"], found["status"], ended, is_under_way)
-
-    def start_sensor(self, name: str) -> None:
-        assert self.mutate(f'startSensor(sensorSelector: {{{self.selector}, sensorName: "{name}"}})') == "Sensor"
-
-    def try_sensor(self, name: str) -> dict[str, Any]:
-        """The page's test button; what the evaluation returned."""
-        selector = f'{{{self.selector}, sensorName: "{name}"}}'
-        call = f"sensorDryRun(selectorData: {selector}, cursor: null)"
-        (answer,) = self.graphql(f"mutation {{ {call} {{ {_EVALUATION} }} }}").values()
-        evaluation: dict[str, Any] = answer["evaluationResult"]
-        return evaluation
-
-    def try_schedule(self, name: str) -> dict[str, Any]:
-        selector = f'{{{self.selector}, scheduleName: "{name}"}}'
-        call = f"scheduleDryRun(selectorData: {selector}, timestamp: 1767225600.0)"
-        (answer,) = self.graphql(f"mutation {{ {call} {{ {_EVALUATION} }} }}").values()
-        evaluation: dict[str, Any] = answer["evaluationResult"]
-        return evaluation
+        self.wait_until(has_looked, "automation has looked once")
 
     # Doors that are processes
 

@@ -5,7 +5,6 @@ is tested in tests/bindings/orchestration/test_coordinator.py.
 """
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import pytest
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.ledger import Ledger
-from tests.support import command
 from tests.support.materialize_button import LAUNCH, launch_params
 from tests.support.postgres import postgres_server
 
@@ -70,18 +68,13 @@ def revenue(sales: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"revenue": [sales["amount"].sum()]})
 
 
-@databuild_asset(partitions_def=daily)
-def stock(context: BuildContext) -> pd.DataFrame:
-    return pd.DataFrame({"day": [context.partition_key]})
-
-
 @databuild_asset
 def visits() -> pd.DataFrame:
     return pd.DataFrame({"n": [1]})
 
 
 defs = dg.Definitions.merge(
-    build_definitions([orders, gated, sales, revenue, stock, visits], location="coordinated"),
+    build_definitions([orders, gated, sales, revenue, visits], location="coordinated"),
     # A process for each step besides that of each run would double the time of the tests.
     dg.Definitions(executor=dg.in_process_executor),
 )
@@ -100,11 +93,6 @@ query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNod
     assetPartitionStatuses { ... on TimePartitionStatuses { ranges { status startKey endKey } } } } } }"""
 
 
-STATS = """
-query($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode {
-    partitionStats { numMaterialized numFailed numPartitions } } } }"""
-
-
 class DagsterOnPostgres(Dagster):
     """Its runs, events and schedules are in a schema of their own, and so is what is ours."""
 
@@ -115,11 +103,6 @@ class DagsterOnPostgres(Dagster):
     @property
     def store_url(self) -> str:
         return self._url
-
-    def stats(self, asset: str) -> dict[str, int]:
-        found: dict[str, Any] = self.graphql(STATS, key={"path": [asset]})
-        stats: dict[str, int] = found["assetNodeOrError"]["partitionStats"]
-        return stats
 
 
 @pytest.fixture(scope="module")
@@ -218,43 +201,3 @@ def test_a_month_wanted_from_daemon_and_commands_at_once_is_built_once(dagster: 
     assert {entry.kind.value for entry in Ledger(dagster.store).of_ref(MONTH)} <= {"built", "joined", "reused"}
     assert dagster.violations() == []
     assert not (dagster.home / "databuild.db").exists()
-
-
-@pytest.mark.extended
-def test_dagster_shows_what_was_built_and_what_is_tainted(dagster: DagsterOnPostgres) -> None:
-    """Rule 7.1; the events that paint a taint go into Dagster's own tables."""
-    refs = [f"stock@{day}" for day in DAYS]
-    over_at = dagster.build_and_want_no_more(*refs)
-    dagster.wait_until(lambda: dagster.stats("stock")["numMaterialized"] == 3, "Dagster shows three green")
-    dagster.wait_until(lambda: time.monotonic() > over_at, "no want for them is open")
-
-    dagster.databuild("taint", refs[0], "--reason", "a test")
-
-    dagster.wait_until(lambda: dagster.stats("stock")["numFailed"] == 1, "Dagster shows one red")
-    assert dagster.violations() == []
-
-
-@pytest.mark.extended
-def test_every_command_that_looks_answers(dagster: Dagster) -> None:
-    dagster.databuild("build", MONTH)
-
-    for arguments in (
-        ("log", "check", "--deep"),
-        ("partitions", "sales"),
-        ("show", MONTH),
-        ("history", MONTH),
-        ("explain", MONTH),
-        ("plan", MONTH),
-        ("receipt", MONTH),
-        ("want", "list"),
-        ("job-run", "list"),
-        ("ledger", "list"),
-        ("ledger", "metrics"),
-        ("location", "list"),
-        ("log", "migrate"),
-        ("log", "rebuild"),
-        ("log", "check"),
-        ("read", MONTH),
-    ):
-        done = command.databuild(dagster.folder, dagster.home, *arguments)
-        assert (done.code, "Traceback" in done.err) == (0, False), (arguments, done.out, done.err)

@@ -16,12 +16,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
-from dagster._grpc.types import ExecuteRunArgs
 
 from databuild_dagster.bindings.adapter.run_tags import OUTCOME_TAG
 from databuild_dagster.model.commands import CreateWants
 from databuild_dagster.model.states import InstanceState
-from tests.support import command
 
 from .conftest import MAX_SECONDS
 from .doors import (
@@ -33,7 +31,6 @@ from .doors import (
     OUR_COORDINATOR,
     SETTINGS,
     Deployment,
-    Run,
     answers_of,
     deployed,
     refs,
@@ -43,16 +40,13 @@ from .doors import (
 pytestmark = [pytest.mark.long("requests come through Dagster's own processes"), pytest.mark.timeout(600)]
 
 #: Assets of which all of `KEYS` is true when the deployment starts.
-GIVEN = ("button", "job_second", "command", "dg", "materialized", "built", "scheduled", "filled", "eager")
+GIVEN = ("button", "job_second", "command", "materialized", "built", "scheduled", "filled", "eager")
 #: Of the Dagster runs with the tag of the crowd, those that Dagster lets run at once; the others wait in its queue.
 MAX_OF_THE_CROWD = 2
 N_OF_THE_CROWD = 3
-#: Modules that are commands.
-ASSET_MATERIALIZE, DG = ("dagster", "asset", "materialize"), "dagster_dg_cli.cli"
+#: A module that is a command.
+ASSET_MATERIALIZE = ("dagster", "asset", "materialize")
 
-#: What a tried-out tick answers when at least one ref is due. It counts the refs of the whole deployment, and builds of
-#: other tests may be due too.
-N_DUE = r"Only a test: nothing is launched by it\. [1-9]\d* refs are due for the next tick\."
 
 SENSORS = """
 { workspaceOrError { ... on Workspace { locationEntries { locationOrLoadError { ... on RepositoryLocation {
@@ -132,15 +126,6 @@ def test_dagster_asset_materialize(doors: Deployment) -> None:
     _a_person_got(doors, "command", {FAILED: doors.newest_requester(f"command@{FAILED}")})
 
 
-@pytest.mark.extended
-def test_dg_launch(doors: Deployment) -> None:
-    doors.tell("mended-dg")
-
-    doors.finish(doors.start_module(DG, "launch", "-f", "definitions.py", "--assets", "dg", "--partition", FAILED))
-
-    _a_person_got(doors, "dg", {FAILED: doors.newest_requester(f"dg@{FAILED}")})
-
-
 def test_materialize_in_a_test(doors: Deployment) -> None:
     doors.tell("mended-materialized")
 
@@ -176,21 +161,6 @@ def test_re_execution_from_failure(doors: Deployment) -> None:
     assert spoken(doors.answers(failed.run_id).values(), of="again") == {FAILED: "built, failed"}
     assert spoken(doors.answers(again.run_id).values(), of="again") == {FAILED: BUILT}
     assert (doors.calls(f"again@{FAILED}"), doors.calls(f"parent@{FAILED}")) == (2, n_calls)
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_run_retries(doors: Deployment) -> None:
-    """Dagster's retry of a person's run is the person's."""
-    first = doors.press_materialize("retried", key="shaky", tags={"dagster/max_retries": "1"})
-
-    doors.wait_until(lambda: bool(doors.runs(dagster__parent_run_id=first)), "Dagster tries again")
-    (retry,) = doors.runs(dagster__parent_run_id=first)
-
-    assert doors.wait_for_run(retry.run_id).status == "SUCCESS"
-    assert spoken(doors.answers(first).values()) == {"shaky": "built, failed"}
-    assert spoken(doors.answers(retry.run_id).values()) == {"shaky": BUILT}
-    assert doors.calls("retried@shaky") == 2
     assert doors.violations() == []
 
 
@@ -313,35 +283,6 @@ def test_hooks_sensors_checks_and_freshness_see_what_is_built(doors: Deployment)
     assert doors.violations() == []
 
 
-def test_a_run_over_our_assets_and_plain_ones(doors: Deployment) -> None:
-    """Ours is built once; a plain asset has no lease, and is made as often as a user asks."""
-    first = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
-    second = doors.wait_for_run(doors.press_materialize("mixed", "plain", key=MISSING))
-
-    assert (first.status, second.status) == ("SUCCESS", "SUCCESS")
-    assert spoken(doors.answers(first.run_id).values()) == {MISSING: "built, live"}
-    assert spoken(doors.answers(second.run_id).values()) == {MISSING: "reused, live"}
-    assert (doors.calls(f"mixed@{MISSING}"), doors.calls(f"plain@{MISSING}")) == (1, 2)
-    assert doors.violations() == []
-
-
-def test_a_partition_that_does_not_exist_any_more(doors: Deployment) -> None:
-    """It cannot be asked for; what was built of it stays (rules 4.2, 5.7)."""
-    assert doors.add_partition("passing", "gone") == "AddDynamicPartitionSuccess"
-    assert doors.wait_for_run(doors.press_materialize("vanishing", key="gone")).status == "SUCCESS"
-    built = doors.uuids("vanishing@gone")
-    doors.instance.delete_dynamic_partition("passing", "gone")
-
-    run_id = doors.press_materialize("vanishing", key="gone")
-    want = command.databuild(doors.folder, doors.home, "want", "create", "vanishing@gone")
-
-    assert (want.code, "vanishing@gone" in want.err) == (2, True), want
-    assert doors.wait_for_run(run_id).status == "FAILURE"
-    assert doors.uuids("vanishing@gone") == built
-    assert doors.calls("vanishing@gone") == 1
-    assert doors.violations() == []
-
-
 def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Deployment) -> None:
     ref = f"deleted@{HELD}"
     building = doors.press_materialize("deleted", key=HELD)
@@ -354,93 +295,6 @@ def test_a_build_whose_dagster_run_is_deleted_serves_who_waits_for_it(doors: Dep
 
     assert doors.wait_for_run(waiting).status == "SUCCESS"
     assert doors.state(ref) is InstanceState.LIVE
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_who_waits_for_a_launch_that_waits_for_its_slot_does_its_work(doors: Deployment) -> None:
-    """A pool of one: the launch is queued behind the very run that waits for it (rule 8.2).
-
-    Before that its queued Dagster run is deleted, and asked for again (rule 11.1).
-    """
-
-    def launches() -> list[str]:
-        return [run.run_id for run in doors.runs(dagster__partition=MISSING) if run.is_launch]
-
-    doors.limit_pool("queue", 1)
-    ref = f"queued@{MISSING}"
-    before = doors.press_materialize("queued", key=HELD)
-    doors.wait_until(lambda: doors.calls(f"queued@{HELD}") == 1, "the slot is taken")
-    doors.engine.handle(CreateWants(wants=((ref,),)))
-    doors.wait_until(lambda: bool(launches()), "a launch is queued")
-    (deleted,) = launches()
-    assert doors.mutate(f'deleteRun(runId: "{deleted}")') == "DeletePipelineRunSuccess"
-    doors.wait_until(lambda: bool(launches()), "it is queued again")
-
-    waiting = doors.press_materialize("queued", key=MISSING, tags={"dagster/priority": "10"})
-    doors.tell("go-queued")
-
-    assert doors.wait_for_run(waiting).status == "SUCCESS"
-    assert doors.calls(ref) == 1
-    assert [doors.wait_for_run(run_id).status for run_id in launches()] == ["SUCCESS"]
-    assert doors.wait_for_run(before).status == "SUCCESS"
-    assert {want.state.value for want in doors.queries.wants_of_ref(ref)} == {"Successful"}
-    assert doors.calls(ref) == len(doors.queries.history(ref)) == 1
-    assert doors.violations() == []
-
-
-@pytest.mark.extended
-def test_a_run_that_is_executed_twice_ends_in_one_live_instance(doors: Deployment) -> None:
-    """Dagster fails it; what becomes of the first process' work is fenced (rule 6.9)."""
-    ref = f"twice@{HELD}"
-    run_id = doors.press_materialize("twice", key=HELD)
-    doors.wait_until(lambda: doors.calls(ref) == 1, "it builds")
-    run = doors.instance.get_run_by_id(run_id)
-    assert run is not None
-    assert run.job_code_origin is not None
-
-    _, *arguments = ExecuteRunArgs(run.job_code_origin, run_id, doors.instance.get_ref()).get_command_args()
-    doors.finish(doors.start_module("dagster", *arguments))
-    doors.tell("go-twice")
-
-    doors.wait_until(lambda: doors.state(ref) is InstanceState.LIVE, "it is live, by whomever")
-    assert [instance.state for instance in doors.queries.history(ref)].count(InstanceState.LIVE) == 1
-    assert doors.violations() == []
-
-
-def test_trying_sensors_and_schedules_out_in_the_ui_records_nothing(doors: Deployment) -> None:
-    """Nothing of the asset that all of them ask for; other assets are built meanwhile."""
-    tried_out = {("sensor_name", "wanting_sensor"), ("schedule_name", "yearly"), ("schedule_name", "wanting_schedule")}
-
-    def ours(runs: list[Run]) -> list[str]:
-        return [
-            run.run_id for run in runs if {(f"dagster/{name}", value) for name, value in tried_out} & run.tags.items()
-        ]
-
-    def events_after(seq: int) -> list[str]:
-        return [event for event in map(str, doors.queries.events(seq)) if "tested@" in event]
-
-    doors.stop_sensor("databuild_orchestrator", witness="watching")
-    try:
-        doors.engine.handle(CreateWants(wants=((f"tested@{MISSING}",),)))
-        seq = doors.queries.head().seq
-
-        tried = doors.try_sensor("databuild_orchestrator")
-        of_schedule = doors.try_schedule("yearly")
-        wanting = [doors.try_schedule("wanting_schedule"), doors.try_sensor("wanting_sensor")]
-
-        assert (tried["error"], tried["runRequests"]) == (None, [])
-        assert re.fullmatch(N_DUE, tried["skipReason"]), tried
-        assert len(of_schedule["runRequests"]) == 1
-        assert [item["skipReason"] for item in wanting] == [
-            f"Only a test: it would want tested@{MISSING}.",
-            f"Only a test: it would want 2 refs, tested@{MISSING} to tested@{HELD}.",
-        ]
-        assert (ours(doors.runs()), events_after(seq)) == ([], [])
-    finally:
-        doors.start_sensor("databuild_orchestrator")
-    doors.wait_until_live(f"tested@{MISSING}")
-    assert events_after(seq), "a tick that is not tried out records what it does"
     assert doors.violations() == []
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import nycflights
 from databuild_dagster.bindings.reading.spark_resource import close_sessions
 from tests.support import command
 
@@ -20,8 +19,6 @@ pytestmark = [pytest.mark.long("the example computes on Spark"), pytest.mark.tim
 ROOT = Path(__file__).parent.parent.parent
 MONTH = "carrier_monthly@2013-01-01"
 DAYS = [f"flight_delays@2013-01-{day:02}" for day in range(1, 32)]
-#: A plane of United's that left New York on 104 days.
-PLANE = "plane_history@N14228"
 
 
 class Example:
@@ -91,37 +88,3 @@ def test_january_by_a_spark_with_a_bucket_is_january_by_one_with_a_disk(
 
 def rows_of(read: list[dict[str, Any]]) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True) for row in read)
-
-
-@pytest.mark.extended
-def test_the_year_is_336_776_flights_and_a_day_without_weather_is_empty(example: Example) -> None:
-    built = example.ask("build", "year_report", "weather@2013-12-31", "by_hour@2013-07-01", "airport_daily@2013-12-25")
-
-    assert built["refs"] == {"live": 4, "failed": 0}
-    assert sum(row["flights"] for row in example.ask("read", "year_report")) == 336_776
-    months = [row for n in range(1, 13) for row in example.ask("read", f"carrier_monthly@2013-{n:02}-01")]
-    assert sum(row["flights"] for row in months) == 336_776
-    assert len(example.ask("show", "year_report")["canonical"]["inputs"]) == 12
-    assert example.ask("show", "weather@2013-12-31")["state"] == "Live"
-    assert example.ask("read", "weather@2013-12-31") == []
-    assert {row["origin"] for row in example.ask("read", "airport_daily@2013-12-25")} == {"EWR", "JFK", "LGA"}
-    # The multi-asset's other output had no want.
-    assert example.ask("show", "by_destination@2013-07-01")["state"] is None
-
-
-@pytest.mark.extended
-def test_a_planes_history_is_made_of_exactly_the_days_on_which_it_flew(example: Example) -> None:
-    example.ask("build", "year_report", "planes")
-    flown = nycflights.days_flown(PLANE.partition("@")[2])
-
-    built = example.ask("build", PLANE)
-
-    inputs = example.ask("show", PLANE)["canonical"]["inputs"]
-    assert sorted(inputs) == sorted(inputs_of(example, [f"flight_delays@{day}" for day in flown]))
-    assert built["job_runs"] == {"succeeded": 1, "dep_missed": 0, "failed": 0, "canceled": 0}
-    assert {row["time_hour"][:4] for row in example.ask("read", PLANE)} == {"2013"}
-
-
-def inputs_of(example: Example, refs: list[str]) -> list[str]:
-    live = {row["ref"]: row["uuid"] for row in example.ask("partitions", "flight_delays") if row["uuid"]}
-    return [live[ref] for ref in refs]

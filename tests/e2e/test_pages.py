@@ -26,8 +26,6 @@ pytestmark = [pytest.mark.long("our pages in a browser"), pytest.mark.browser, p
 AXE = Path(__file__).parent / "vendor" / "axe-4.14.1.min.js"
 #: What a page may take to show what it is asked for, on two busy cores.
 MAX_PAGE_SECONDS = 60
-#: What the web server may take to start Spark, on two busy cores.
-MAX_START_SECONDS = 240
 #: The key of a partition, the error of its build and the reason of a taint. As markup, each would open a dialog.
 MARKUP = "<img src=x onerror=alert(1)>"
 MARKED = f"odd@{MARKUP}"
@@ -326,68 +324,6 @@ def test_every_action_is_confirmed_done_and_named_in_the_log(visited: Visit, dag
     visited.confirms("Revert", "reverted")
     actors = {event.actor for event in dagster.queries.events(before, 10_000) if event.actor.startswith("web:")}
     assert actors == {"web:Anna (unverified)"}
-
-
-def test_a_want_is_canceled_and_a_failure_retried_on_the_pages(visited: Visit, dagster: Dagster) -> None:
-    """The asset of the want is paused, so that no build ends it."""
-    (want,) = dagster.databuild("want", "create", "stock@2024-01-09")
-    visited.open(f"/want?name={want['id']}")
-    visited.asks(f"Cancel want {want['id'][-8:]}")
-    visited.confirms("Cancel", "canceled a want", your_name="Berta", reason="not needed")
-    assert dagster.databuild("want", "show", want["id"])[0]["state"] == "Canceled"
-
-    n_failed = len(dagster.queries.history(FAILED))
-    visited.open("/")
-    visited.asks(f"Retry {FAILED}")
-    visited.confirms("Retry", "tainted", reason="the till is open")
-
-    def has_failed_again() -> bool:
-        is_new = len(dagster.queries.history(FAILED)) > n_failed
-        return is_new and [dagster.state(FAILED), dagster.state(BEHIND)] == [
-            InstanceState.FAILED,
-            InstanceState.UPSTREAM_FAILED,
-        ]
-
-    dagster.wait_until(has_failed_again, "the day has failed again, and the month behind it")
-
-
-def test_an_operation_is_started_followed_and_named_on_the_pages(visited: Visit, dagster: Dagster) -> None:
-    visited.open("/operations")
-    visited.page.get_by_role("link", name="Start an operation").click()
-    visited.page.get_by_label("Type").fill("validate")
-    visited.page.get_by_label("Dataset").fill("orders")
-    visited.page.get_by_label("Partitions").fill("2024-01-01")
-    visited.page.get_by_role("button", name="Show what it would touch").click()
-    visited.sees("validate would run over 1 live partition of orders.")
-    assert dagster.databuild("operation", "list", "orders", "--all") == []
-
-    # The web server starts Spark, by which the type looks at the columns.
-    visited.page.set_default_timeout(MAX_START_SECONDS * 1000)
-    visited.confirms("Start operation", "started an operation", your_name="Clara", arg=NOT_NULL)
-    visited.page.get_by_role("link", name="orders.validate.").first.click()
-
-    visited.sees("of 1 job done", "started by web:Clara (unverified)")
-    (operation,) = dagster.databuild("operation", "list", "orders", "--all")
-    visited.page.get_by_text("1 of 1 job done").wait_for()
-    visited.page.get_by_role("heading", name="Report").wait_for()
-    visited.sees("Rows that break it")
-    assert dagster.databuild("operation", "show", operation["id"])["state"] == "success"
-
-
-def test_an_operation_is_canceled_on_its_page_and_the_history_names_the_actor(visited: Visit, dagster: Dagster) -> None:
-    dagster.wait_until(lambda: dagster.are_live(f"echo@{MARKUP}"), "the arc has followed")
-    started = dagster.databuild("operation", "run", "patient", "echo", "--no-wait")["operation"]
-    visited.open(f"/operation?id={started}")
-    visited.page.get_by_label(f"Partitions of {started}").wait_for()
-    visited.asks(f"Cancel operation {started}")
-    visited.sees(f"{started} would end;", "What is done stays.")
-
-    visited.confirms("Cancel operation", "canceled an operation", your_name="Clara", reason="not needed today")
-
-    visited.sees("canceled", "not needed today")
-    assert dagster.databuild("operation", "show", started)["state"] == "canceled"
-    visited.open("/")
-    visited.sees("web:Clara (unverified)")
 
 
 def test_a_confirmation_is_accessible_and_fits_the_width(browser: Chromium, dagster: Dagster, look: Look) -> None:

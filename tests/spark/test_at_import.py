@@ -131,25 +131,6 @@ for use in uses:
         assert line.startswith("A column or window was made while a module was imported, before there was a session")
 
 
-@pytest.mark.long("PySpark keeps its mode for a whole process")
-def test_a_return_type_as_a_text_names_the_function_and_what_to_write(project: Path) -> None:
-    (project / "shop" / "columns.py").write_text(COLUMNS.replace("IntegerType())", "'array<int>')"))
-
-    lines = printed(
-        project,
-        """
-from databuild_dagster.spark.errors import ReturnTypeTooEarly
-try:
-    from shop import columns
-except ReturnTypeTooEarly as error:
-    print(error)
-""",
-    )
-
-    assert lines[0].startswith("The Python function shop.columns.plus has the return type 'array<int>'")
-    assert "F.udf(ArrayType(...))" in lines[0]
-
-
 @pytest.mark.parametrize(
     ("text", "instead"),
     [("int", "IntegerType()"), ("array<int>", "ArrayType(...)"), ("a int, b string", "StructType([...])")],
@@ -166,18 +147,3 @@ def test_the_words_of_pyspark_before_4_for_the_same_are_known(text: str, instead
         _read_type(decorate)(function)
 
     assert refused.value.facts == {"function": "builtins.length", "type": text, "instead": instead}
-
-
-@pytest.mark.long("PySpark keeps its mode for a whole process")
-def test_the_ways_to_a_session_see_no_client_before_there_is_one(project: Path) -> None:
-    lines = printed(
-        project,
-        """
-from pyspark.sql import SparkSession, functions as F
-from pyspark.sql.utils import is_remote
-column = F.col("n")
-print(is_remote(), SparkSession.getActiveSession(), type(column).__module__)
-""",
-    )
-
-    assert lines == ["False None pyspark.sql.connect.column"]

@@ -97,3 +97,17 @@ def test_an_error_of_spark_that_asks_a_jvm_which_is_gone_is_a_lost_session():
         "The Spark server was lost during the job: the next attempt gets another session."
     )
     assert is_transient(Asking("gone"))
+
+
+def test_an_executor_out_of_memory_is_named_and_retried():
+    """Rule 6.8: as a standalone cluster reports it."""
+    lost = PySparkException(
+        "Job aborted due to stage failure: Lost task 0.0 in stage 1.0 (TID 7) (10.0.0.3 executor 2): ExecutorLostFailure "
+        "(executor 2 exited caused by one of the running tasks) Reason: Command exited with code 52"
+    )
+
+    sentence = explain_failure(lost)
+
+    assert sentence.startswith("A Spark executor (2 on 10.0.0.3) ran out of memory")
+    assert "spark.executor.memory" in sentence
+    assert is_transient(lost)

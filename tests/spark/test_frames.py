@@ -21,11 +21,9 @@ from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.spark.staging import files_wanted
 from databuild_dagster.store.errors import StoreUnusable
 from databuild_dagster.store.store import open_store
-from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict
-from databuild_dagster.warehouse.files import describe_files
+from databuild_dagster.warehouse.errors import DiskTrouble
 from databuild_dagster.warehouse.manifest import ManifestState, missing_files, read_manifest
 from tests.spark.sorted_rows import rows
-from tests.support.instances import write_instance
 
 EVERYTHING = """
     select 1 as i, 2L as l, 1.5D as d, cast(2.50 as decimal(9, 2)) as dec, 'x' as s, true as b,
@@ -78,18 +76,6 @@ def test_files_that_the_manifest_does_not_list_change_no_answer(spark, warehouse
     assert rows(read) == [(0,), (1,), (2,)]
 
 
-def test_an_instance_holds_its_listed_files_and_its_manifest_and_no_more(spark, warehouse, write):
-    manifest = write(spark.range(3))
-
-    folder = Path(warehouse.instance_dir("flights", manifest.instance_uuid))
-
-    assert {path.name for path in folder.iterdir()} == {
-        "manifest.json",
-        *(file.uri for file in manifest.files),
-    }
-    assert list((Path(warehouse.root) / ".staging").iterdir()) == []
-
-
 def test_a_frame_that_fails_leaves_no_manifest_and_nothing_staged(spark, warehouse, write):
     with pytest.raises(Exception) as caught:  # noqa: PT011 - Spark's own
         write(spark.sql("select raise_error('bad day') as x"))
@@ -97,14 +83,6 @@ def test_a_frame_that_fails_leaves_no_manifest_and_nothing_staged(spark, warehou
     assert "bad day" in explain_failure(caught.value)
     assert not is_transient(caught.value)
     assert list(Path(warehouse.root).rglob("*")) == [Path(warehouse.root) / ".staging"]
-
-
-def test_the_same_instance_is_never_written_twice(warehouse, write):
-    first, other = write(pa.table({"n": [1]})), pa.table({"n": [2, 3]})
-
-    with pytest.raises(ManifestConflict):
-        write_instance(other, warehouse, ref=first.ref, uuid=first.instance_uuid, job_run=first.job_run)
-    assert read_arrow(warehouse, [first]).to_pydict() == {"n": [1]}
 
 
 def test_a_column_that_came_later_is_null_before(spark, warehouse, write):
@@ -189,11 +167,6 @@ def test_a_pandas_index_that_has_a_name_is_a_column_and_others_are_none(warehous
         write(sales.set_index("amount", drop=False))
 
 
-def test_an_arrow_table_is_written_too_and_may_have_no_rows(warehouse, write):
-    assert write(pa.table({"n": [1, 2]})).rows == 2
-    assert write(pa.table({"n": pa.array([], pa.int64())})).state == ManifestState.EMPTY
-
-
 def test_what_is_no_frame_and_what_spark_cannot_hold_is_refused(write):
     with pytest.raises(NotAFrame, match=r"flights@2013-01-01 was given a list, .* Return a Spark DataFrame"):
         write([1, 2])
@@ -256,14 +229,6 @@ def test_little_input_asks_for_one_file_and_much_leaves_it_to_spark(write):
     assert files_wanted([small, small]) == 1
     assert files_wanted([small, large]) is None
     assert files_wanted([]) is None
-
-
-def test_a_listed_file_is_what_its_checksum_says(warehouse, write):
-    manifest = write(pa.table({"n": [1]}))
-
-    described, _ = describe_files(warehouse.instance_dir("flights", manifest.instance_uuid))
-
-    assert described == manifest.files
 
 
 def test_a_warehouse_that_disappears_as_spark_writes_leaves_no_manifest_and_says_so(spark, warehouse, write):

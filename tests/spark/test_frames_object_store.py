@@ -10,7 +10,7 @@ from databuild_dagster.spark.failures import explain_failure, is_transient
 from databuild_dagster.spark.frames import S3A_SETTING, read_arrow, read_instances, reads_s3a, s3a_uri, spark_paths
 from databuild_dagster.spark.schemas import united_schema
 from databuild_dagster.warehouse import disk, local_copies
-from databuild_dagster.warehouse.errors import BucketMissing, ListedFileLost, StorageUnreachable
+from databuild_dagster.warehouse.errors import ListedFileLost, StorageUnreachable
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import missing_files, read_manifest
 from tests.spark.sorted_rows import rows
@@ -53,12 +53,6 @@ def test_a_frame_that_fails_uploads_nothing(spark, s3, bucket, warehouse, write)
     assert list(Path(local_copies.cache_dir(), "staging").iterdir()) == []
 
 
-def test_two_attempts_never_use_one_file_name(write):
-    one, other = write(pd.DataFrame({"n": [1]})), write(pd.DataFrame({"n": [1]}))
-
-    assert one.files[0].uri != other.files[0].uri
-
-
 def test_a_listed_object_that_is_gone_is_named_before_spark_starts(spark, s3, bucket, warehouse, write):
     manifest = write(spark.range(3), coalesce=1)
     key = f"{warehouse.instance_dir('flights', manifest.instance_uuid)}/{manifest.files[0].uri}"
@@ -67,17 +61,6 @@ def test_a_listed_object_that_is_gone_is_named_before_spark_starts(spark, s3, bu
 
     with pytest.raises(ListedFileLost, match=f"{manifest.files[0].uri} is listed in a manifest, but it is not there"):
         read_instances(spark, warehouse, [manifest])
-
-
-def test_a_bucket_that_disappears_before_an_upload_is_named_and_no_data_blamed(s3, bucket, write):
-    write(pd.DataFrame({"n": [1]}))
-    s3.drop_bucket(bucket)
-
-    with pytest.raises(BucketMissing) as caught:
-        write(pd.DataFrame({"n": [2]}))
-
-    assert is_transient(caught.value)
-    assert list(Path(local_copies.cache_dir(), "staging").iterdir()) == []
 
 
 def test_a_store_that_does_not_answer_is_worth_another_attempt(s3, write):

@@ -9,11 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from databuild_dagster.spark.errors import UnreadableColumn
-from databuild_dagster.spark.frames import read_arrow, read_instances
+from databuild_dagster.spark.frames import read_instances
 from databuild_dagster.spark.keyed import read_keyed, read_keyed_arrow
 from databuild_dagster.spark.schemas import columns_of
 from databuild_dagster.warehouse.manifest import (
-    missing_files,
     read_manifest,
     write_manifest,
 )
@@ -57,16 +56,6 @@ def test_spark_reads_them_beside_ours_with_the_same_types(spark, warehouse, writ
     assert rows == [(1, "AA", 12), (2, "BB", 12), (3, "CC", 12)]
 
 
-def test_pandas_reads_them_beside_ours_with_the_same_types(warehouse, write, theirs):
-    ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}))
-
-    frame = read_arrow(warehouse, [listed(warehouse, theirs), ours]).to_pandas()
-
-    assert list(frame["n"]) == [1, 2, 3]
-    assert list(frame["carrier"]) == ["AA", "BB", "CC"]
-    assert list(frame["at"]) == [pd.Timestamp(NOON, tz="UTC")] * 3
-
-
 @pytest.mark.parametrize("with_links", [True, False], ids=["links", "no links"])
 def test_each_row_has_the_key_it_serves(spark, warehouse, write, theirs, tmp_path, with_links):
     ours = write(pd.DataFrame({"n": pd.array([3], "int16"), "carrier": ["CC"], "at": [NOON]}))
@@ -88,27 +77,6 @@ def test_decimals_of_different_widths_have_the_keys_that_they_serve(spark, wareh
 
     assert frame.schema["n"].dataType.simpleString() == "decimal(4,2)"
     assert sorted(map(tuple, frame.collect())) == [(Decimal("9.99"), "9.99"), (Decimal("12.50"), "12.5")]
-
-
-def test_a_file_that_is_gone_or_was_changed_is_missing(warehouse, theirs, tmp_path):
-    manifest = listed(warehouse, theirs)
-    path = tmp_path / "their [data]" / "theirs.parquet"
-    assert missing_files(warehouse, manifest) == ()
-
-    path.write_bytes(path.read_bytes() + b"x")
-    changed = missing_files(warehouse, manifest)
-    path.unlink()
-    gone = missing_files(warehouse, manifest)
-
-    assert changed == gone == (str(path),)
-
-
-def test_removing_the_instance_leaves_their_files(warehouse, theirs, tmp_path):
-    manifest = listed(warehouse, theirs)
-
-    warehouse.remove_instance("flights", manifest.instance_uuid)
-
-    assert (tmp_path / "their [data]" / "theirs.parquet").exists()
 
 
 @pytest.mark.parametrize(

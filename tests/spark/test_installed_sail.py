@@ -10,12 +10,10 @@ from pyspark.errors import PySparkException
 from databuild_dagster.spark import installed
 from databuild_dagster.spark.errors import FixedSetting, SailMissing
 from databuild_dagster.spark.failures import explain_failure, is_transient
-from databuild_dagster.spark.reach import in_place
 from databuild_dagster.spark.sail_server import KNOWN
-from databuild_dagster.spark.server import server_statuses, stop_server, use_server
+from databuild_dagster.spark.server import server_statuses, stop_server
 from databuild_dagster.spark.session import active_in_thread, check_startable, open_session
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.warehouse.layout import Warehouse
 
 from ..support.cluster import wait_until
 
@@ -54,21 +52,6 @@ def test_a_server_of_sail_that_was_killed_is_started_again(settings, session) ->
     assert again.range(3).count() == 3
     assert [server.pid for server in server_statuses(settings.home)] != [first.pid]
     again.stop()
-
-
-@pytest.mark.long("a server is a process of its own")
-def test_a_server_of_sail_is_stopped_as_any_other(settings) -> None:
-    use_server(settings)
-
-    assert stop_server(settings.home)
-    assert server_statuses(settings.home) == ()
-
-
-def test_sail_writes_a_warehouse_on_this_disk_itself(settings, session, tmp_path) -> None:
-    reach = in_place(session, Warehouse(str(tmp_path / "warehouse")))
-
-    assert reach is not None
-    assert (reach.leaves_mark, reach.reads_keys) == (False, True)
 
 
 def test_a_python_function_of_a_newer_pyspark_is_refused_aloud(session) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from databuild_dagster.spark import pyspark_names as names
 from databuild_dagster.spark.errors import PySparkDiffers
@@ -19,12 +19,6 @@ from databuild_dagster.spark.settings import SparkSettings
 @pytest.fixture(scope="module")
 def spark(spark_home: str) -> SparkSession:
     return open_session(SparkSettings(home=spark_home))
-
-
-def test_points_in_time_are_in_utc_in_arrow_and_others_have_no_zone() -> None:
-    schema = StructType([StructField("at", TimestampType()), StructField("local", TimestampNTZType())])
-
-    assert names.arrow_schema_of(schema).types == [pa.timestamp("us", tz="UTC"), pa.timestamp("us")]
 
 
 def test_the_class_of_a_jvms_context_has_the_names_that_a_dead_one_is_forgotten_by() -> None:
@@ -67,14 +61,6 @@ def test_frames_of_spark_are_known_among_all_others() -> None:
 
     assert names.is_spark_frame(connect())
     assert not any(map(names.is_spark_frame, (on_spark(), pd.DataFrame(), pa.table({}), None)))
-
-
-def test_a_client_says_where_it_is_connected(spark: SparkSession) -> None:
-    endpoint, user, session_id = names.address_of(spark.client)  # type: ignore[attr-defined]
-
-    assert endpoint.startswith(("localhost:", "127.0.0.1:"))
-    assert (session_id, names.reports_progress(spark)) == (spark.session_id, True)  # type: ignore[attr-defined]
-    assert user is None or isinstance(user, str)
 
 
 class SessionOfTomorrow:

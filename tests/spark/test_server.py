@@ -252,24 +252,6 @@ def test_a_session_whose_server_is_lost_says_so_soon_and_may_be_tried_again(spar
     assert "server was lost" in explain_failure(caught.value)
 
 
-def test_settings_of_a_session_need_no_other_server(spark, home):
-    mine = server_status(home)
-
-    other = open_session(SparkSettings(home=home, config={"spark.sql.shuffle.partitions": "3"}, app_name="other"))
-
-    assert other.conf.get("spark.sql.shuffle.partitions") == "3"
-    assert spark.conf.get("spark.sql.shuffle.partitions") == "8"
-    assert mine.pid in {status.pid for status in server_statuses(home)}
-
-
-def test_two_sessions_do_not_see_each_others_views(spark, home):
-    spark.range(3).createOrReplaceTempView("mine")
-
-    other = open_session(SparkSettings(home=home))
-
-    assert not other.catalog.tableExists("mine")
-
-
 def test_a_function_of_spark_uses_the_session_of_its_call_and_not_the_default_one(spark, home):
     """The default one of the process may belong to a server that has stopped."""
     default, other = type(spark).active(), open_session(SparkSettings(home=home))

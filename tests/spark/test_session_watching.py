@@ -60,15 +60,6 @@ def test_progress_is_reported_by_tag_and_the_address_is_enough_to_stop_the_sessi
     assert spark.range(3).count() == 3
 
 
-def test_a_short_operation_says_nothing(spark):
-    answer = []
-
-    with watch_progress(spark, lambda *what: answer.append(what)), tag_operations(spark, "short"):
-        spark.range(3).count()
-
-    assert answer == []
-
-
 def test_the_ui_of_the_server_is_known_answers_here_and_can_be_turned_off(spark, home):
     url = spark_ui_url(spark)
 

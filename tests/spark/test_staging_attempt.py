@@ -66,14 +66,6 @@ def test_a_frame_is_written_and_read_where_the_data_is(sail, s3, warehouse, writ
     assert read_arrow(warehouse, [read]).to_pandas().sort_values("n")["n"].tolist() == [1, 2]
 
 
-def test_decimals_of_different_widths_are_read_as_one_that_holds_all(sail, warehouse, write):
-    narrow, wide = write(sail.sql("select 9.99 as n")), write(sail.sql("select -12345678901234567890.1 as n"))
-
-    read = read_instances(sail, warehouse, [narrow, wide])
-
-    assert sorted(str(n) for (n,) in rows(read)) == ["-12345678901234567890.10", "9.99"]
-
-
 def test_a_frame_without_rows_has_its_columns_and_no_files(sail, warehouse, write):
     manifest = write(sail.range(0))
 
@@ -217,29 +209,3 @@ def test_what_is_taken_away_leaves_the_files_of_other_instances(sail, s3, bucket
 
     data = [f"s3://{bucket}/{key}" for key in s3.keys(bucket) if key.endswith(".parquet")]
     assert data == file_paths(warehouse, second)
-
-
-@pytest.mark.feature("operations")
-def test_an_instance_is_compacted_where_it_is(sail, warehouse, write, tmp_path):
-    from databuild_dagster.features.operations.spark.compacting import compact_instance
-
-    manifest = write(sail.range(10).repartition(2))
-
-    compacted = compact_instance(
-        sail, warehouse, manifest, str(tmp_path), uuid=str(uuid.uuid4()), job_run="run", target_bytes=1 << 20
-    )
-
-    assert rows(read_instances(sail, warehouse, [compacted])) == [(n,) for n in range(10)]
-    assert [file.uri.startswith("../attempt=") for file in compacted.files] == [True]
-    assert len(manifest.files) > 1
-
-
-@pytest.mark.feature("operations")
-def test_each_file_is_indexed_where_it_is(sail, warehouse, write):
-    from databuild_dagster.features.operations.spark.indexing import file_figures
-
-    manifest = write(sail.range(10).repartition(2))
-
-    figures = file_figures(sail, warehouse, [manifest], {"id": "long"})[manifest.instance_uuid]
-
-    assert {uri: index.rows for uri, index in figures.items()} == {file.uri: file.rows for file in manifest.files}

@@ -40,10 +40,6 @@ class Cluster:
         wait_until(lambda: "Successfully registered with master" in log.read_text(), f"{name} is registered")
         return worker
 
-    def executors_of(self, worker: subprocess.Popen[bytes]) -> list[int]:
-        """The process ids of a worker's executors."""
-        return [pid for pid in _children_of(worker.pid) if b"CoarseGrainedExecutorBackend" in _command_of(pid)]
-
     def stop(self) -> None:
         for process in reversed(self._processes):
             for child in _children_of(process.pid):
@@ -96,13 +92,6 @@ def _children_of(pid: int) -> list[int]:
         except OSError:
             continue
     return found
-
-
-def _command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 def _kill(pid: int) -> None:

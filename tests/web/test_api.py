@@ -98,16 +98,6 @@ def test_an_answer_is_of_the_type_and_by_the_schema_of_its_route_and_names_no_fi
         assert "file:///" not in answer.text
 
 
-def test_the_marks_of_a_calendar_are_those_of_its_partitions(client: TestClient) -> None:
-    found = get(client, "/calendar", dataset="orders")
-
-    (row,) = found["rows"]
-    marks = [cell["mark"] for cell in row["cells"][:8]]
-    assert marks == ["live", "tainted", "live", "empty", "failed", "building", "wanted", "missing"]
-    assert (row["title"], found["n"], found["is_grouped"]) == ("2023-01", 31, False)
-    assert get(client, "/partition", ref="revenue@2023-01-01")["mark"] == "stale"
-
-
 def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> None:
     answer = client.get(f"{API}/calendar", params={"dataset": "ticks"})
 
@@ -119,31 +109,11 @@ def test_a_year_of_five_minute_lots_is_shown_by_the_day(client: TestClient) -> N
     assert len(answer.content) < 300_000
 
 
-def test_a_day_of_five_minute_lots_has_a_row_for_each_hour(client: TestClient) -> None:
-    found = get(client, "/calendar", dataset="ticks", within="2022-03-04")
+def test_the_failures_are_the_first_causes(client: TestClient) -> None:
+    found = get(client, "/failures")
 
-    assert (found["n"], len(found["rows"]), found["columns"][:3]) == (288, 24, ["00", "05", "10"])
-    assert found["rows"][0]["cells"][1]["mark"] == "live"
-
-
-def test_keys_that_are_no_dates_come_in_pages(client: TestClient) -> None:
-    first = get(client, "/calendar", dataset="named")
-    second = get(client, "/calendar", dataset="named", offset=1_500)
-
-    n_cells = [sum(cell is not None for row in page["rows"] for cell in row["cells"]) for page in (first, second)]
-    assert n_cells == [1_500, 503]
-
-
-def test_the_state_of_an_earlier_event_is_that_of_then(client: TestClient, world: PagesWorld) -> None:
-    history = get(client, "/history", ref="orders@2023-01-02")
-    ref = {"ref": "orders@2023-01-02"}
-
-    before = get(client, "/partition", **ref, as_of=history[0]["seq"] - 1)
-    built = get(client, "/partition", **ref, as_of=history[0]["seq"] + 2)
-    now = get(client, "/partition", **ref)
-
-    assert [found["mark"] for found in (before, built, now)] == ["missing", "live", "tainted"]
-    assert now["canonical"]["taints"][0]["actor"] == "tester"
+    assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
+    assert found["n"] == 2
 
 
 def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, world: PagesWorld) -> None:
@@ -157,23 +127,6 @@ def test_a_history_has_the_newest_instances_up_to_the_limit(client: TestClient, 
 
     assert len(every) == 3
     assert newest == every[1:]
-
-
-def test_lineage_names_instances_in_both_directions(client: TestClient, world: PagesWorld) -> None:
-    month, day = world.uuid("revenue@2023-01-01"), world.uuid("orders@2023-01-02")
-
-    of_month = get(client, "/lineage", instance=month)
-    of_day = get(client, "/lineage", instance=day[-8:])
-
-    assert [found["ref"] for found in of_month["inputs"]] == ["orders@2023-01-01", "orders@2023-01-02"]
-    assert [(found["ref"], found["uuid"]) for found in of_day["consumers"]] == [("revenue@2023-01-01", month)]
-
-
-def test_the_failures_are_the_first_causes(client: TestClient) -> None:
-    found = get(client, "/failures")
-
-    assert [failure["ref"] for failure in found["failures"]] == ["ticks@2022-03-05-00:00", "orders@2023-01-05"]
-    assert found["n"] == 2
 
 
 def test_a_filter_that_ended_wants_may_pass_looks_at_the_newest_ones(
@@ -205,16 +158,3 @@ def test_events_name_the_refs_of_their_job_runs(client: TestClient, world: Pages
     newest = get(client, "/events", limit=3)
     assert get(client, "/events", limit=3, before=2**53) == newest
     assert [event["seq"] for event in newest] == [world.seq, world.seq - 1, world.seq - 2]
-
-
-def test_a_graph_has_every_instance_on_both_sides_with_its_level(client: TestClient, world: PagesWorld) -> None:
-    first = world.uuid("orders@2023-01-01")
-
-    found = get(client, "/graph", instance=first, levels=2)
-
-    month = world.uuid("revenue@2023-01-01")
-    assert {node["ref"]: node["level"] for node in found["nodes"]} == {"orders@2023-01-01": 0, "revenue@2023-01-01": 1}
-    assert found["edges"] == [{"input": first, "output": month}]
-    assert (found["is_cut"], found["n_reached"]) == (False, 1)
-    around_month = get(client, "/graph", instance=month)
-    assert sorted(node["level"] for node in around_month["nodes"]) == [-1, -1, 0]

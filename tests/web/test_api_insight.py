@@ -40,18 +40,6 @@ def test_all_refs_of_a_want_come_in_pages_with_their_marks(client: TestClient, w
     assert f"{MANY[99]}<" not in second
 
 
-def test_a_job_run_of_many_refs_is_listed_with_the_first_of_them(client: TestClient, world: PagesWorld) -> None:
-    refs = [f"named@name {n:04}" for n in range(400, 400 + MAX_REFS + 5)]
-    world.start(*refs, together=True)
-
-    builds = get(client, "/builds")
-
-    run = next(build["job_run"] for build in builds if build["job_run"]["job"] == "named")
-    assert (run["refs"], run["n_refs"], run["is_cut"]) == (refs[:MAX_REFS], len(refs), True)
-    assert len(run["instances"]) == MAX_REFS
-    assert client.get("/").status_code == 200
-
-
 def test_ended_job_runs_are_listed_by_the_filters_of_the_command_line(client: TestClient, world: PagesWorld) -> None:
     def found(**query: str) -> list[tuple[str, str]]:
         runs = [build["job_run"] for build in get(client, "/builds", **query)]

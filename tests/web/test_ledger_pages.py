@@ -12,17 +12,6 @@ from databuild_dagster.web import ledger_pages
 from tests.support.pages_world import ATTRIBUTE, MARKUP, PagesWorld, get, refused
 
 
-def test_delegations_name_the_requester_and_the_instance(client: TestClient, world: PagesWorld) -> None:
-    found = get(client, "/ledger")
-
-    entries = {(entry["requester"], entry["ref"]): entry for entry in found["entries"]}
-    joined, reused = entries[ATTRIBUTE, "orders@2023-01-06"], entries[ATTRIBUTE, "orders@2023-01-03"]
-    assert (joined["kind"], joined["outcome"]) == ("joined", "waiting")
-    assert (reused["kind"], reused["outcome"], reused["uuid"]) == ("reused", "live", world.uuid("orders@2023-01-03"))
-    (commented,) = [entry for entry in found["entries"] if (entry["requested_by"] or {}).get("comment") == MARKUP]
-    assert (commented["kind"], commented["requested_by"]["actor"]) == ("reused", "tester")
-
-
 def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
     def kinds(**query: Any) -> set[str]:
         return {entry["kind"] for entry in get(client, "/ledger", **query)["entries"]}
@@ -38,19 +27,6 @@ def test_filters_of_the_ledger_leave_out_the_others(client: TestClient) -> None:
     assert kinds(dataset="mirror") == set()
     assert refused(client, "/ledger", ref="orders@nope") == (404, "UnknownPartition")
     assert refused(client, "/ledger", requester=MARKUP) == (404, "NotFound")
-
-
-def test_wants_of_arcs_are_in_the_ledger_only_if_asked_for(client: TestClient, world: PagesWorld) -> None:
-    def sources(**query: Any) -> set[str]:
-        entries = get(client, "/ledger", builds=True, ref="mirror@2023-01-29", **query)["entries"]
-        return {entry["requested_by"]["source"] for entry in entries if entry["requested_by"]}
-
-    world.fire()
-    world.live("orders@2023-01-29")
-    world.fire()
-
-    assert "arc" not in sources()
-    assert "arc" in sources(derived=True)
 
 
 def test_the_ledger_says_when_older_entries_were_not_searched(
@@ -72,3 +48,14 @@ def test_savings_count_the_builds_that_delegations_replaced(client: TestClient) 
 
     assert found["jobs"]["orders"]["avoided"] == 2
     assert found["jobs"]["orders"]["job_runs"]["Failed"] == 1
+
+
+def test_delegations_name_the_requester_and_the_instance(client: TestClient, world: PagesWorld) -> None:
+    found = get(client, "/ledger")
+
+    entries = {(entry["requester"], entry["ref"]): entry for entry in found["entries"]}
+    joined, reused = entries[ATTRIBUTE, "orders@2023-01-06"], entries[ATTRIBUTE, "orders@2023-01-03"]
+    assert (joined["kind"], joined["outcome"]) == ("joined", "waiting")
+    assert (reused["kind"], reused["outcome"], reused["uuid"]) == ("reused", "live", world.uuid("orders@2023-01-03"))
+    (commented,) = [entry for entry in found["entries"] if (entry["requested_by"] or {}).get("comment") == MARKUP]
+    assert (commented["kind"], commented["requested_by"]["actor"]) == ("reused", "tester")

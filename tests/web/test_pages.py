@@ -148,23 +148,6 @@ def test_urls_begin_with_the_path_prefix(world: PagesWorld) -> None:
     assert "/behind/a/proxy/assets/orders?view=partitions&amp;partition=2023-01-02" in links
 
 
-def test_a_click_on_a_cell_says_why_in_the_words_of_explain(client: TestClient) -> None:
-    text = client.get("/calendar?dataset=orders&ref=orders@2023-01-05").text
-
-    assert 'aria-current="true"' in text
-    assert "<code>databuild retry orders@2023-01-05</code>" in text
-
-
-def test_the_page_of_a_want_shows_the_first_cause(client: TestClient, world: PagesWorld) -> None:
-    world.want("revenue@2023-01-01")
-    want = world.want("orders@2023-01-09")
-
-    text = client.get(f"/want?name={want}").text
-
-    assert "orders@2023-01-09" in text
-    assert "What it waits for" in text
-
-
 def test_alike_causes_share_a_line_on_the_page_of_a_want(own_world: PagesWorld) -> None:
     """As `databuild explain` has them: the first in full, and the others by their names."""
     own_world.live(*(f"orders@2023-01-{day:02}" for day in range(5, 32)))
@@ -180,6 +163,13 @@ def test_alike_causes_share_a_line_on_the_page_of_a_want(own_world: PagesWorld) 
     assert re.findall(r"no file of ([-0-9]+)", of_days) == ["2023-01-01"]
     assert re.findall(r">(orders@[^<]+)</a>", of_days) == [f"orders@2023-01-0{day}" for day in range(1, 5)]
     assert "And likewise" in of_days
+
+
+def test_a_click_on_a_cell_says_why_in_the_words_of_explain(client: TestClient) -> None:
+    text = client.get("/calendar?dataset=orders&ref=orders@2023-01-05").text
+
+    assert 'aria-current="true"' in text
+    assert "<code>databuild retry orders@2023-01-05</code>" in text
 
 
 def test_a_page_follows_the_log_from_before_its_first_answer(world: PagesWorld) -> None:

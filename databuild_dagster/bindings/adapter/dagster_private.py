@@ -3,7 +3,7 @@
 
 The names of its storages and workspaces are in `dagster_storage`: their import takes a second, and planning needs none.
 
-`tests/bindings/adapter/test_dagster_private.py` tries each of them, so that an upgrade breaks there first.
+The tests of the callers use each name, so that they fail after an upgrade that changes one.
 """
 
 import re

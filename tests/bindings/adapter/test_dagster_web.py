@@ -12,10 +12,7 @@ from typing import Any
 
 import pytest
 from dagster._cli import dev as dagster_dev
-from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._utils.warnings import supersession_warning
-from dagster_webserver import app as dagster_app
-from dagster_webserver import cli as dagster_cli
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -52,23 +49,6 @@ def test_pages_that_cannot_be_made_leave_dagsters_own(caplog: pytest.LogCaptureF
 
     assert "dagster_version" in client.get("/server_info").json()
     assert "jinja2" in caplog.text
-
-
-def test_dagsters_command_makes_the_class_by_the_name_that_is_replaced() -> None:
-    assert dagster_web._SERVER_CLASS in dagster_app.create_app_from_workspace_process_context.__code__.co_names
-    assert "create_app_from_workspace_process_context" in inspect.getsource(
-        dagster_cli.host_dagster_ui_with_workspace_process_context
-    )
-    assert isinstance(WorkspaceProcessContext.read_only, property)
-    options = {name for option in dagster_cli.cli.params for name in option.opts}
-    assert {"--path-prefix", "--read-only", "--host", "--port"} <= options
-
-
-def test_dagster_dev_starts_its_web_server_by_the_command_that_is_replaced() -> None:
-    source = inspect.getsource(dagster_dev.dev_command_impl)
-
-    assert f'{dagster_web._STARTER}(\n                [sys.executable, "-m", "dagster_webserver"]' in source
-    assert callable(getattr(dagster_dev, dagster_web._STARTER))
 
 
 def test_only_the_web_server_of_a_dev_is_replaced() -> None:

@@ -473,15 +473,6 @@ def test_the_installed_package_names_itself_to_dg() -> None:
     assert "databuild_dagster" in [kind.value for kind in named]
 
 
-def test_a_field_that_the_component_has_not_is_refused(project: Project) -> None:
-    project.component("flights", "  thread: 2\n")
-
-    trouble = project.trouble()
-
-    assert "attributes.thread at " in trouble
-    assert "Extra inputs are not permitted" in trouble
-
-
 @pytest.mark.long("the dg command is a process")
 def test_dg_lists_the_definitions_of_the_component(project: Project) -> None:
     project.component("flights")

@@ -1,7 +1,6 @@
 """The arguments of Dagster's `@asset`: each one works as it does there, or is refused with what to write."""
 
 import warnings
-from datetime import timedelta
 
 import dagster as dg
 import pandas as pd
@@ -43,14 +42,6 @@ def test_the_step_has_its_tags_hooks_and_resources(instance: dg.DagsterInstance,
     assert asset.op.tags == COMMENT
     assert "files" in asset.op.required_resource_keys
     assert seen == [asset.op.name]
-
-
-def test_an_asset_has_the_freshness_policy_that_it_is_given() -> None:
-    policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24))
-
-    asset = databuild_asset(freshness_policy=policy)(numbers)
-
-    assert asset.specs_by_key[asset.key].freshness_policy == policy
 
 
 @pytest.mark.parametrize(

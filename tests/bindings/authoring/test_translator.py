@@ -20,7 +20,6 @@ from databuild_dagster import (
     databuild_multi_asset,
 )
 from databuild_dagster.bindings.adapter.run_tags import TAINT_CHECK
-from databuild_dagster.bindings.authoring.automation import AUTOMATION
 from databuild_dagster.bindings.declare.parameters import InvalidAsset
 from databuild_dagster.model.states import InstanceState
 
@@ -145,31 +144,6 @@ def test_dagster_shows_the_specs_of_the_translator(deploy: Deploy) -> None:
         assert spec.metadata["of"] == name
 
 
-def test_a_condition_that_a_translator_gives_is_evaluated(deploy: Deploy) -> None:
-    site = deploy(orders, translator=Prefixed())
-
-    sensor = site.repository.get_sensor_def(AUTOMATION)
-
-    assert sensor.asset_selection.resolve(site.repository.asset_graph) == {dg.AssetKey(["retail", "v2", "orders"])}
-
-
-def test_only_some_may_get_other_keys(deploy: Deploy) -> None:
-    class OnlyOrders(DatabuildTranslator):
-        def get_asset_spec(self, spec: dg.AssetSpec) -> dg.AssetSpec:
-            return spec.replace_attributes(key="sold") if spec.key == dg.AssetKey("orders") else spec
-
-    @databuild_asset
-    def revenue(orders: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame({"revenue": [orders.amount.sum()]})
-
-    site = deploy(orders, revenue, translator=OnlyOrders())
-
-    site.build("revenue")
-
-    assert site.rows("revenue") == [{"revenue": 5.0}]
-    assert len(site.materialized("sold")) == 3
-
-
 def test_the_prefix_that_dagsters_own_loader_puts_before_keys_is_followed_as_well(deploy: Deploy) -> None:
     module = types.ModuleType("shop_assets")
     vars(module).update(orders=orders, split=split, shops=shops)
@@ -178,15 +152,6 @@ def test_the_prefix_that_dagsters_own_loader_puts_before_keys_is_followed_as_wel
     site.build("shop/big_orders@2024-01-12")
 
     assert site.rows("shop/big_orders@2024-01-12") == [{"amount": 2.0}]
-
-
-def test_without_a_translator_the_assets_are_what_they_were() -> None:
-    @dg.asset
-    def plain() -> None: ...
-
-    definitions = build_definitions([plain, dg.AssetSpec("outside")])
-
-    assert list(definitions.assets or ()) == [plain, dg.AssetSpec("outside")]
 
 
 class Forgetful(DatabuildTranslator):

@@ -1,7 +1,6 @@
 """A batched asset: called once for all partitions of a launch, written by one Spark job, split into instances."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -22,8 +21,7 @@ from tests.support.cluster import wait_until
 from tests.support.spark_servers import server_status
 from tests.support.spark_ui import spark_jobs
 
-LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
-SUCCESS, FAILURE = dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE
+LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
 
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 weekly = dg.WeeklyPartitionsDefinition(start_date="2013-01-06", end_date="2013-12-29")
@@ -76,28 +74,6 @@ def test_a_week_of_days_is_one_launch_and_each_day_has_its_rows_and_inputs(deplo
     inputs = [site.engine.queries.history(f"doubled@{day}")[-1].inputs for day in WEEK]
     assert inputs == [(sources[f"numbers@{day}"].uuid,) for day in WEEK]
     assert os.listdir(Path(Warehouse(warehouse_of(site.instance)).root, ".staging")) == []
-
-
-@pytest.mark.long("only Spark reads and splits a frame of Spark")
-def test_a_row_that_serves_several_outputs_comes_once_for_each(deploy: Any) -> None:
-    window = dg.AssetIn(partition_mapping=dg.TimeWindowPartitionMapping(start_offset=-2, end_offset=0))
-
-    @databuild_asset(partitions_def=daily, batched=True, ins={"numbers": window})
-    def three_days(numbers: DataFrame) -> DataFrame:
-        return numbers.groupBy("partition_key").agg(
-            F.sum("n").alias("n"), F.sort_array(F.collect_list("n")).alias("of")
-        )
-
-    site = deploy(numbers, three_days)
-
-    site.build(*refs("three_days", DAYS[:4]))
-
-    assert [site.rows(f"three_days@{day}") for day in DAYS[:4]] == [
-        [{"n": 1, "of": [1]}],
-        [{"n": 3, "of": [1, 2]}],
-        [{"n": 6, "of": [1, 2, 3]}],
-        [{"n": 9, "of": [2, 3, 4]}],
-    ]
 
 
 def test_an_asset_that_builds_on_its_own_yesterday_is_not_broken_by_a_batch(deploy: Any) -> None:
@@ -415,39 +391,6 @@ def test_a_batch_is_halved_by_a_transient_error_only_if_its_retry_fails_too(depl
     assert site.state("of_services@2013-01-02") is not LIVE
 
 
-@pytest.mark.long("only Spark reads and splits a frame of Spark")
-def test_inputs_that_are_nothing_but_empty_make_results_that_are_empty(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily, batched=True)
-    def nothing() -> DataFrame:
-        return EMPTY  # type: ignore[return-value]
-
-    @databuild_asset(partitions_def=daily, batched=True)
-    def passed_on(nothing: DataFrame) -> DataFrame:
-        return nothing
-
-    site = deploy(nothing, passed_on)
-
-    site.build(*refs("passed_on", DAYS[:2]))
-
-    assert {site.state(ref) for ref in refs("passed_on", DAYS[:2])} == {LIVE}
-
-
-def test_a_column_that_is_called_partition_key_already_is_not_overwritten(deploy: Any) -> None:
-    @databuild_asset(partitions_def=daily)
-    def own(context: BuildContext) -> pd.DataFrame:
-        return pd.DataFrame({"Partition_Key": ["mine"]})
-
-    @databuild_asset(partitions_def=daily, batched=True)
-    def with_own(own: pd.DataFrame) -> pd.DataFrame:
-        return own
-
-    site = deploy(own, with_own)
-
-    site.build("with_own@2013-01-01")
-
-    assert "own has a column partition_key of its own, so that name cannot hold partition keys" in site.failure()
-
-
 def test_a_key_too_long_for_a_folder_is_a_sentence_and_fails_alone(deploy: Any) -> None:
     long = "k" * 300
     keys = dg.StaticPartitionsDefinition(["short", long])
@@ -510,26 +453,3 @@ def built_in_the_end(site: Any, wanted: list[str]) -> None:
         if all(site.state(ref) is LIVE for ref in wanted):
             return
     raise AssertionError(f"not live after {MAX_RETRIES} retries: {wanted}")
-
-
-@pytest.mark.long("only Spark reads the files of a frame of Spark")
-def test_a_batch_reads_the_listed_files_alone_and_a_lost_one_is_named(deploy: Any) -> None:
-    site = deploy(numbers, doubled)
-    site.build(*refs("numbers", DAYS[:2]))
-    warehouse = Warehouse(warehouse_of(site.instance))
-    sources = site.engine.queries.canonical(refs("numbers", DAYS[:2]))
-    folders = [Path(warehouse.instance_dir("numbers", source.uuid)) for source in sources.values()]
-    (lost_file,) = folders[0].glob("part-*.parquet")
-    lost_file.unlink()
-    (listed_file,) = folders[1].glob("part-*.parquet")
-    shutil.copy(listed_file, folders[1] / "part-99999-stray.parquet")
-    (folders[1] / "_SUCCESS").touch()
-
-    site.build(*refs("doubled", DAYS[:2]))
-
-    lost = site.engine.queries.canonical(["doubled@2013-01-01"])["doubled@2013-01-01"]
-    assert lost.state is InstanceState.UP_FOR_RETRY
-    assert str(lost_file) in str(lost.reason)
-    assert len(str(lost.reason).splitlines()) == 1
-    assert site.engine.queries.attempts(["doubled@2013-01-01"]) == {"doubled@2013-01-01": 0}
-    assert site.rows("doubled@2013-01-02") == [{"day": "2013-01-02", "n": 4}]

@@ -5,7 +5,6 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
-import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame
 
@@ -17,7 +16,6 @@ from databuild_dagster.warehouse.errors import InvalidWarehouse
 from tests.support.object_store import S3Server
 
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2013-01-04")
-DAYS = daily.get_partition_keys()
 
 
 @databuild_asset(partitions_def=daily)
@@ -33,11 +31,6 @@ def total(numbers: DataFrame) -> DataFrame:
 @databuild_asset(partitions_def=daily)
 def seen_by_pandas(numbers: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"numbers": [len(numbers)]}) if len(numbers) > 1 else EMPTY
-
-
-@databuild_asset(partitions_def=daily, batched=True)
-def counted(numbers: DataFrame) -> DataFrame:
-    return numbers.groupBy("partition_key").agg(F.count("*").alias("numbers"))
 
 
 @pytest.fixture
@@ -72,19 +65,6 @@ def test_another_machine_builds_on_what_is_in_the_bucket(deploy: Any, s3: S3Serv
     assert site.state("seen_by_pandas@2013-01-01") is InstanceState.LIVE
     assert site.rows("seen_by_pandas@2013-01-01") == []
     assert len(s3.downloads()) >= 2
-
-
-@pytest.mark.long("Spark reads from a bucket and writes into it")
-def test_a_batch_is_read_from_and_split_into_the_bucket(deploy: Any, s3: S3Server, bucket: str, warehouse: str) -> None:
-    site = deploy(numbers, counted, warehouse=warehouse)
-    site.build(*(f"numbers@{day}" for day in DAYS))
-    disk.remove_tree(local_copies.cache_dir())
-
-    site.build(*(f"counted@{day}" for day in DAYS))
-
-    assert [site.rows(f"counted@{day}") for day in DAYS] == [[{"numbers": n}] for n in (1, 2, 3)]
-    manifests = [key for key in s3.keys(bucket) if key.endswith("/manifest.json") and "/counted/" in key]
-    assert len(manifests) == len(DAYS)
 
 
 def test_a_day_on_a_disk_is_an_input_of_a_build_into_a_bucket(

@@ -31,10 +31,9 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ports import LaunchOrder
-from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, PausePartitions, SucceedJobRuns
+from databuild_dagster.model.commands import CancelJobRuns, ClaimRefs, SucceedJobRuns
 from databuild_dagster.model.coordination import MESSAGES, SKIPPED_MESSAGE, Answer
 from databuild_dagster.model.events import BufferedRun, ManifestFact, OutputFact, RunSuccess
-from databuild_dagster.model.refs import parse_ref
 from databuild_dagster.model.states import InstanceState, JobRunState
 from tests.support.cluster import wait_until
 
@@ -88,19 +87,6 @@ def test_a_run_for_what_is_live_builds_nothing_and_says_so(site: Any) -> None:
     assert DELEGATED_TAG not in site.runs[0].tags
     said = [record.user_message for record in site.instance.all_logs(again.run_id)]
     assert {f"numbers@{DAY}: {text}." for text in (MESSAGES[Answer.REUSE], SKIPPED_MESSAGE)} <= set(said)
-
-
-def test_a_run_for_a_paused_partition_fails_with_the_person_and_the_reason(site: Any) -> None:
-    """Rules 6.13, 8.8: the other partitions of the run are built."""
-    names = (parse_ref(f"numbers@{DAY}"),)
-    site.engine.handle(PausePartitions(refs=names, reason="the till sends half"), actor="user:ann")
-
-    run = site.launch(["numbers"], [DAY])
-
-    assert run.status is FAILURE
-    messages = [str(entry.message) for entry in site.instance.all_logs(run.run_id)]
-    assert any("user:ann" in message and "the till sends half" in message for message in messages)
-    assert site.engine.queries.states([f"numbers@{DAY}"]) == {f"numbers@{DAY}": None}
 
 
 @pytest.mark.parametrize("how", ["tag", "Launchpad"])

@@ -14,9 +14,8 @@ import pyspark.sql.functions as F
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from databuild_dagster import BuildContext, DatabuildSpark, NotBuilt, databuild_asset
+from databuild_dagster import BuildContext, DatabuildSpark, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import (
-    IMPLICIT_ASSET_JOB_NAME,
     DagsterExecutionInterruptedError,
 )
 from databuild_dagster.bindings.building import builds, outputs
@@ -104,15 +103,6 @@ def test_a_job_of_an_operation_cannot_be_executed(blind: Site) -> None:
 
     with pytest.raises(CannotExecute):
         _ = resources.spark
-
-
-def test_a_script_gets_the_error_of_a_run_that_built_nothing(blind: Site, tmp_path: Path) -> None:
-    job = blind.repository.get_job(IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection={dg.AssetKey("numbers")})
-
-    with pytest.raises(NotBuilt, match=f"{tmp_path}/warehouse"):
-        job.execute_in_process(instance=blind.instance, partition_key=DAYS[0])
-
-    assert recorded(blind) == ([], [])
 
 
 def test_the_next_run_asks_again_once_the_warehouse_can_be_written(

@@ -4,13 +4,12 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
-import pytest
 
-from databuild_dagster import BuildContext, Transient, databuild_asset
+from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.model.states import InstanceState
-from tests.support.unprintable import ODD, NoText, OddFields
+from tests.support.unprintable import ODD
 
-LIVE, FAILED, RETRY = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UP_FOR_RETRY
+LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
 
 GOOD = ["a", "b", "c"]
 keys = dg.StaticPartitionsDefinition([*GOOD, *ODD])
@@ -42,36 +41,6 @@ def test_an_error_that_cannot_be_printed_fails_its_partition_alone(deploy: Any) 
     check(site, *ODD)
 
 
-@pytest.mark.parametrize("error", [NoText, OddFields])
-def test_an_error_that_cannot_be_printed_fails_the_run_with_a_sentence(deploy: Any, error: type[Exception]) -> None:
-    @databuild_asset
-    def odd() -> pd.DataFrame:
-        raise error
-
-    site = deploy(odd)
-
-    site.build("odd")
-
-    assert site.failure().startswith(f"odd failed: {error.__name__}: ")
-
-
-def test_a_transient_error_that_cannot_be_printed_is_retried(deploy: Any) -> None:
-    class Odd(Transient):
-        __str__ = NoText.__str__
-
-    @databuild_asset(partitions_def=keys)
-    def odd(context: BuildContext) -> pd.DataFrame:
-        if context.partition_key == "text":
-            raise Odd
-        return pd.DataFrame({"x": [1]})
-
-    site = deploy(odd)
-
-    build(site, "text")
-
-    check(site, "text", state=RETRY)
-
-
 def test_an_error_that_cannot_be_printed_fails_its_key_of_a_batch_alone(deploy: Any) -> None:
     @databuild_asset(partitions_def=keys, batched=True)
     def odd(context: BuildContext) -> pd.DataFrame:
@@ -85,20 +54,3 @@ def test_an_error_that_cannot_be_printed_fails_its_key_of_a_batch_alone(deploy: 
     build(site, "text", "fields")
 
     check(site, "text", "fields")
-
-
-def test_an_error_of_a_check_that_cannot_be_printed_closes_its_gate_alone(deploy: Any) -> None:
-    def is_good(rows: pd.DataFrame, context: BuildContext) -> bool:
-        if context.partition_key in ODD:
-            raise ODD[context.partition_key]()
-        return True
-
-    @databuild_asset(partitions_def=keys, blocking_checks=[is_good])
-    def odd() -> pd.DataFrame:
-        return pd.DataFrame({"x": [1]})
-
-    site = deploy(odd)
-
-    build(site, *ODD)
-
-    check(site, *ODD)

@@ -9,12 +9,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 from databuild_dagster import BuildContext, DepMiss, PartitionRef, databuild_asset
-from databuild_dagster.model.commands import CancelWants, TaintPartitions
 from databuild_dagster.model.states import InstanceState, WantState
 
 from ..module_site import module_site
 
-LIVE, FAILED, WAITING = InstanceState.LIVE, InstanceState.FAILED, InstanceState.UPSTREAM_BUILDING
+LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
 
 daily = dg.DailyPartitionsDefinition(start_date="2013-01-01", end_date="2014-01-01")
 tail_numbers = dg.DynamicPartitionsDefinition(name="tail_numbers")
@@ -33,15 +32,6 @@ def flights(raw: pd.DataFrame) -> pd.DataFrame:
 
 def refs(asset: str) -> list[str]:
     return [f"{asset}@{day}" for day in DAYS]
-
-
-def taint(site: Any, *tainted: str) -> None:
-    site.engine.handle(TaintPartitions(refs=tainted, reason="it looks wrong"))
-
-
-def unwant(site: Any, ref: str) -> None:
-    wants = site.engine.queries.wants_of_ref(ref)
-    site.engine.handle(CancelWants(ids=tuple(want.id for want in wants)))
 
 
 def inputs_of(site: Any, ref: str) -> set[str]:
@@ -82,43 +72,6 @@ def test_what_the_function_reads_is_wanted_by_it_built_and_then_it_is_called_aga
         (want,) = site.engine.queries.wants_of_ref(ref)
         assert (want.source, want.source_id, want.state) == ("job run", first.job_run, WantState.SUCCESSFUL)
     assert (first.state, last.state) == (InstanceState.UP_FOR_RETRY, LIVE)
-
-
-@pytest.mark.long("context.read returns a frame of Spark")
-def test_a_rebuild_is_one_call_whether_its_inputs_are_live_or_tainted_too(planes: Any) -> None:
-    """Rule 6.3: what was learned is waited for, through both levels, before the function is called in vain."""
-    site, calls = planes
-    site.build("plane_history@N1")
-    read = uuids(site, refs("flights"))
-
-    taint(site, "plane_history@N1")
-    site.build()
-
-    assert calls == ["N1"] * 3
-    assert inputs_of(site, "plane_history@N1") == read
-
-    taint(site, "plane_history@N1", *refs("flights"), *refs("raw"))
-    site.build()
-
-    assert calls == ["N1"] * 4
-    assert inputs_of(site, "plane_history@N1") == uuids(site, refs("flights"))
-    assert not inputs_of(site, "plane_history@N1") & read
-
-
-@pytest.mark.long("context.read returns a frame of Spark")
-def test_a_tainted_input_without_a_want_is_asked_for_by_the_function_again(planes: Any) -> None:
-    """Rules 6.3, 7.2: a learned input is never the cause of a recorded miss; the function itself has to name it again."""
-    site, calls = planes
-    site.build("plane_history@N1")
-    read = uuids(site, refs("flights"))
-
-    taint(site, "plane_history@N1", "flights@2013-02-14")
-    unwant(site, "flights@2013-02-14")
-    site.build()
-
-    assert calls == ["N1"] * 4
-    assert site.state("plane_history@N1") is LIVE
-    assert inputs_of(site, "plane_history@N1") == uuids(site, refs("flights")) != read
 
 
 def test_a_batch_reads_what_all_of_it_needs_and_each_says_what_it_misses(deploy: Any) -> None:

@@ -70,21 +70,6 @@ def report(context: BuildContext, clean: pd.DataFrame) -> pd.DataFrame:
     return clean[["amount"]].assign(n=len(clean))
 
 
-def test_a_chain_of_three_builds_itself_once_its_first_lot_is_live(deploy: Any) -> None:
-    """Rule 10.5: no want names the rest."""
-    site = deploy(orders, clean, report)
-
-    site.build(f"orders@{DAY}")
-
-    assert called == [f"orders@{DAY}", f"clean@{DAY}", f"report@{DAY}"]
-    assert site.rows(f"report@{DAY}") == [{"amount": 1.5, "n": 1}]
-    (want,) = site.engine.queries.wants_of_ref(f"report@{DAY}")
-    assert (want.source, want.source_id) == (
-        "arc",
-        site.engine.queries.canonical([f"clean@{DAY}"])[f"clean@{DAY}"].uuid,
-    )
-
-
 def test_emptiness_goes_through_a_chain_of_three_without_a_call(deploy: Any) -> None:
     """Rule 10.3: live, announced, zero rows with the columns of the lots that have some."""
     site = deploy(orders, clean, report)
@@ -243,18 +228,6 @@ def test_the_lots_of_a_source_s_partition_are_those_that_read_it(
 
         ref = "source" if key is None else f"source@{key}"
         assert all(ref in catalog.inputs(found["arc"], key) for key in woken)
-
-
-def test_a_source_of_another_location_is_known_from_the_store() -> None:
-    """Rule 5.7: which is where its partitions are."""
-    here = specs(named("arc", monthly, subscribe="elsewhere"))
-    arc = here["arc"].arc
-    assert isinstance(arc, ArcSpec)
-    with dg.DagsterInstance.ephemeral() as instance:
-        catalog = DagsterCatalog(instance)
-        catalog.look_up_other_locations_with(specs(named("elsewhere", daily)).get)
-
-        assert catalog.woken(here["arc"], arc.sources[0], "2024-02-29") == ("2024-02-01",)
 
 
 # What cannot work

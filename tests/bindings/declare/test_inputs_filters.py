@@ -15,17 +15,10 @@ from databuild_dagster import (
     DatabuildSpark,
     InvalidAsset,
     databuild_asset,
-    databuild_multi_asset,
 )
 from databuild_dagster.bindings.adapter.keys import asset_key
-from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.data.planned_reads import PlannedRead, planned_reads
-from databuild_dagster.engine.why.preview import annotate
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse.file_index import FilesRead
-from databuild_dagster.warehouse.layout import Warehouse
 from tests.support.dagster_files import fresh_instance
 
 from ..conftest import Site, deployed
@@ -33,7 +26,7 @@ from ..module_site import module_site
 
 pytestmark = pytest.mark.feature("operations")
 
-LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED
+FAILED = InstanceState.FAILED
 days = dg.StaticPartitionsDefinition(["mon", "tue", "wed"])
 DAYS = ["mon", "tue", "wed"]
 FILES = 4
@@ -142,23 +135,6 @@ def test_the_function_gets_the_rows_that_match_from_the_files_that_may_have_some
 
 
 @LONG
-def test_a_plan_says_how_many_files_the_builds_would_read(site: Site) -> None:
-    """Rule 8.6: of what is live; and nothing of what is not built"""
-    site = again(site, some)
-    engine = site.engine
-    engine.handle(TaintPartitions(refs=("numbers@mon",), reason="wrong"))
-
-    def planned() -> list[PlannedRead]:
-        datasets = {spec.asset: spec for spec in engine.queries.datasets().values()}
-        graph = plan(["some@mon", "some@tue"], datasets, engine.catalog)
-        return list(planned_reads(engine.queries, Warehouse(warehouse_of(site.instance)), annotate(engine, graph)))
-
-    assert planned() == [PlannedRead("some", "numbers", "n between 40 and 49", 1, 2, FilesRead(1, 4))]
-    site.build("some@mon", "some@tue")
-    assert planned() == []
-
-
-@LONG
 def test_without_an_index_all_files_are_read_and_the_rows_are_the_same(deploy: Any) -> None:
     """Days that were always empty have no columns to ask for."""
     site = deploy(numbers, some)
@@ -217,34 +193,6 @@ def test_a_batch_gets_the_matching_rows_of_each_key_and_says_what_it_read(site: 
     assert counts == [{"numbers": "1 of 4"}, {"numbers": "1 of 4"}, {"numbers": "0 of 0"}]
 
 
-@LONG
-def test_an_input_of_all_partitions_is_counted_over_all_of_them(site: Site) -> None:
-    @databuild_asset(ins=only("n = 7 or n = 77", partition_mapping=dg.AllPartitionMapping()))
-    def two(numbers: DataFrame) -> DataFrame:
-        return numbers
-
-    site = again(site, two)
-    site.build("two")
-
-    assert found(site, "two") == [7, 77]
-    assert files_read(site, "two") == {"numbers": "2 of 8"}
-
-
-@LONG
-def test_both_outputs_of_a_function_say_what_was_read_for_them(site: Site) -> None:
-    @databuild_multi_asset(
-        outs={"odd": dg.AssetSpec("odd"), "even": dg.AssetSpec("even")}, partitions_def=days, ins=only("n < 10")
-    )
-    def halves(numbers: DataFrame) -> dict[str, DataFrame]:
-        return {"odd": numbers.where("n % 2 = 1"), "even": numbers.where("n % 2 = 0")}
-
-    site = again(site, halves)
-    site.build("odd@mon", "even@mon")
-
-    assert (found(site, "odd@mon"), found(site, "even@mon")) == ([1, 3, 5, 7, 9], [0, 2, 4, 6, 8])
-    assert files_read(site, "odd", "mon") == files_read(site, "even", "mon") == {"numbers": "1 of 4"}
-
-
 @databuild_asset(partitions_def=days)
 def grown(context: BuildContext) -> pd.DataFrame:
     """Has another column from Tuesday on."""
@@ -280,26 +228,6 @@ def test_a_column_that_earlier_partitions_do_not_have_is_null_in_them(deploy: An
 
 
 # Parts
-
-
-@LONG
-@pytest.mark.feature("lots")
-def test_parts_by_file_are_made_of_the_files_that_are_read(site: Site) -> None:
-    from databuild_dagster import ByFile
-
-    seen: list[list[int]] = []
-
-    @databuild_asset(partitions_def=days, parts=ByFile("numbers", parts=4), ins=only("n < 15"))
-    def parted(numbers: DataFrame) -> DataFrame:
-        seen.append(sorted(row.n for row in numbers.collect()))
-        return numbers
-
-    site = again(site, parted)
-    site.build("parted@mon")
-
-    assert sorted(seen) == [list(range(10)), list(range(10, 15))]
-    assert found(site, "parted@mon") == list(range(15))
-    assert files_read(site, "parted", "mon") == {"numbers": "2 of 4"}
 
 
 @LONG

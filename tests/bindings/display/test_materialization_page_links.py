@@ -40,23 +40,6 @@ def test_a_materialization_and_an_observation_link_to_the_page_of_the_instance(s
     assert reused.event_log_entry.asset_observation.metadata[PAGE] == dg.MetadataValue.url(link)
 
 
-def test_a_failed_run_links_to_the_page_of_its_first_failed_partition(site: Any) -> None:
-    note_pages(site.engine, "/databuild")
-
-    run = site.launch(["numbers"], [TWO])
-
-    (failure,) = site.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
-    metadata = failure.dagster_event.step_failure_data.user_failure_data.metadata
-    assert metadata[PAGE].value == "/databuild/partition?ref=numbers%402013-01-02"
-
-
-def test_without_pages_there_are_no_links(site: Any) -> None:
-    site.launch(["numbers"], [ONE])
-
-    (built,) = site.instance.fetch_materializations(dg.AssetKey("numbers"), limit=5).records
-    assert PAGE not in built.asset_materialization.metadata
-
-
 def test_a_link_escapes_what_a_partition_key_may_have() -> None:
     assert page_of("/databuild", "numbers@a&instance=b c", "u") == (
         "/databuild/partition?ref=numbers%40a%26instance%3Db%20c&instance=u"

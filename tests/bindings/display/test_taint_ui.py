@@ -233,20 +233,6 @@ def test_a_rebuild_that_waits_for_an_input_leaves_it_red_for_it_is_not_live(live
     assert planned.run_id == taint_run_id(taint_id)
 
 
-def test_a_rebuild_that_is_canceled_before_it_began_leaves_it_red(live: Any) -> None:
-    live.want(REFS[0])
-    taint_id = taint(live, REFS[0])
-    only_tick(live)
-    assert live.state(REFS[0]) is InstanceState.BUILDING
-    (job_run,) = live.engine.queries.job_runs(open_only=True)
-
-    live.engine.handle(CancelJobRuns(job_run_ids=(job_run.id,), reason="not today", keep_wants=False))
-    only_tick(live)
-
-    assert live.colours("numbers") == {ONE: "red", TWO: "green"}
-    assert live.instance.get_run_by_id(taint_run_id(taint_id)) is not None
-
-
 def test_a_canceled_input_and_what_waits_for_it_are_red_until_a_retry(live: Any) -> None:
     """Rules 6.10, 8.8: the launch that was canceled had no Dagster run yet."""
     third = "numbers@2013-01-03"
@@ -317,14 +303,6 @@ def test_a_person_may_execute_the_check_alone_which_builds_nothing(live: Any) ->
     assert result.success
     assert _check(live) == (False, 1, [REFS[0]])
     assert len(live.engine.queries.job_runs()) == job_runs
-
-
-def test_trouble_in_showing_does_not_stop_the_tick(live: Any, caplog: pytest.LogCaptureFixture) -> None:
-    taint(live, REFS[0])
-
-    paint_from(live, "no number")
-
-    assert "taints could not be shown in Dagster" in caplog.text
 
 
 def _last_run_id(site: Any, asset: str) -> str:

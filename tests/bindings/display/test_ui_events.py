@@ -14,7 +14,6 @@ from databuild_dagster import BuildContext, DepMiss, databuild_asset
 from databuild_dagster.bindings.display import materialization as describing
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.model.commands import TaintPartitions
-from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.layout import Warehouse
 
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
@@ -92,19 +91,6 @@ def test_a_persons_run_shows_live_partitions_green_and_the_rest_in_progress(depl
 
     assert watched.seen[ONE] == {TWO: "green", ONE: "in progress", THREE: "in progress", FOUR: "in progress"}
     assert site.colours("numbers") == dict.fromkeys(DAYS, "green")
-
-
-def test_a_failed_partition_is_no_longer_red_when_it_waits_for_an_input(deploy_watched: Any) -> None:
-    watched = Watched(bad=ONE)
-    site = deploy_watched(watched)
-    site.build(REFS[0])
-    assert site.colours("numbers") == {ONE: "red"}
-
-    watched.bad, watched.misses = "", ONE
-    site.launch(["numbers"], [ONE])
-
-    assert site.state(REFS[0]) is InstanceState.UPSTREAM_BUILDING
-    assert site.colours("numbers") == {}
 
 
 def test_a_reused_partition_is_linked_to_the_run_that_built_it(deploy_watched: Any) -> None:
@@ -203,6 +189,23 @@ def test_an_instance_of_an_older_input_is_stale_until_it_is_rebuilt(deploy: Any)
 
     site.launch(["shops"], tags={"databuild/rebuild": "true"})
     assert (_stale(site, "report", ONE), _stale(site, "report", TWO)) == ("STALE", "STALE")
+
+
+def test_an_instance_of_a_plain_asset_is_stale_once_that_is_materialized_again(deploy: Any) -> None:
+    @dg.asset
+    def rates() -> pd.DataFrame:
+        return pd.DataFrame({"rate": [2.0]})
+
+    @databuild_asset
+    def prices(rates: pd.DataFrame) -> pd.DataFrame:
+        return rates
+
+    site = deploy(rates, prices)
+    site.build("prices")
+    assert _stale(site, "prices") == "FRESH"
+
+    site.launch(["rates"])
+    assert _stale(site, "prices") == "STALE"
 
 
 def test_telling_dagster_once_more_of_the_same_instance_makes_nothing_stale(deploy: Any) -> None:

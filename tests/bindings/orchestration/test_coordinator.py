@@ -26,6 +26,7 @@ from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_ite
 from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import QueuedRunCoordinatorDaemon
 from dagster_graphql.test.utils import execute_dagster_graphql
 
+from databuild_dagster.bindings.adapter.keys import ORCHESTRATOR
 from databuild_dagster.bindings.adapter.run_tags import (
     DELEGATED_TAG,
     HELD,
@@ -49,6 +50,7 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.registering import register
 from databuild_dagster.model.commands import (
     CancelJobRuns,
+    CreateWants,
     FailJobRuns,
     MissDeps,
     PausePartitions,
@@ -78,7 +80,7 @@ DEFINITIONS = """
 import dagster as dg
 import pandas as pd
 
-from databuild_dagster import BuildContext, build_definitions, databuild_asset
+from databuild_dagster import BuildContext, build_definitions, databuild_asset, want_schedule, want_sensor
 
 daily = dg.DailyPartitionsDefinition("2013-01-01", end_date="2014-01-01")
 cells = dg.MultiPartitionsDefinition({"day": daily, "shop": dg.StaticPartitionsDefinition(["x", "y"])})
@@ -118,7 +120,13 @@ def looks_right() -> dg.AssetCheckResult:
     return dg.AssetCheckResult(passed=True)
 
 
-defs = build_definitions([numbers, doubles, sold, shops, whole, plain], asset_checks=[looks_right], location="tests")
+defs = build_definitions(
+    [numbers, doubles, sold, shops, whole, plain],
+    asset_checks=[looks_right],
+    location="tests",
+    schedules=[want_schedule(name="wanting_schedule", cron_schedule="0 0 1 1 *", refs=lambda context: ["whole"])],
+    sensors=[want_sensor(name="wanting_sensor", refs=lambda context: ["whole"])],
+)
 """
 
 
@@ -151,6 +159,15 @@ class Deployment:
         answer = execute_dagster_graphql(context, LAUNCH, variables={"params": params}).data["launchPipelineExecution"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
         return self.run(answer["run"]["runId"])
+
+    def try_out(self, call: str, name: str, more: str) -> dict[str, Any]:
+        """The test button on the page of a sensor or a schedule; what its evaluation returned."""
+        place = f'repositoryLocationName: "{self.workspace.code_location_names[0]}", repositoryName: "__repository__"'
+        answer = "__typename ... on DryRunInstigationTick { evaluationResult { runRequests { runKey } skipReason } }"
+        mutation = f"mutation {{ {call}(selectorData: {{{place}, {name}}}, {more}) {{ {answer} }} }}"
+        (found,) = execute_dagster_graphql(self.workspace.create_request_context(), mutation).data.values()
+        evaluation: dict[str, Any] = found["evaluationResult"]
+        return evaluation
 
     def run(self, run_id: str) -> dg.DagsterRun:
         run = self.instance.get_run_by_id(run_id)
@@ -685,11 +702,24 @@ def test_limits_of_the_user_and_ours_hold_together(
     assert sorted(deployment.dequeue()) == sorted([one.run_id] if limits_teams else [one.run_id, other.run_id])
 
 
-def test_priorities_are_kept(deployment: Deployment) -> None:
-    later = deployment.submit("numbers")
-    sooner = deployment.submit("numbers", keys=[NEXT_DAY], tags={"dagster/priority": "5"})
+# Tried out
 
-    assert deployment.dequeue() == [sooner.run_id, later.run_id]
+
+def test_sensors_and_schedules_that_are_tried_out_in_the_ui_record_nothing(deployment: Deployment) -> None:
+    deployment.engine.handle(CreateWants(wants=((REF,),)))
+    seq = deployment.engine.queries.head().seq
+
+    tried = [
+        deployment.try_out("sensorDryRun", f'sensorName: "{ORCHESTRATOR}"', "cursor: null"),
+        deployment.try_out("sensorDryRun", 'sensorName: "wanting_sensor"', "cursor: null"),
+        deployment.try_out("scheduleDryRun", 'scheduleName: "wanting_schedule"', "timestamp: 1767225600.0"),
+    ]
+
+    due, *wanted = (evaluation["skipReason"] for evaluation in tried)
+    assert due.startswith("Only a test: nothing is launched by it.")
+    assert wanted == ["Only a test: it would want whole."] * 2
+    assert deployment.engine.queries.head().seq == seq
+    assert deployment.instance.get_runs() == []
 
 
 # Again, at once, and after a crash

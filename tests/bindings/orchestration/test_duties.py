@@ -22,7 +22,6 @@ from databuild_dagster.bindings.orchestration.duties import (
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.registering import Registered
-from databuild_dagster.feature import built_in
 
 
 @pytest.fixture
@@ -47,28 +46,6 @@ def test_every_duty_follows_the_tick_and_says_why() -> None:
 
     assert DUTIES[0].name == TICK
     assert all(duty.after == (TICK,) and duty.why for duty in duties()[1:])
-
-
-def test_duties_of_features_are_behind_those_that_they_name() -> None:
-    #: With the feature that brings each, None for the core.
-    in_order = {
-        "launch what is due": None,
-        "report dead Dagster runs": None,
-        "remove what dead processes left": None,
-        "tend held Dagster runs": None,
-        "send alerts": "notices",
-        "report SLA checks": "notices",
-        "show taints": None,
-        "interrupt orphaned Spark sessions": None,
-        "keep copies of lots": "lots",
-        "publish tables": "tables",
-        "report table checks": "tables",
-    }
-    known = {None, *(feature.name for feature in built_in())}
-
-    found = [duty.name for duty in duties()]
-
-    assert found == [name for name, feature in in_order.items() if feature in known]
 
 
 def test_a_duty_behind_one_that_is_not_there_comes_last() -> None:

@@ -30,10 +30,8 @@ from databuild_dagster.model.commands import TaintPartitions
 from databuild_dagster.model.errors import InvalidRef, InvalidRequest, UnknownAsset, UnknownPartition
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.errors import KeyColumnTaken
-from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import open_session
 from databuild_dagster.spark.settings import SparkSettings
-from databuild_dagster.warehouse.filters import FilterLibraryMissing
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import file_paths, read_manifest
 
@@ -191,22 +189,6 @@ def test_a_view_is_there_for_sql_and_a_filter_on_its_key_reads_those_files_alone
     assert "PartitionFilters: [isnotnull(partition_key" in capsys.readouterr().out
 
 
-@of_spark
-def test_where_spark_runs_elsewhere_the_keys_come_by_a_join(
-    built: str, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The links of this machine are on no other one. (The test gives the master, because settings may not be right here.)"""
-    real = spark.conf.get
-    monkeypatch.setattr(
-        spark.conf, "get", lambda key, *more: "spark://far:7077" if key == "spark.master" else real(key, *more)
-    )
-
-    frame = table("orders", spark=spark, home=built)
-
-    assert frame.columns == ["id", "amount", "partition_key"]
-    assert sorted(row.partition_key for row in frame.collect()) == [DAYS[0], DAYS[0], DAYS[1], DAYS[1]]
-
-
 def test_the_key_column_has_another_name_or_is_left_out(built: str) -> None:
     with pytest.raises(KeyColumnTaken, match="key_column="):
         table("own_key", format="pandas", home=built)
@@ -226,44 +208,10 @@ def test_polars_and_arrow_have_the_rows_of_pandas(format: Any, rows: str, built:
     assert len(read("orders@2024-01-29", format=format, where="amount < 0", home=built)) == 0
 
 
-@of_spark
-def test_without_sqlglot_spark_evaluates_a_filter_and_other_formats_are_refused(
-    monkeypatch: pytest.MonkeyPatch, built: str, spark: Any
-) -> None:
-    """Rule 9.8"""
-    rows = read("orders@2024-01-29", where="amount > 1.5", spark=spark, home=built).toPandas().to_dict("records")
-    monkeypatch.setitem(sys.modules, "sqlglot", None)
-
-    again = read("orders@2024-01-29", where="amount > 1.5", spark=spark, home=built).toPandas().to_dict("records")
-
-    assert again == rows
-    assert len(rows) < len(read("orders@2024-01-29", format="pandas", home=built))
-    with pytest.raises(FilterLibraryMissing):
-        read("orders@2024-01-29", format="pandas", where="amount > 1.5", home=built)
-    with pytest.raises(FilterLibraryMissing):
-        table("orders", format="arrow", where="amount > 1.5", home=built)
-
-
 def test_what_is_empty_on_purpose_reads_as_no_rows(built: str) -> None:
     """Rule 10.3"""
     assert len(read("closed@2024-01-29", format="pandas", home=built)) == 0
     assert table("closed", format="pandas", home=built).columns.tolist() == ["partition_key"]
-
-
-@pytest.mark.long("its server is started and stopped")
-@pytest.mark.extended
-def test_a_session_is_opened_where_none_is_given_and_another_once_its_server_stopped(site: Site, home: str) -> None:
-    site.build("shops")
-    try:
-        assert read("shops", home=home).count() == 2
-
-        assert stop_server(home)
-
-        frame = read("shops", home=home)
-        assert frame.count() == 2
-        frame.sparkSession.stop()
-    finally:
-        stop_server(home)
 
 
 def test_an_asset_of_the_same_home_can_be_read_by_its_instance(built_site: Site) -> None:
@@ -465,29 +413,3 @@ print({{"dagster", "grpc"}} & set(sys.modules) or "neither")
 
     assert done.stdout.strip() == "neither"
     assert not (Path(built) / "spark").exists()
-
-
-@pytest.mark.long("only a process has a JVM of its own")
-@pytest.mark.extended
-def test_a_process_with_a_jvm_of_its_own_is_asked_to_pass_its_session(site: Site, home: str, tmp_path: Path) -> None:
-    site.build("orders@2024-01-29")
-    code = f"""
-from databuild_dagster import read, table
-from databuild_dagster.bindings.reading.read import SparkNotGiven
-from databuild_dagster.spark.session import open_session
-from databuild_dagster.spark.settings import SparkSettings
-spark = open_session(SparkSettings(mode="classic", config={{"spark.ui.enabled": "false"}}))
-try:
-    read("orders@2024-01-29", home={home!r})
-except SparkNotGiven as error:
-    print(error)
-print(read("orders@2024-01-29", spark=spark, home={home!r}).count())
-print(table("orders", view="orders", spark=spark, home={home!r}).count(), spark.table("orders").count())
-"""
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-
-    assert done.returncode == 0, done.stderr
-    said, *counted = done.stdout.splitlines()
-    assert "read(ref, spark=spark)" in said
-    assert counted == ["2", "2 2"]

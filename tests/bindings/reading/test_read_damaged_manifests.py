@@ -12,14 +12,11 @@ import dagster as dg
 import pandas as pd
 import pytest
 
-from databuild_dagster import BuildContext, databuild_asset, read
+from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.data.read_plan import DamagedData, DataRemoved
 from databuild_dagster.model.commands import CancelWants
-from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.wants import WantFilter
-from databuild_dagster.warehouse.errors import NewerManifest
 from databuild_dagster.warehouse.layout import Warehouse
 
 from ..conftest import Site
@@ -84,34 +81,7 @@ def without_its_file(path: Path) -> None:
     (path.parent / json.loads(path.read_text())["files"][0]["uri"]).unlink()
 
 
-def zeroed(path: Path) -> None:
-    file = path.parent / json.loads(path.read_text())["files"][0]["uri"]
-    file.write_bytes(bytes(file.stat().st_size))
-
-
 DAMAGES = {"truncated": truncated, "without its file": without_its_file, "without files": changed(files=[])}
-
-
-@pytest.mark.parametrize(
-    ("spoil", "error"),
-    [
-        (truncated, DamagedData),
-        (changed(schema_version=2, files="elsewhere"), NewerManifest),
-        (without_its_file, DataRemoved),
-        (zeroed, DamagedData),
-        (changed(files=[]), DamagedData),
-        (changed(state="removed"), DataRemoved),
-    ],
-)
-def test_a_reader_of_a_damaged_manifest_is_refused_and_gets_nothing(
-    site: Site, spoil: Callable[[Path], None], error: type[DatabuildError]
-) -> None:
-    spoil(manifest_path(site))
-
-    with pytest.raises(error) as refusal:
-        read(f"orders@{HOUR}", format="pandas", home=site.instance.root_directory)
-
-    assert len(str(refusal.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("case", [*DAMAGES, NEWER])
@@ -134,8 +104,3 @@ def test_a_job_run_that_would_read_it_publishes_nothing(site: Site, case: str) -
     else:
         assert (totals.state, attempts) == (InstanceState.UP_FOR_RETRY, 0)
         assert f"orders@{HOUR}" in totals.reason
-
-
-def test_the_manifest_of_what_is_built_names_its_lot(site: Site) -> None:
-    """Rules 10.1, 10.2"""
-    assert json.loads(manifest_path(site).read_text())["lot_id"] == "20230227PT1H023"

@@ -145,14 +145,6 @@ def test_the_first_day_has_no_yesterday_of_its_own(catalog: DagsterCatalog) -> N
     assert catalog.inputs(dataset, "2013-01-02") == ("a@2013-01-01",)
 
 
-def test_a_month_needs_its_days(catalog: DagsterCatalog) -> None:
-    dataset = registered(asset("up", daily), asset("down", monthly, ins={"x": dg.AssetIn("up")}))["down"]
-
-    inputs = catalog.inputs(dataset, "2013-02-01")
-
-    assert (len(inputs), inputs[0], inputs[-1]) == (28, "up@2013-02-01", "up@2013-02-28")
-
-
 def test_an_upstream_of_another_location_is_looked_up(catalog: DagsterCatalog) -> None:
     elsewhere = registered(asset("up", daily))
     dataset = registered(asset("down", monthly, ins={"x": dg.AssetIn("up")}))["down"]

@@ -13,9 +13,6 @@ from hypothesis import strategies as st
 from databuild_dagster.bindings.registry.lot_partitions import NoLotKey
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
 from databuild_dagster.model.lots import InvalidLotRange, TooManyLots
-from databuild_dagster.model.refs import make_ref
-from tests.support.catalog import dataset
-from tests.support.world import EMPTY, World
 
 MINUTES = "%Y-%m-%d-%H:%M"
 DAY = 86_400
@@ -97,43 +94,6 @@ def test_the_lots_of_a_range_are_dagster_s_keys_each_once_and_in_order(made) -> 
     assert all(one < other for one, other in pairwise(found.starts))
     assert lots(partitions).n_absent(now, found.starts) == len(windows) - len(inside)
     assert [lots(partitions).start_of(key) for key in inside] == list(found.starts)
-
-
-@pytest.mark.feature("lots")
-@given(ranges(), st.data())
-def test_a_gap_report_of_a_range_counts_each_lot_once(made, data) -> None:
-    from databuild_dagster.features.lots.gaps import gap_report
-
-    partitions, since, until = made
-    now = until + DAY
-    try:
-        found = lots(partitions).expected(now, since, until)
-    except InvalidLotRange:
-        return
-    inside = list(found.ids)
-    complete = data.draw(st.sets(st.sampled_from(inside))) if inside else set()
-    empty = data.draw(st.sets(st.sampled_from(inside))) if inside else set()
-    world = World([dataset("flights", keys=partitions.get_partition_keys(datetime.fromtimestamp(now, UTC)))])
-    for key in complete - empty:
-        world.live(make_ref("flights", key))
-    for key in empty:
-        world.succeed(make_ref("flights", key), manifest=EMPTY)
-
-    report = gap_report(world.engine, found)
-
-    assert (set(report.empty), report.n_present) == (empty, len(complete | empty))
-    assert [absent.lot for absent in report.absent] == [key for key in inside if key not in complete | empty]
-
-
-def test_a_day_of_a_clock_change_has_its_23_or_25_hours() -> None:
-    hours = lots(dg.HourlyPartitionsDefinition("2024-01-01-00:00", timezone=BERLIN))
-
-    spring = between(hours, "2024-03-31T00:00+01:00", "2024-04-01T00:00+02:00")
-    autumn = between(hours, "2024-10-27T00:00+02:00", "2024-10-28T00:00+01:00")
-
-    assert (len(spring), spring[1:3]) == (23, ["2024-03-31-01:00", "2024-03-31-03:00"])
-    assert (len(autumn), autumn[2:4]) == (25, ["2024-10-27-02:00", "2024-10-27-02:00+0100"])
-    assert hours.start_of("2024-10-27-02:00+0100") - hours.start_of("2024-10-27-02:00") == 3600
 
 
 def test_hours_of_lord_howe_are_those_of_dagster_s_list_in_any_range() -> None:
