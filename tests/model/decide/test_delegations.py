@@ -172,20 +172,6 @@ def test_a_requester_that_gave_up_differs_from_one_whose_build_failed(world):
     assert world.handle(c.GiveUpDelegations(requester="A", reason="again")).events == ()
 
 
-def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_it(world):
-    """Rules 8.3, 6.10: it goes on waiting through cancellation; the next one to claim it serves it."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    world.claim("a", dagster_run_id="B")
-
-    world.cancel("a")
-    assert ledger(world, "A") == {"a": ("joined", "waiting")}
-    world.claim("a", dagster_run_id="B")
-    world.succeed("a")
-
-    assert ledger(world, "A") == {"a": ("joined", "live")}
-
-
 def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_for_it(world):
     """Rules 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and was not taken back."""
     world.want("a")
@@ -217,21 +203,6 @@ def test_asking_again_changes_nothing_while_the_answer_is_the_same(world):
     assert "PartitionDelegated" not in world.log(before)
     assert entry(world, "A", "a") == asked
     assert len([want for want in world.open_wants("a") if want.source == "dagster run"]) == 1
-
-
-def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(world):
-    """Rules 8.3, 8.1: if the ref becomes schedulable first, the waiting run may claim it; it gets exactly one answer."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    world.cancel("a", keep_wants=True)
-
-    claim = world.claim("a", dagster_run_id="A").claim
-    world.succeed("a")
-
-    assert list(claim.build) == ["a"]
-    assert ledger(world, "A") == {"a": ("built", "live")}
-    spared = [item.requester for item in world.ledger.of_ref("a") if item.kind is not Answer.BUILD]
-    assert "A" not in spared
 
 
 def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):

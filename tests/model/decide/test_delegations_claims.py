@@ -7,7 +7,6 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from tests.model.situations import bring
 
 _I = InstanceState
 
@@ -61,18 +60,6 @@ def test_a_claim_sorts_every_ref_for_itself(world):
     assert list(claim.build) == ["d"]
 
 
-def test_outputs_that_are_live_or_being_built_do_not_hold_back_what_is_not(world):
-    """Rule 8.2"""
-    uuid = world.succeed("left")
-
-    claim = world.claim("left", "right", together=True).claim
-
-    assert claim.reuse == {"left": uuid}
-    assert list(claim.build) == ["right"]
-    assert world.queries.job_run(claim.build["right"]).refs == ("right",)
-    assert JobRunState.SKIPPED not in {run.state for run in world.queries.job_runs()}
-
-
 def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world):
     """Rule 8.1: schedules, sensors, automation and backfills."""
     world.fail("a", error="division by zero")
@@ -87,27 +74,6 @@ def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world)
     assert world.log(before) == ["PartitionDelegated"]
 
 
-@pytest.mark.parametrize("state", [_I.FAILED, _I.UPSTREAM_FAILED])
-def test_a_person_opens_a_failed_ref_by_asking_for_it(world, state):
-    """Rule 8.1: it is tainted first."""
-    bring(world, state)
-    failed = world.uuid("a")
-
-    claim = world.claim("a").claim
-
-    assert list(claim.build) == ["a"]
-    assert world.queries.instance(failed).state is _I.TAINTED
-    assert world.state("a") is _I.BUILDING
-
-
-def test_a_tainted_ref_is_built(world):
-    """Rules 4.5, 8.1"""
-    world.live("a")
-    world.taint("a")
-
-    assert list(world.claim("a").claim.build) == ["a"]
-
-
 def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
     """Rule 8.1: so that what it could not build is followed up after it has ended."""
     world.live("a")
@@ -120,24 +86,6 @@ def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
     for want in wants.values():
         assert (want.source, want.source_id, want.state) == ("dagster run", "run-9", WantState.BUILDING)
         assert want.expires_at == world.clock.now + 24 * 3600
-
-
-def test_what_a_claim_built_and_lost_is_built_by_the_orchestrator(world):
-    """Rules 8.1, 6.9"""
-    outcome = world.claim("a")
-
-    world.handle(c.LoseLaunches(launch_ids=(outcome.claim.launch_id,), reason="its process is gone"))
-
-    assert world.due() == ["a"]
-
-
-def test_of_two_claims_one_builds(world):
-    """Rule 8.4"""
-    first = world.claim("a", dagster_run_id="run-1").claim
-    second = world.claim("a", dagster_run_id="run-2").claim
-
-    assert second.build == {}
-    assert second.join == first.build
 
 
 def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):

@@ -69,16 +69,6 @@ def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world
     assert (derived.priority, derived.deadline) == (2, world.clock.now + 10.0)
 
 
-def test_a_want_that_is_as_urgent_and_as_long_lived_is_reused(world):
-    """Rule 6.4"""
-    mine = world.want("b", priority=1, ttl=None)
-    world.want("a", priority=1, ttl=None)
-
-    world.miss("a", "b")
-
-    assert [want.id for want in world.open_wants("b")] == [mine]
-
-
 @pytest.mark.parametrize("lacking", ["priority", "deadline", "life", "a ref of its own", "time"])
 def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
     """Rule 6.4"""
@@ -129,77 +119,6 @@ def test_a_derivative_want_that_is_not_needed_any_longer_is_canceled_transitivel
     assert world.due() == []
 
 
-def test_a_queued_job_run_for_refs_that_are_not_needed_any_longer_is_canceled(world):
-    """Rules 6.4, 6.10"""
-    want = world.want("a")
-    world.miss("a", "b")
-    world.buffer("b")
-    job_run = world.canonical("b").job_run
-
-    world.cancel_want(want)
-
-    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
-
-
-def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
-    """Rule 6.4"""
-    want = world.want("a")
-    world.miss("a", "b")
-    world.miss("d", "b")
-
-    world.cancel_want(want)
-
-    assert len(world.derivative_wants("b")) == 1
-    assert world.due() == ["b"]
-
-
-def test_a_fail_fast_want_needs_no_other_missing_ref_once_one_has_failed(world):
-    """Rules 6.4, 6.14"""
-    world.want("a", fail_fast=True)
-    world.miss("a", "b", "c")
-
-    world.fail("b")
-
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    assert world.open_wants("c") == []
-    assert world.due() == []
-
-
-def test_a_persons_want_for_a_missing_ref_outlives_the_need(world):
-    """Rule 6.4: only derivative wants are canceled."""
-    want = world.want("a")
-    mine = world.want("b", ttl=None)
-    world.miss("a", "b")
-
-    world.cancel_want(want)
-
-    assert world.want_state(mine) is _W.IDLE
-
-
-def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
-    """Rule 6.4"""
-    first, second = world.want("a"), world.want("a")
-    world.miss("a", "b")
-
-    world.cancel_want(first)
-    assert world.state("a") is _I.UPSTREAM_BUILDING
-    world.cancel_want(second)
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_job_run_without_an_open_want_reports_its_miss_without_effect(world):
-    """Rules 4.3, 6.4: no want, no waiting."""
-    want = world.want("a")
-    world.start("a")
-    world.cancel_want(want)
-
-    world.miss("a", "b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-    assert world.open_wants("b") == []
-
-
 def test_taking_back_a_derivative_want_by_hand_does_not_leave_the_waiting_ref_alone(world):
     """Rule 6.4: the standing rule."""
     world.miss("a", "b")
@@ -226,23 +145,6 @@ def test_what_came_between_the_look_and_the_report_is_no_reason_to_wait(world):
     assert world.canonical("a").retry_at == world.clock.now + BACKOFF_SECONDS
     assert world.want_state(want) is _W.IDLE
     assert world.due() == []
-
-
-@pytest.mark.parametrize("how", ["failed", "upstream failed"])
-def test_what_failed_between_the_look_and_the_report_fails_it_at_once(world, how):
-    """Rule 6.5"""
-    want = world.want("a")
-    world.start("a")
-    if how == "failed":
-        world.fail("b")
-    else:
-        world.miss("b", "c")
-        world.fail("c")
-
-    world.miss("a", "d", "b")
-
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    assert world.want_state(want) is _W.UPSTREAM_FAILED
 
 
 def test_a_waiting_ref_goes_on_when_all_that_it_misses_is_live(world):
@@ -274,44 +176,6 @@ def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too(world):
-    """Rules 6.3, 6.6: the report named it, and it counts in any state at the time of the report."""
-    world.live("b")
-    world.miss("a", "b", "c")
-
-    world.taint("b")
-    world.succeed("c")
-    assert world.state("a") is _I.UPSTREAM_BUILDING
-    world.succeed("b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_taint_that_is_taken_back_wakes_what_waited(world):
-    """Rules 6.6, 7.1"""
-    world.miss("a", "b", "c")
-    world.succeed("b")
-    taint = world.taint("b")
-    world.succeed("c")
-
-    world.untaint(taint)
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_failure_fails_all_that_wait_for_it_transitively(world):
-    """Rule 6.6"""
-    wants = [world.want(ref) for ref in ("a", "b", "e")]
-    world.miss("a", "b")
-    world.miss("e", "b", "d")
-    world.miss("b", "c")
-
-    world.fail("c")
-
-    assert world.states("a", "b", "e", "c") == [_I.UPSTREAM_FAILED] * 3 + [_I.FAILED]
-    assert {world.want_state(want) for want in wants} == {_W.UPSTREAM_FAILED}
-
-
 def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
     """Rule 6.6: the taint of the cause is enough; wants that ended stay ended."""
     want = world.want("a")
@@ -327,38 +191,6 @@ def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
     assert world.due() == ["a"]
     world.live("c", "b", "a")
     assert world.want_state(again) is _W.SUCCESSFUL
-
-
-def test_a_ref_with_two_failed_deps_opens_when_the_second_is_repaired(world):
-    """Rule 6.6"""
-    world.start("b", "c")
-    world.want("a")
-    world.miss("a", "b")
-    world.fail("b")
-    world.taint("b")
-    world.want("a")
-    world.miss("a", "b", "c")
-    world.fail("c")
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    world.want("b")
-    world.fail("b")
-
-    world.taint("c")
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    world.taint("b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_an_arrival_repairs_too(make_world):
-    """Rule 6.6: a ref leaves Failed by taint, revert or arrival."""
-    world = make_world(dataset("a"), dataset("plain", kind=DatasetKind.PLAIN))
-    world.miss("a", "plain")
-    world.fail("plain")
-
-    world.arrive("plain", "dagster event 1")
-
-    assert world.states("a", "plain") == [_I.UP_FOR_RETRY, _I.LIVE]
 
 
 def test_only_canonical_instances_are_repaired(make_world):
@@ -446,14 +278,6 @@ def test_a_miss_of_a_source_waits_for_its_lot(make_world):
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-def test_a_ref_that_misses_itself_fails(world):
-    """Rule 6.7"""
-    world.miss("a", "a")
-
-    assert world.state("a") is _I.FAILED
-    assert "a → a" in world.canonical("a").reason
-
-
 def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     """Rule 6.7: detected when it closes, and open for another try when it is tainted."""
     wants = [world.want("a"), world.want("b")]
@@ -468,19 +292,6 @@ def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     world.want("a")
     world.live("b", "a")
     assert world.states("a", "b") == [_I.LIVE] * 2
-
-
-def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
-    """Rule 6.7"""
-    world.miss("d", "a")
-    world.miss("a", "b")
-    world.miss("b", "c")
-
-    world.miss("c", "e", "a")
-
-    assert world.states("a", "b", "c", "d") == [_I.FAILED] * 3 + [_I.UPSTREAM_FAILED]
-    assert "a → b → c → a" in world.canonical("b").reason
-    assert world.open_wants("e") == []
 
 
 def test_a_cycle_that_closes_within_one_report_is_found(world):
@@ -514,35 +325,6 @@ def test_of_two_cycles_that_one_miss_closes_each_ref_names_its_shortest(world):
     assert world.states("a", "b") == [_I.FAILED] * 2
     assert world.canonical("a").reason == "a cycle of dep misses: a → b → a"
     assert world.canonical("b").reason == "a cycle of dep misses: b → b"
-
-
-def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):
-    """Rule 6.7: only misses count, not what might be missed."""
-    world.start("b")
-
-    world.miss("a", "b")
-
-    assert world.states("a", "b") == [_I.UPSTREAM_BUILDING, _I.BUILDING]
-
-
-def test_a_way_that_leads_through_what_is_live_by_now_is_no_cycle(world):
-    """Rule 6.7: `a` waited for `b` and still does for `c`, but it does not need to wait for `b` any more."""
-    world.miss("a", "b", "c")
-    world.live("b")
-
-    world.miss("c", "b", "d")
-
-    assert world.states("a", "c") == [_I.UPSTREAM_BUILDING] * 2
-
-
-def test_a_diamond_is_no_cycle(world):
-    """Rule 6.7"""
-    world.miss("a", "b", "c")
-    world.miss("b", "d")
-    world.miss("c", "d")
-    world.live("d", "b", "c", "a")
-
-    assert world.state("a") is _I.LIVE
 
 
 def misses(world, times, ref="a", of="b"):
@@ -584,17 +366,6 @@ def test_misses_are_counted_from_zero_once_the_ref_was_live_or_tainted(world, op
 
 
 # Job runs with several outputs (rules 6.2, 6.3).
-
-
-def test_outputs_that_do_not_miss_anything_are_up_for_retry_at_once(world):
-    """Rule 6.3"""
-    world.want("left", "right")
-    world.start("left", "right", together=True)
-
-    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("a",)}),)))
-
-    assert world.states("left", "right") == [_I.UPSTREAM_BUILDING, _I.UP_FOR_RETRY]
-    assert sorted(world.due()) == ["a", "right"]
 
 
 def test_an_output_may_wait_for_another_output_of_its_own_job_run(world):

@@ -88,20 +88,6 @@ def test_a_pause_with_an_end_ends_without_an_event(world):
     assert world.check() == []
 
 
-def test_a_pause_whose_time_has_passed_is_not_in_the_way_of_another(world):
-    """Rule 6.13"""
-    world.want("a")
-    world.pause("a", until=world.clock.now + 60.0)
-    world.clock.turn(60.0)
-    with pytest.raises(NotPaused):
-        world.resume("a")
-
-    world.pause("a")
-
-    assert world.due() == []
-    assert world.check() == []
-
-
 def test_a_running_job_run_continues_and_a_queued_one_ends(world):
     """Rule 6.13: what has been launched and not begun is not launched."""
     running, queued = world.want("a"), world.want("b")
@@ -131,23 +117,6 @@ def test_terminate_cancels_what_runs_and_keeps_its_want(days, name):
     assert days.queries.job_run(job_run).state is JobRunState.CANCELED
     assert days.queries.job_run(job_run).error == "paused: its source is wrong"
     assert days.due() == []
-
-
-@pytest.mark.parametrize("how", ["its job run is lost", "its input is live"])
-def test_what_is_to_be_built_again_waits_for_the_resume(world, how):
-    """Rule 6.13"""
-    if how == "its job run is lost":
-        world.start("a")
-        world.pause("a")
-        world.lose("a")
-    else:
-        world.miss("a", "b")
-        world.pause("a")
-        world.live("b")
-
-    assert (world.state("a"), world.due()) == (_I.UP_FOR_RETRY, [])
-    world.resume("a")
-    assert world.due() == ["a"]
 
 
 def test_a_dagster_run_is_refused_with_the_reason_and_the_name(world):
