@@ -21,17 +21,6 @@ def test_a_missing_ref_is_built_by_who_asks_first(world):
     assert world.queries.job_run(job_run).dagster_run_id == "run-by-hand"
 
 
-def test_what_is_being_built_is_joined(world):
-    """Rule 8.1: active delegation to the job run that builds it, or waits."""
-    building, waiting = world.job_run("a"), world.job_run("b")
-    world.miss("b", "c")
-
-    claim = world.claim("a", "b").claim
-
-    assert claim.join == {"a": building, "b": waiting}
-    assert world.canonical("a").job_run == building
-
-
 def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
     """Rules 8.1, 8.2: historical delegation, and the seed's message in the record."""
     uuid = world.succeed("a")
@@ -60,20 +49,6 @@ def test_a_claim_sorts_every_ref_for_itself(world):
     assert list(claim.build) == ["d"]
 
 
-def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world):
-    """Rule 8.1: schedules, sensors, automation and backfills."""
-    world.fail("a", error="division by zero")
-    world.miss("b", "c")
-    world.fail("c")
-    before = world.seq
-
-    claim = world.claim("a", "b", by_person=False).claim
-
-    assert "Failed: division by zero" in claim.refused["a"]
-    assert "UpstreamFailed" in claim.refused["b"]
-    assert world.log(before) == ["PartitionDelegated"]
-
-
 def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
     """Rule 8.1: so that what it could not build is followed up after it has ended."""
     world.live("a")
@@ -98,14 +73,3 @@ def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):
         world.handle(c.ClaimRefs(launch_id="l", job="a", location="here", dagster_run_id="r", holder="h", runs=()))
 
     assert world.seq == before
-
-
-def test_a_claim_of_the_live_and_the_missing_records_both_in_one_transaction(world):
-    """Rules 8.2, 8.4: a skipped job run and a running one."""
-    world.live("days@1")
-
-    outcome = world.claim("days@1", "days@2")
-
-    states = {run.refs: run.state for run in world.queries.job_runs(most=2)}
-    assert states == {("days@1",): JobRunState.SKIPPED, ("days@2",): JobRunState.RUNNING}
-    assert len({event.command_id.split("#")[0] for event in outcome.events}) == 1

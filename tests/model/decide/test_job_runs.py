@@ -84,20 +84,6 @@ def test_a_job_run_that_is_not_running_reports_in_vain(world, report, ended):
     assert world.seq == before
 
 
-def test_one_stale_job_run_refuses_the_whole_report(world):
-    """Rule 3.5"""
-    fresh, stale = world.job_run("a"), world.job_run("b")
-    world.lose("b")
-    outputs = [RunSuccess(run, (OutputFact(ref=ref, manifest=COMPLETE),)) for run, ref in ((fresh, "a"), (stale, "b"))]
-    before = world.seq
-
-    with pytest.raises(StaleJobRun):
-        world.handle(c.SucceedJobRuns(runs=tuple(outputs)))
-
-    assert world.seq == before
-    assert world.state("a") is InstanceState.BUILDING
-
-
 @pytest.mark.parametrize(
     "manifest", [None, ManifestFact(state="partial", uri="x"), ManifestFact(state="removed", uri="x")], ids=str
 )
@@ -216,19 +202,6 @@ def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
 
 
 # Loss (rule 6.9).
-
-
-def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(world):
-    """Rule 6.9: Queued ones included, in one transaction."""
-    launch_id = world.start("a", "b", "d")
-    world.succeed("a")
-
-    outcome = world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
-
-    assert len(outcome.events) == 1
-    states = [run.state for run in world.queries.job_runs_of_launch(launch_id)]
-    assert states == [JobRunState.SUCCEEDED, JobRunState.LOST, JobRunState.LOST]
-    assert world.states("a", "b", "d") == [InstanceState.LIVE, InstanceState.UP_FOR_RETRY, InstanceState.UP_FOR_RETRY]
 
 
 def test_judging_a_launch_twice_is_nothing(world):

@@ -22,40 +22,6 @@ def test_a_buffered_ref_has_an_instance_that_is_canonical_and_building_at_once(w
     assert canonical.uuid == derive_partition_uuid(canonical.job_run, "a")
 
 
-def test_each_instance_links_to_the_one_before_it(world):
-    """Rule 4.2: nothing is ever deleted."""
-    first = world.succeed("a")
-    world.taint("a")
-    second = world.succeed("a")
-
-    history = world.queries.history("a")
-
-    assert [(instance.uuid, instance.state, instance.canonical) for instance in history] == [
-        (first, InstanceState.TAINTED, False),
-        (second, InstanceState.LIVE, True),
-    ]
-
-
-def test_a_ref_without_an_open_want_is_left_out_of_a_launch(world):
-    """Rule 5.4: schedulable is not enough."""
-    world.want("b")
-
-    outcome = world.handle(world.launch_of("a", "b"))
-
-    assert [run.refs for run in outcome.events[0].fact.runs] == [("b",)]
-
-
-def test_a_launch_that_lost_every_race_is_nothing(world):
-    """Rules 3.3, 4.4"""
-    world.buffer("a")
-    before = world.seq
-
-    outcome = world.handle(world.launch_of("a"))
-
-    assert outcome.events == ()
-    assert world.seq == before
-
-
 @pytest.mark.parametrize("by_the_same_run", [True, False])
 def test_a_launch_starts_once(world, by_the_same_run):
     """Rule 6.9: a second starter is refused, also when Dagster executes one run twice."""
@@ -81,18 +47,6 @@ def test_what_was_canceled_before_the_start_is_not_started(world):
 
     states = {run.refs: run.state for run in world.queries.job_runs_of_launch(launch_id)}
     assert states == {("a",): JobRunState.CANCELED, ("b",): JobRunState.RUNNING}
-
-
-def test_a_launch_of_which_nothing_is_left_starts_nothing(world):
-    """Rule 6.9"""
-    launch_id = world.buffer("a")
-    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
-    before = world.seq
-
-    outcome = world.start_launch(launch_id)
-
-    assert outcome.job_run_ids == ()
-    assert world.seq == before
 
 
 def test_an_unknown_launch_is_not_found(world):

@@ -56,19 +56,6 @@ def test_a_derivative_want_takes_the_highest_priority_first_deadline_and_last_ex
     assert (derived.priority, derived.deadline, derived.expires_at) == (9, world.clock.now + 10.0, None)
 
 
-def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world):
-    """Rules 5.8, 6.4"""
-    world.want("a", priority=1, sla=10.0)
-    world.want("b", priority=2)
-    world.start("a", "b")
-    misses = tuple(c.RunMiss(world.job_run(ref), {ref: ("c",)}) for ref in ("a", "b"))
-
-    world.handle(c.MissDeps(misses=misses))
-
-    (derived,) = world.derivative_wants("c")
-    assert (derived.priority, derived.deadline) == (2, world.clock.now + 10.0)
-
-
 @pytest.mark.parametrize("lacking", ["priority", "deadline", "life", "a ref of its own", "time"])
 def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
     """Rule 6.4"""
@@ -89,21 +76,6 @@ def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
     world.miss("a", "b")
 
     assert len(world.derivative_wants("b")) == 1
-
-
-def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
-    """Rules 5.8, 6.4: transitively, and as long-lived."""
-    world.want("a", ttl=10.0)
-    world.miss("a", "b")
-    world.miss("b", "c")
-
-    world.want("a", priority=9, sla=60.0, ttl=1000.0)
-    deadline = world.clock.now + 60.0
-    world.clock.turn(100.0)
-
-    (due,) = world.queries.due_refs(world.queries.datasets(), world.clock.now, 10).refs
-    assert (due.ref, due.priority, due.deadline) == ("c", 9, deadline)
-    assert world.due() == ["c"]
 
 
 def test_a_derivative_want_that_is_not_needed_any_longer_is_canceled_transitively(world):
@@ -294,16 +266,6 @@ def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     assert world.states("a", "b") == [_I.LIVE] * 2
 
 
-def test_a_cycle_that_closes_within_one_report_is_found(world):
-    """Rule 6.7"""
-    world.start("a", "b", "c")
-    misses = tuple(c.RunMiss(world.job_run(x), {x: (y,)}) for x, y in (("a", "b"), ("b", "c"), ("c", "a")))
-
-    world.handle(c.MissDeps(misses=misses))
-
-    assert world.states("a", "b", "c") == [_I.FAILED] * 3
-
-
 @pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
 def test_the_order_of_a_miss_does_not_decide_which_refs_of_a_cycle_fail(world, order):
     """Rule 6.7"""
@@ -314,17 +276,6 @@ def test_the_order_of_a_miss_does_not_decide_which_refs_of_a_cycle_fail(world, o
 
     assert world.states("left", "right") == [_I.FAILED] * 2
     assert {world.canonical(ref).reason for ref in order} == {"a cycle of dep misses: left → right → left"}
-
-
-def test_of_two_cycles_that_one_miss_closes_each_ref_names_its_shortest(world):
-    """Rule 6.7"""
-    world.miss("a", "b")
-
-    world.miss("b", "a", "b")
-
-    assert world.states("a", "b") == [_I.FAILED] * 2
-    assert world.canonical("a").reason == "a cycle of dep misses: a → b → a"
-    assert world.canonical("b").reason == "a cycle of dep misses: b → b"
 
 
 def misses(world, times, ref="a", of="b"):
@@ -436,38 +387,6 @@ def test_a_miss_that_is_none_any_more_is_nothing(world, meanwhile, due):
 
     assert world.seq == before
     assert world.due() == due
-
-
-def test_only_what_is_still_missing_is_recorded(world):
-    """Rule 6.3: a missing ref is one whose canonical is not Live."""
-    world.want("a")
-    command = missed(world, "a", "b", "c")
-    world.live("b")
-
-    world.handle(command)
-
-    assert world.queries.missing_of(world.uuid("a")) == ("c",)
-
-
-def test_of_several_outputs_that_missed_only_those_still_due_are_recorded(world):
-    """Rules 6.2, 11.1: another orchestrator took one of them meanwhile, and misses it too."""
-    world.want("left")
-    world.want("right")
-    run = BufferedRun(world.ids(), ("left", "right"))
-    command = c.BufferMissed(
-        launch_id=world.ids(),
-        job="pair",
-        location=HERE,
-        owner="orchestrator",
-        runs=(run,),
-        misses=(c.RunMiss(run.job_run_id, {"left": ("a",), "right": ("a",)}),),
-    )
-    world.start("left")
-
-    world.handle(command)
-
-    assert world.states("left", "right") == [_I.BUILDING, _I.UPSTREAM_BUILDING]
-    assert world.canonical("right").job_run == run.job_run_id
 
 
 def damaged(world, ref, missing):

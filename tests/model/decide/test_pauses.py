@@ -51,19 +51,6 @@ def test_a_paused_ref_is_not_due_and_its_want_stays_open(world):
     assert launched(world, "a")
 
 
-def test_a_launch_leaves_out_the_refs_that_were_paused_since_it_was_planned(days):
-    """Rule 6.13: decided in the transaction of the launch."""
-    days.want("days@1")
-    days.want("days@2")
-    launch = days.launch_of("days@1", "days@2")
-
-    days.pause("days@1")
-    (buffered, *_) = days.handle(launch).events
-
-    assert [run.refs for run in buffered.fact.runs] == [("days@2",)]
-    assert days.check() == []
-
-
 def test_a_pause_of_an_asset_names_partitions_that_no_event_has_named(days):
     """Rule 6.13: also those to come."""
     days.pause("days")
@@ -223,16 +210,6 @@ def test_a_second_pause_quotes_the_first_one_s_reason_apart_from_the_advice(days
 
     with pytest.raises(AlreadyPaused, match=r"by tester \(sent again on Monday\)\. To change"):
         days.pause("days@2")
-
-
-def test_of_several_paused_refs_the_first_one_named_is_in_the_message(days):
-    """Rule 6.13: it does not depend on the order in which the store returns them."""
-    days.pause("days@1")
-    days.pause("days@2")
-
-    for first, second in (("days@1", "days@2"), ("days@2", "days@1")):
-        with pytest.raises(AlreadyPaused, match=f"^{first} is paused already"):
-            days.pause(first, second)
 
 
 def test_a_resume_is_refused_as_a_whole(days):

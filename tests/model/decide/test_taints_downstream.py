@@ -84,21 +84,6 @@ def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
     assert world.seq == before
 
 
-def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed(world):
-    """Rules 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
-    read = began_to_read(world, "a")
-    want = world.want("b", sla=60)
-    world.claim("b", dagster_run_id="waiting")
-    taint(world, "a")
-
-    finish(world, read)
-
-    assert world.want_state(want) is WantState.IDLE
-    assert [entry.outcome.value for entry in world.ledger.of_requester("waiting")] == ["waiting"]
-    world.clock.turn(60)
-    assert world.queries.overdue_wants(world.clock.now, 10)[1] == [want]
-
-
 def test_a_downstream_taint_that_a_running_build_may_inherit_is_taken_back(world):
     """Rules 7.1, 7.3: the build began while readers saw the tainted instance."""
     read = began_to_read(world, "a")
@@ -138,20 +123,6 @@ def test_readers_see_the_earlier_instance_again_and_the_log_has_the_one_between(
     world.taint("a")
     third = world.succeed("a")
     assert world.queries.instance(third) is not None
-
-
-def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
-    """Rules 6.6, 7.4: as any change of canonical state."""
-    first = world.succeed("a")
-    world.taint("a")
-    world.fail("a")
-    world.miss("b", "a")
-    assert world.states("a", "b") == [FAILED, InstanceState.UPSTREAM_FAILED]
-
-    world.handle(c.RevertCanonical(ref="a", uuid=first))
-
-    assert world.states("a", "b") == [LIVE, UP_FOR_RETRY]
-    assert world.want_state(world.want("a")) is WantState.SUCCESSFUL
 
 
 def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world):
@@ -227,22 +198,6 @@ def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(wor
     assert set(world.due()) == {"a", "b"}
 
 
-def test_a_retry_of_what_waits_opens_what_it_waits_for(world):
-    """Rule 6.6: tainting the last of a chain alone would only have it fail again."""
-    world.want("c")
-    world.miss("b", "a")
-    world.miss("c", "b")
-    world.fail("a")
-
-    world.handle(c.RetryRefs(refs=("c",)))
-
-    assert world.states("a", "b", "c") == [TAINTED, UP_FOR_RETRY, UP_FOR_RETRY]
-    world.live("a")
-    world.succeed("b", inputs=["a"])
-    world.succeed("c", inputs=["b"])
-    assert world.want_state(world.queries.wants_of_ref("c")[-1].id) is WantState.SUCCESSFUL
-
-
 def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     """Rule 6.6"""
     want = world.want("a", ttl=60)
@@ -253,18 +208,6 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     world.handle(c.RetryRefs(refs=("a",)))
 
     assert [want.refs for want in world.open_wants("a")] == [("a",)]
-
-
-def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(world):
-    """Rule 6.6: it would fail at birth."""
-    both = world.want("a", "b")
-    world.fail("a")
-    world.fail("b")
-
-    world.handle(c.RetryRefs(refs=("a",)))
-
-    assert world.want_state(both) is WantState.FAILED
-    assert (world.due(), world.state("b")) == (["a"], FAILED)
 
 
 def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along(world):

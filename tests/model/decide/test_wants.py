@@ -89,16 +89,6 @@ def test_a_want_lives_a_week_unless_it_says_otherwise(world):
     assert world.want_view(for_ever).expires_at is None
 
 
-def test_a_want_past_its_ttl_makes_nothing_due(world):
-    """Rules 5.4, 5.5"""
-    world.want("a", ttl=100.0)
-
-    world.clock.turn(100.0)
-
-    assert world.due() == []
-    assert world.handle(world.launch_of("a")).events == ()
-
-
 def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
     """Rules 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
     world.want("a")
@@ -114,16 +104,6 @@ def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
     world.cancel_want(urgent)
 
     assert world.due() == ["c", "d", "b", "a", "e"]
-
-
-def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
-    """Rule 5.6: the index is never cleaned."""
-    canceled = world.want("a")
-    world.cancel_want(canceled)
-    done = world.want("a", "b")
-    world.live("a", "b")
-
-    assert [want.id for want in world.queries.wants_of_ref("a")] == [canceled, done]
 
 
 # Reopening (rule 5.3).
@@ -241,19 +221,6 @@ def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):
 # Canceling (rule 6.10).
 
 
-def test_canceling_a_want_cancels_the_queued_job_run_that_no_other_want_needs(world):
-    """Rule 6.10"""
-    want = world.want("a")
-    world.buffer("a")
-    job_run = world.canonical("a").job_run
-
-    world.cancel_want(want)
-
-    assert world.want_state(want) is WantState.CANCELED
-    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
-    assert world.state("a") is InstanceState.UP_FOR_RETRY
-
-
 def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
     """Rule 6.10"""
     first = world.want("a")
@@ -290,14 +257,6 @@ def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
     world.cancel_want("both")
 
     assert [world.want_state(want) for want in outcome.want_ids] == [WantState.SUCCESSFUL, WantState.CANCELED]
-
-
-def test_a_misspelt_want_is_refused_with_the_near_one(world):
-    """Rule 3.5"""
-    want = world.want("a")
-
-    with pytest.raises(NotFound, match=f"Did you mean {want}"):
-        world.cancel_want(f"{want[:-1]}_")
 
 
 def test_canceling_what_ended_or_never_was_is_refused(world):

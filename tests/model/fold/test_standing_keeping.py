@@ -41,18 +41,6 @@ def test_the_other_days_of_a_month_are_built_when_one_has_failed(month):
     assert month.check() == []
 
 
-def test_a_dep_miss_on_what_has_failed_already_has_the_others_built(month):
-    """By rule 6.5 it is UpstreamFailed at once."""
-    month.fail("day@1")
-    month.want("month", priority=3)
-
-    month.miss("month", *DAYS)
-
-    assert month.state("month") is _I.UPSTREAM_FAILED
-    assert [want.priority for want in month.derivative_wants("day@2")] == [3]
-    assert month.due() == ["day@2", "day@3"]
-
-
 def test_a_want_for_what_failed_upstream_already_has_the_others_built(month):
     month.want("month", ttl=60.0)
     month.miss("month", *DAYS)
@@ -149,18 +137,6 @@ def test_a_fail_fast_want_keeps_nothing(month):
 
     month.fail("raw@1")
 
-    assert month.due() == []
-
-
-def test_nothing_is_kept_for_what_failed_by_itself_or_is_not_wanted(month):
-    want = month.want("month")
-    month.start("month")
-    month.cancel_want(want)
-    month.fail("day@1")
-
-    month.miss("month", *DAYS)
-
-    assert month.state("month") is _I.UPSTREAM_FAILED
     assert month.due() == []
 
 
