@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from databuild_dagster.engine.holders import surely_gone, this_process
+from databuild_dagster.engine.holders import surely_gone
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, LEASE_SECONDS, MAX_REMEMBERED, OWNERSHIP_SECONDS, Judge
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
 from databuild_dagster.store.queries.job_runs import LaunchView
@@ -52,15 +49,6 @@ def test_a_launch_of_which_nothing_is_heard_for_a_lease_is_lost():
     assert "it has sent no heartbeat for 31 s" in lost
 
 
-def test_a_start_counts_as_a_heartbeat():
-    """Rule 6.9"""
-    now = START + LEASE_SECONDS
-    judge = awake_since_long(now)
-
-    assert judge.verdict(launch(), None, None, now) is None
-    assert awake_since_long(now + 1).verdict(launch(), None, None, now + 1) is not None
-
-
 def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
     """Rule 6.9: on another host nothing but silence tells of a death."""
     now = START + 1000
@@ -73,15 +61,6 @@ def test_a_judge_that_looks_once_a_minute_finds_the_dead_too_only_later():
 
     assert verdict(now - LEASE_SECONDS - 70) is None
     assert "it has sent no heartbeat for 106 s" in verdict(now - LEASE_SECONDS - 76)
-
-
-def test_a_judge_that_has_just_begun_says_nothing_of_silence():
-    """Rule 6.9: it must have looked for a whole lease itself."""
-    now = START + 1000
-    judge = Judge(gone=lambda holder: False)
-    judge.look(now)
-
-    assert judge.verdict(launch(), now - 500, None, now) is None
 
 
 def test_a_laptop_that_was_suspended_loses_nothing():
@@ -116,16 +95,6 @@ def looking(judge, now, seconds, heartbeat_at):
         judge.look(now + second)
         verdicts.append(judge.verdict(launch(), heartbeat_at(now + second), None, now + second))
     return verdicts
-
-
-@pytest.mark.parametrize("wrong_by", [-3600.0, 3600.0], ids=["slow", "fast"])
-def test_a_launch_whose_clock_is_hours_wrong_lives_as_long_as_it_gives_signs(wrong_by):
-    """Rule 6.9: what counts is that its heartbeat goes on, and not what it says."""
-    judge = Judge(gone=lambda holder: False)
-
-    verdicts = looking(judge, START + 10, 300, lambda now: now // 10 * 10 + wrong_by)
-
-    assert set(verdicts) == {None}
 
 
 @pytest.mark.parametrize("last_beat", [START + 3600.0, START + 40], ids=["ahead of the clock", "by the clock"])
@@ -204,14 +173,6 @@ def test_a_launch_whose_process_is_gone_is_lost_without_waiting():
     assert judge.verdict(launch(), START, None, START) == "its process is gone"
 
 
-def test_a_launch_that_has_not_started_has_no_heartbeat_to_lapse():
-    """Rule 6.9: it belongs to its orchestrator."""
-    now = START + 1000
-    judge = awake_since_long(now)
-
-    assert judge.verdict(launch(holder=None), None, None, now) is None
-
-
 def test_a_launch_that_died_before_our_start_is_lost_when_dagsters_patience_ends():
     """Rule 6.9: no heartbeat will ever lapse, and no process is known that could be gone."""
     now = START + 1000
@@ -254,29 +215,7 @@ def test_a_buffered_launch_is_its_orchestrators_for_a_minute_or_until_that_is_go
     assert judge.abandoned(launch(holder=None, owner="a dead one"), START)
 
 
-def test_a_process_knows_itself_and_another_sees_when_it_is_gone():
-    """Rule 6.9"""
-    child = subprocess.run(
-        [sys.executable, "-c", "from databuild_dagster.engine.holders import this_process as t; print(t())"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=True,
-    )
-    name = child.stdout.strip()
-
-    assert not surely_gone(this_process())
-    assert surely_gone(name)
-
-
 @pytest.mark.parametrize("name", ["", "somewhere", "dagster run 12", "host/boot/ns/1", "otherhost/boot/ns/999999/1"])
 def test_nothing_is_sure_of_a_process_elsewhere(name):
     """Rule 6.9: there the lease decides."""
     assert not surely_gone(name)
-
-
-def test_a_process_id_that_was_used_again_is_another_process():
-    """Rule 6.9: ids are used again, beginnings are not."""
-    name = this_process().rpartition("/")[0] + "/1"
-
-    assert surely_gone(name)

@@ -139,12 +139,3 @@ def test_a_person_s_registration_and_that_of_a_step_which_needs_it_are_recorded_
 
     assert (shared.left, needed.left, asked.left) == (("lot", "report"), (), ())
     assert new_world.queries.dataset("report") == OLD[1]
-
-
-def test_a_third_version_is_registered_at_once(new_world, both):
-    """Rule 5.7: it was not at work before."""
-    third = Version(new_world, OLD[:1], "third")
-
-    assert third.tick().left == ()
-
-    assert [spec.asset for spec in new_world.queries.datasets().values()] == ["src"]
