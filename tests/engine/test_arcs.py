@@ -8,11 +8,10 @@ from databuild_dagster.engine import arcs as following
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, WantState
-from databuild_dagster.store import log
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.orchestrator import Orchestrator
-from tests.support.world import COMPLETE, EMPTY, World
+from tests.support.world import COMPLETE, EMPTY
 
 _I = InstanceState
 DAYS = ["1", "2", "3"]
@@ -66,22 +65,6 @@ def rebuilt(world, ref, **options):
 # What wakes an arc
 
 
-def test_a_lot_that_became_live_has_its_arc_s_lot_wanted(chain):
-    """Rule 10.5: by the same tick that launches it."""
-    here = Orchestrator(chain)
-    chain.arrive("files@2", "file:///2")
-
-    report = here.tick()
-
-    assert report.fired == ["clean@2"]
-    assert not report.idle
-    assert launched(here) == [("clean", ("2",))]
-    assert arc_wants(chain, "clean@2") == [(chain.uuid("files@2"), WantState.BUILDING)]
-    (want,) = chain.queries.wants_of_ref("clean@2")
-    assert want.expires_at == want.created_at + c.DEFAULT_TTL_SECONDS
-    assert want.comment == "files@2 became live"
-
-
 def test_a_chain_runs_from_the_first_lot_to_the_last(chain):
     """Rule 10.5: what was built wakes as what arrived does, with rows or without."""
     here = Orchestrator(chain)
@@ -112,29 +95,6 @@ def test_a_source_instance_wakes_an_arc_once(chain):
     assert chain.fire() == []
     assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
     assert len(arc_wants(chain, "clean@1")) == 1
-
-
-def test_a_lot_that_is_live_is_not_wanted_and_its_being_woken_is_known(chain):
-    """Rule 10.5"""
-    chain.live("files@1")
-    chain.succeed("clean@1", inputs=["files@1"])
-
-    assert chain.fire() == ["report@1"]
-
-    assert arc_wants(chain, "clean@1") == []
-    assert fired_by(chain.store, "clean") == [chain.uuid("files@1")]
-
-
-def test_a_lot_that_two_sources_wake_in_one_tick_is_reported_once(delays):
-    """Two firings are of one ref, and the first wants it."""
-    here = Orchestrator(delays)
-    delays.arrive("weather@1", "file:///weather/1")
-    delays.arrive("flights@1", "file:///flights/1")
-
-    report = here.tick()
-
-    assert report.fired == ["delays@1"]
-    assert arc_wants(delays, "delays@1") == [(delays.uuid("weather@1"), WantState.BUILDING)]
 
 
 @pytest.mark.parametrize(("share_of_ttl", "n_wants"), [(0.4, 1), (0.6, 2)], ids=["half is left", "half is over"])
@@ -175,17 +135,6 @@ def test_of_two_sources_either_wakes_the_lot_which_waits_for_the_other_and_runs_
     here.tick()
     assert len(here.launcher.orders) == 2
     assert {state for _, state in arc_wants(delays, "delays@1")} == {WantState.SUCCESSFUL}
-
-
-def test_a_source_that_is_no_declared_input_only_wakes(make_world):
-    """Rule 10.5: either of two is enough where neither has to be there."""
-    world = make_world(dataset("north"), dataset("south"), dataset("news", subscribe=["north", "south"]))
-    here = Orchestrator(world)
-    world.arrive("south", "file:///south")
-
-    here.tick()
-
-    assert launched(here) == [("news", (None,))]
 
 
 def test_the_lots_of_a_month_are_found_from_one_of_its_days(make_world):
@@ -242,60 +191,6 @@ def test_an_arc_is_not_woken_by_what_was_live_before_it_was_declared(make_world)
     assert world.fire() == ["clean@2"]
 
 
-def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(chain):
-    """Rule 11.3"""
-    chain.arrive("files@1", "file:///1")
-    chain.fire()
-    chain.fire()
-    asked = []
-    ask = chain.store.ask
-    chain.store.ask = lambda *asking: (asked.append(asking), ask(*asking))[1]
-
-    chain.fire()
-
-    assert [sql for sql, *_ in asked] == [log.HEAD]
-
-
-def test_another_process_goes_on_where_the_log_says(chain, shared_url, make_world):
-    """Rule 10.5: what this process remembers is only to spare it looking."""
-    one = World(chain.specs, url=shared_url)
-    one.arrive("files@1", "file:///1")
-    one.fire()
-    one.arrive("files@2", "file:///2")
-    another = World(one.specs, url=shared_url, first_id=1_000)
-
-    assert another.fire() == ["clean@2"]
-    assert one.fire() == []
-    assert one.check() == []
-    another.store.close()
-    one.store.close()
-
-
-def test_of_two_orchestrators_that_saw_the_same_one_fires(chain):
-    """Rule 10.5: decided again in the transaction."""
-    chain.arrive("files@1", "file:///1")
-    seen = c.FireArcs(up_to_seq=chain.seq, published=(c.Published(chain.uuid("files@1"), "files@1", chain.seq),))
-
-    first, second = chain.handle(seen), chain.handle(seen)
-
-    assert [type(event.fact).__name__ for event in first.events] == ["ArcFired", "WantCreated"]
-    assert second.events == ()
-    assert len(arc_wants(chain, "clean@1")) == 1
-
-
-def test_a_slower_orchestrator_passes_over_what_another_has_followed(chain):
-    """Rule 10.5: it had looked at more, and the other at the beginning of that."""
-    chain.arrive("files@1", "file:///1")
-    first = c.Published(chain.uuid("files@1"), "files@1", chain.seq)
-    chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(first,)))
-    chain.arrive("files@2", "file:///2")
-    second = c.Published(chain.uuid("files@2"), "files@2", chain.seq)
-
-    chain.handle(c.FireArcs(up_to_seq=chain.seq, published=(first, second)))
-
-    assert len(arc_wants(chain, "clean@1")) == len(arc_wants(chain, "clean@2")) == 1
-
-
 def test_a_long_log_is_followed_in_portions_and_no_event_is_cut(chain, monkeypatch):
     """Rule 11.1: bounded work in a tick; what is left comes in the next."""
     monkeypatch.setattr(following, "MAX_SOURCES", 2)
@@ -338,22 +233,6 @@ def test_an_arc_that_comes_back_is_woken_by_what_became_live_meanwhile(chain):
     assert chain.fire() == []
     assert fired_by(chain.store, "clean") == [chain.uuid("files@1"), chain.uuid("files@2")]
     assert chain.check() == []
-
-
-def test_an_arc_comes_back_between_two_ticks_of_a_process_and_misses_nothing(chain):
-    """Rule 10.5: the process has followed the log up to an event after the place of the arc."""
-    chain.arrive("files@1", "file:///1")
-    chain.fire()
-    chain.want("report@3")
-    register(chain, "files", "report")
-    chain.arrive("files@2", "file:///2")
-    another = chain.process()
-    following.fire_arcs(another, "another")
-    register(chain, "files", "clean", "report")
-    following.fire_arcs(another, "another")
-
-    assert [want.state for want in chain.open_wants("clean@2")] == [WantState.IDLE]
-    assert chain.fire() == []
 
 
 def test_an_arc_that_came_back_stays_for_a_process_that_has_not_followed_it(chain):
@@ -417,19 +296,6 @@ def test_new_data_opens_a_lot_that_had_failed_and_the_arc_wants_it(either):
     either.fail("clean@1")
     assert either.fire() == []
     assert either.state("clean@1") is _I.FAILED
-
-
-def test_a_lot_that_failed_of_the_data_that_is_there_stays_failed(either):
-    """Rules 5.2, 6.6: an operator opens it, and then it is wanted by itself."""
-    either.arrive("files@1", "file:///1")
-    either.fail("clean@1")
-
-    either.fire()
-
-    assert either.state("clean@1") is _I.FAILED
-    assert [state for _, state in arc_wants(either, "clean@1")] == [WantState.FAILED]
-    either.handle(c.RetryRefs(refs=("clean@1",)))
-    assert either.due() == ["clean@1"]
 
 
 def test_a_compacted_source_a_revert_and_an_untaint_open_no_failed_lot(either):
@@ -513,19 +379,6 @@ def test_a_lot_that_failed_upstream_without_new_data_is_not_wanted_when_it_is_op
 # Late data
 
 
-def test_late_data_leaves_a_live_lot_stale(chain):
-    """Rules 10.5, 4.6"""
-    chain.arrive("files@1", "file:///1")
-    chain.fire()
-    chain.succeed("clean@1", inputs=["files@1"])
-    chain.arrive("files@1", "file:///1 late")
-
-    assert chain.fire() == ["report@1"]
-
-    assert chain.state("clean@1") is _I.LIVE
-    assert chain.queries.stale([chain.uuid("clean@1")]) == {chain.uuid("clean@1")}
-
-
 def test_an_arc_that_follows_late_data_rebuilds_its_lot_once(late):
     """Rule 10.5"""
     late.live("files@1", "names")
@@ -543,34 +396,6 @@ def test_an_arc_that_follows_late_data_rebuilds_its_lot_once(late):
     assert late.fire() == []
     assert late.state("clean@1") is _I.LIVE
     assert late.queries.stale([late.uuid("clean@1")]) == set()
-
-
-def test_two_late_instances_at_once_rebuild_the_lot_once(late):
-    """Rule 10.5: each is known to have woken it; the one that readers see has it built."""
-    late.live("files@1", "names")
-    late.succeed("clean@1", inputs=["files@1", "names"])
-    late.fire()
-    for number in range(2):
-        late.arrive("files@1", f"file:///late/{number}")
-
-    late.fire()
-
-    assert late.log().count("TaintCreated") == 1
-    assert len(fired_by(late.store, "clean")) == 3
-    late.succeed("clean@1", inputs=["files@1", "names"])
-    assert late.fire() == []
-    assert late.state("clean@1") is _I.LIVE
-
-
-def test_a_lot_that_was_built_from_the_new_instance_already_is_left_alone(late):
-    """Rule 10.5: another user wanted it before the orchestrator looked."""
-    late.live("files@1", "names")
-    late.succeed("clean@1", inputs=["files@1", "names"])
-
-    late.fire()
-
-    assert late.state("clean@1") is _I.LIVE
-    assert "TaintCreated" not in late.log()
 
 
 @pytest.mark.parametrize("looks_in_between", [True, False])

@@ -10,7 +10,6 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.command_ids import with_fingerprint
 from databuild_dagster.model.errors import CommandIdUsed, InvalidRequest, Refused
-from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 
 
@@ -28,17 +27,6 @@ def test_a_repeated_command_id_gives_the_first_result_and_changes_nothing(world)
     assert world.seq == before
 
 
-def test_a_repeated_command_gives_all_its_events_those_that_followed_included(world):
-    """Rules 3.3, 6.4: a dep miss and its derivative wants are one command."""
-    command = c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),))
-    first = world.handle(command, command_id="miss")
-    assert [type(event.fact).__name__ for event in first.events] == ["JobRunDepMissed", "WantCreated"]
-
-    second = world.handle(command, command_id="miss")
-
-    assert second.events == first.events
-
-
 def test_a_repeated_command_gets_its_first_answer_even_if_it_would_be_refused_now(world):
     """Rule 3.3: a client that lost the answer asks again."""
     job_run = world.job_run("a")
@@ -46,15 +34,6 @@ def test_a_repeated_command_gets_its_first_answer_even_if_it_would_be_refused_no
     first = world.handle(command, command_id="fail")
 
     assert world.handle(command, command_id="fail").events == first.events
-
-
-def test_command_ids_that_look_alike_are_different(world):
-    """Rule 3.1: events of one command share its id, with a number behind."""
-    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),)), command_id="x")
-
-    outcome = world.handle(c.CreateWants(wants=(("c",),)), command_id="x1")
-
-    assert not outcome.repeated
 
 
 def asked(id, *what):
@@ -73,18 +52,6 @@ def test_a_command_id_with_another_request_is_refused_and_records_nothing(world)
 
     assert (again.repeated, again.events, world.seq) == (True, first.events, before)
     assert world.queries.events_of_command("once") == list(first.events)
-
-
-@pytest.mark.databases("sqlite", "postgres")
-def test_a_command_of_several_events_keeps_its_fingerprint_with_the_first(world):
-    """Rules 3.1, 3.3"""
-    command = c.MissDeps(misses=(c.RunMiss(world.job_run("a"), {"a": ("b",)}),))
-
-    first = world.handle(command, command_id=asked("miss", "b"))
-
-    assert [event.command_id for event in first.events] == [asked("miss", "b"), "miss#1"]
-    assert world.handle(command, command_id=asked("miss", "b")).events == first.events
-    assert world.check() == []
 
 
 def test_an_id_that_was_used_without_a_fingerprint_is_refused_with_one(world):
@@ -140,46 +107,6 @@ def test_every_event_says_when_and_by_whom(world):
 
     (event,) = outcome.events
     assert (event.seq, event.at, event.actor) == (world.seq, world.clock.now, "tester")
-
-
-def test_time_never_goes_back_in_the_log(world):
-    """Rule 3.1: a clock that was set back is not believed."""
-    world.want("a")
-    latest = world.queries.head().at
-    world.clock.turn(-3600)
-
-    want = world.want("b", ttl=60.0)
-
-    assert world.queries.head().at == latest
-    assert world.want_view(want).created_at == latest
-    assert world.want_view(want).expires_at == latest + 60.0
-
-
-def test_ids_and_times_are_made_before_the_fold_so_that_an_event_carries_them(world):
-    """Rule 2.4"""
-    world.miss("a", "b")
-    events = world.queries.events(after_seq=world.seq - 1)
-
-    (created,) = events
-    assert created.fact.wants[0].id == world.derivative_wants("b")[0].id
-    assert created.fact.expires_at is not None
-
-
-def test_a_preview_says_exactly_what_would_happen_and_leaves_no_trace(world):
-    """Rule 7.3: --dry-run."""
-    world.live("a")
-    world.succeed("b", inputs=["a"])
-    want = world.want("b")
-    before = world.seq
-
-    preview = world.engine.preview(c.TaintPartitions(refs=("a",), reason="wrong", downstream=True))
-
-    assert world.seq == before
-    assert world.states("a", "b") == [InstanceState.LIVE, InstanceState.LIVE]
-    assert preview.tainted == ("a", "b")
-    assert want in [
-        change.entity for change in preview.changes if change.kind == "wants" and change.before == "Successful"
-    ]
 
 
 def test_a_preview_names_a_ref_that_is_tainted_already(world):

@@ -189,19 +189,6 @@ def test_an_error_of_dagsters_database_is_not_taken_for_one_of_the_store(busy, i
     assert catalog.n_asked == 1
 
 
-def test_a_repeated_command_has_its_first_result_while_dagster_is_away(busy):
-    """Rule 3.3: nothing is decided, so no answer is needed."""
-    want = c.CreateWants(wants=(("sales@1",),))
-    first = busy.handle(want, command_id="once")
-
-    def fail():
-        raise ConnectionError("Dagster is away")
-
-    slow(busy, fail)
-
-    assert busy.handle(want, command_id="once").want_ids == first.want_ids
-
-
 def test_a_deploy_by_another_process_counts_for_the_next_command(busy):
     """Rule 5.7: the registration that this process remembers is not the present one."""
     busy.want("sales@1")

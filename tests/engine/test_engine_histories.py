@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from pathlib import Path
 
-from hypothesis import given, note, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from databuild_dagster.engine.follower import all_touched
 from databuild_dagster.engine.judge import Judge
@@ -16,23 +17,22 @@ from databuild_dagster.engine.tick import tick
 from databuild_dagster.engine.tick_pass import Pass, TickLimits
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.errors import DatabuildError, NotFound, Refused
+from databuild_dagster.model.errors import NotFound, Refused
 from databuild_dagster.model.events import AsideFact, BufferedRun, OutputFact, RunSuccess
 from databuild_dagster.model.fold.evolve import fold
-from databuild_dagster.model.refs import asset_of, partition_key_of
+from databuild_dagster.model.refs import asset_of
 from databuild_dagster.model.states import OPEN_WANTS, InstanceState, JobRunState, WantState
 from databuild_dagster.store.log import events_after
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.store.queries.wants import WantFilter
-from databuild_dagster.store.removals import Removals
 from databuild_dagster.store.store import open_store
 from tests.store.tables import rows_of
-from tests.support import fixtures  # noqa: F401  (the profiles)
+from tests.support import fixtures, walk  # noqa: F401  (the profiles)
 from tests.support.arcs import fired_by
 from tests.support.catalog import HERE, dataset
 from tests.support.ports import HandForeign, HandLauncher
 from tests.support.twin_world import TwinWorld
-from tests.support.world import COMPLETE, EMPTY, World
+from tests.support.walk import STEPS, Walk
+from tests.support.world import COMPLETE, World
 
 LONG = bool(os.environ.get("DATABUILD_LONG"))
 
@@ -47,193 +47,118 @@ DATASETS = (
 #: A ref leaves these by what happens to its inputs (`model.touched`).
 _DERIVED = (InstanceState.UPSTREAM_BUILDING, InstanceState.UPSTREAM_FAILED)
 REFS = ["a", "b", "c", "d", "left", "right", "source"]
-PAIR = ["left", "right"]
-
-some_refs = st.lists(st.sampled_from(REFS), min_size=1, max_size=3, unique=True).map(tuple)
-missing_refs = st.lists(st.sampled_from([*REFS, *REFS, *REFS, "nowhere"]), min_size=1, max_size=3, unique=True).map(
-    tuple
-)
-which = st.integers(0, 10_000)
+PAIR = ("left", "right")
 
 
-class Histories(RuleBasedStateMachine):
-    """Every command there is, over a small universe. A refusal must leave no trace."""
+class Watched(TwinWorld):
+    """Remembers its last command. A refusal must leave no trace."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.world = TwinWorld(DATASETS)
-        #: Folds each event by itself, as a reader of the log would: every prefix of it folds (I5).
-        self.reader = open_store("sqlite://")
-        self.read = 0
-        self.last: tuple[c.Command, str, tuple] | None = None
-        self.taints: list[str] = []
-        #: Few, so that one asks more than once.
-        self.requesters = [self.world.ids() for _ in range(3)]
+    last: tuple[c.Command, str, tuple] | None = None
 
-    def do(self, command: c.Command) -> None:
-        before, command_id = self.world.seq, self.world.ids()
+    def handle(self, command, *, command_id=None, actor="tester"):
+        before, command_id = self.seq, command_id or self.ids()
         try:
-            outcome = self.world.handle(command, command_id=command_id)
-        except (Refused, NotFound) as refused:
-            note(f"refused: {refused}")
-            assert self.world.seq == before
-            return
-        if outcome.taint_id is not None:
-            self.taints.append(outcome.taint_id)
+            outcome = super().handle(command, command_id=command_id, actor=actor)
+        except (Refused, NotFound):
+            assert self.seq == before
+            raise
         if outcome.events:
             self.last = command, command_id, outcome.events
+        return outcome
 
-    def runs(self, refs, together):
-        groups: dict[str, list[str]] = {}
-        for ref in refs:
-            groups.setdefault("pair" if together and ref in PAIR else ref, []).append(ref)
-        return tuple(
-            BufferedRun(self.world.ids(), tuple(group), partition_key_of(group[0])) for group in groups.values()
+
+class History(Walk):
+    """A walk with the commands that others leave out, over refs of which two are built together."""
+
+    def __init__(self, world, rng):
+        super().__init__(world, rng)
+        self.refs = REFS
+
+    def missing(self):
+        return tuple(self.rng.sample([*REFS, "nowhere"], self.rng.randint(1, 3)))
+
+    def launch_some(self):
+        refs = self.rng.choice([PAIR, self.some()])
+        if self.rng.random() < 0.5:
+            self.world.handle(c.CreateWants(wants=tuple((ref,) for ref in refs)))
+        launch = self.world.launch_of(*refs, together=refs == PAIR)
+        if self.world.handle(launch).events and self.rng.random() < 0.5:
+            self.world.start_launch(launch.launch_id)
+
+    def claim_some(self):
+        command = c.ClaimRefs(
+            launch_id=self.world.ids(),
+            job="pair",
+            location=HERE,
+            dagster_run_id=self._requester(),
+            holder="somewhere",
+            runs=self.rng.choice([(BufferedRun(self.world.ids(), PAIR),), self.runs(self.some())]),
+            by_person=self.rng.random() < 0.5,
+            may_build=self.rng.random() < 0.7,
+            rebuild_before=self.rng.choice([None, self.world.clock.now]),
         )
+        self.world.handle(command)
 
-    def job_runs(self, *states):
-        return [run for run in self.world.queries.job_runs(open_only=True, most=100) if run.state in states]
-
-    # What people do
-
-    @rule(
-        refs=some_refs,
-        priority=st.integers(0, 2),
-        ttl=st.sampled_from([None, 60.0, 3600.0]),
-        sla=st.sampled_from([None, 30.0, 600.0]),
-    )
-    def want(self, refs, priority, ttl, sla):
-        self.do(c.CreateWants(wants=(refs,), priority=priority, ttl_seconds=ttl, sla_seconds=sla))
-
-    @rule(refs=some_refs)
-    def want_each(self, refs):
-        self.do(c.CreateWants(wants=tuple((ref,) for ref in refs)))
-
-    @rule(refs=some_refs)
-    def want_a_rebuild(self, refs):
-        self.do(c.CreateWants(wants=tuple((ref,) for ref in refs), rebuild=True))
-
-    @rule(at=which, terminate=st.booleans())
-    def cancel_a_want(self, at, terminate):
-        if wants := self.world.queries.wants(WantFilter(open_only=True)):
-            self.do(c.CancelWants(ids=(wants[at % len(wants)].id,), terminate=terminate))
-
-    @rule(refs=some_refs)
-    def taint(self, refs):
-        self.do(c.TaintPartitions(refs=refs, reason="it looks wrong"))
-
-    def instance(self, ref, at):
-        history = self.world.queries.history(ref)
-        return history[at % len(history)].uuid if history else None
-
-    @rule(refs=some_refs, at=which, by_instance=st.booleans())
-    def taint_downstream(self, refs, at, by_instance):
-        uuid = self.instance(refs[0], at)
-        uuids = (uuid,) if by_instance and uuid else ()
-        self.do(c.TaintPartitions(refs=() if uuids else refs, uuids=uuids, reason="wrong", downstream=True))
-
-    @rule(ref=st.sampled_from(REFS), at=which, force=st.booleans())
-    def revert(self, ref, at, force):
-        if uuid := self.instance(ref, at):
-            self.do(c.RevertCanonical(ref=ref, uuid=uuid, force=force))
-
-    @rule(refs=some_refs)
-    def retry(self, refs):
-        self.do(c.RetryRefs(refs=refs))
-
-    @rule(refs=some_refs, seconds=st.sampled_from([None, 5.0, 60.0]), terminate=st.booleans())
-    def pause(self, refs, seconds, terminate):
-        until = None if seconds is None else self.world.clock.now + seconds
-        self.do(c.PausePartitions(refs=refs, reason="its source is wrong", until=until, terminate=terminate))
-
-    @rule(refs=some_refs, reason=st.sampled_from([None, "it raised", "it is gone"]))
-    def set_aside(self, refs, reason):
-        changes = (AsideFact(kind="ref", names=refs, reason=reason),)
-        self.do(c.ChangeSetAside(location=HERE, changes=changes))
-
-    @rule(ref=st.sampled_from(REFS))
-    def resume(self, ref):
-        self.do(c.ResumePartitions(refs=(ref,)))
-
-    @rule()
-    def resume_all_that_is_paused(self):
-        if paused := tuple(self.world.queries.paused(REFS, self.world.clock.now)):
-            self.do(c.ResumePartitions(refs=paused))
-
-    @precondition(lambda self: self.taints)
-    @rule(at=which)
-    def untaint(self, at):
-        self.do(c.UntaintPartitions(taint_id=self.taints[at % len(self.taints)]))
-
-    @rule(at=which, keep=st.booleans())
-    def cancel_a_job_run(self, at, keep):
-        if runs := self.job_runs(JobRunState.QUEUED, JobRunState.RUNNING):
-            self.do(c.CancelJobRuns(job_run_ids=(runs[at % len(runs)].id,), keep_wants=keep))
-
-    @rule(
-        refs=some_refs,
-        at=which,
-        together=st.booleans(),
-        by_person=st.booleans(),
-        may_build=st.sampled_from([True, True, False]),
-        rebuild=st.sampled_from([False, False, True]),
-    )
-    def claim(self, refs, at, together, by_person, may_build, rebuild):
-        self.do(
-            c.ClaimRefs(
-                launch_id=self.world.ids(),
-                job=asset_of(refs[0]),
-                location=HERE,
-                dagster_run_id=self.requesters[at % len(self.requesters)],
-                holder="somewhere",
-                runs=self.runs(refs, together),
-                by_person=by_person,
-                may_build=may_build,
-                rebuild_before=self.world.clock.now if rebuild else None,
-            )
+    def buffer_missed(self):
+        refs = self.some()
+        runs = self.runs(refs)
+        misses = tuple(c.RunMiss(run.job_run_id, dict.fromkeys(run.refs, self.missing())) for run in runs)
+        command = c.BufferMissed(
+            launch_id=self.world.ids(), job=asset_of(refs[0]), location=HERE, owner="me", runs=runs, misses=misses
         )
+        self.world.handle(command)
 
-    @rule(at=which)
-    def wait_no_longer(self, at):
-        requester = self.requesters[at % len(self.requesters)]
-        self.do(c.GiveUpDelegations(requester=requester, reason="its time is up"))
+    def miss_some(self):
+        """Of one job run, or of two in one report; of all outputs, or of the first."""
+        runs = [self.running(), *self._of_state(JobRunState.RUNNING)]
+        n_runs, n_outputs = self.rng.randint(1, 2), self.rng.randint(1, 2)
+        by_id = {run.id: run.refs[:n_outputs] for run in runs[:n_runs]}
+        misses = tuple(c.RunMiss(id, dict.fromkeys(refs, self.missing())) for id, refs in by_id.items())
+        self.world.handle(c.MissDeps(misses=misses))
 
-    # What the orchestrator does
+    def lose_any(self):
+        launches = self.queries.open_launches()
+        if launches:
+            self.world.handle(c.LoseLaunches(launch_ids=(self.rng.choice(launches).launch_id,), reason="gone"))
 
-    @rule(refs=some_refs, together=st.booleans(), starts=st.booleans())
-    def buffer(self, refs, together, starts):
-        launch_id = self.world.ids()
-        runs = self.runs(refs, together)
-        self.do(c.BufferLaunch(launch_id=launch_id, job=asset_of(refs[0]), location=HERE, owner="me", runs=runs))
-        if starts and self.world.queries.launch(launch_id):
-            self.do(c.StartLaunch(launch_id=launch_id, dagster_run_id=launch_id, holder="somewhere"))
+    def report_late(self):
+        ended = [run for run in self.queries.job_runs() if run.state is not JobRunState.RUNNING]
+        if ended:
+            run, before = self.rng.choice(ended), self.world.seq
+            outputs = tuple(OutputFact(ref=ref, manifest=COMPLETE) for ref in run.refs)
+            with suppress(Refused):
+                self.world.handle(c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),)))
+            assert self.world.seq == before
 
-    @rule(refs=some_refs, missing=missing_refs)
-    def buffer_missed(self, refs, missing):
-        runs = self.runs(refs, True)
-        misses = tuple(c.RunMiss(run.job_run_id, dict.fromkeys(run.refs, missing)) for run in runs)
-        self.do(
-            c.BufferMissed(
-                launch_id=self.world.ids(), job=asset_of(refs[0]), location=HERE, owner="me", runs=runs, misses=misses
-            )
-        )
+    def taint_an_instance(self):
+        self.world.handle(c.TaintPartitions(uuids=(self.instance()[1],), reason="wrong", downstream=True))
 
-    @rule(at=which)
-    def start(self, at):
-        if runs := self.job_runs(JobRunState.QUEUED):
-            launch_id = runs[at % len(runs)].launch_id
-            self.do(c.StartLaunch(launch_id=launch_id, dagster_run_id=launch_id, holder="somewhere"))
+    def taint_what_was_seen(self):
+        seen = tuple(instance.uuid for instance in self.queries.history(self.rng.choice(REFS)) if instance.live_at)
+        if seen:
+            downstream = self.rng.random() < 0.5
+            self.world.handle(c.TaintPartitions(seen=seen[-2:], reason="rows offend", downstream=downstream))
 
-    @rule(at=which)
-    def lose(self, at):
-        if launches := self.world.queries.open_launches():
-            launch_id = launches[at % len(launches)].launch_id
-            self.do(c.LoseLaunches(launch_ids=(launch_id,), reason="its process is gone"))
+    def revert_by_force(self):
+        ref, uuid = self.instance()
+        self.world.handle(c.RevertCanonical(ref=ref, uuid=uuid, force=True))
 
-    @rule(fraction=st.sampled_from([1, 1, 2, 3]))
-    def fire_arcs(self, fraction):
+    def go_back_to_what_is_removed(self):
+        for instance in self.queries.history(self.rng.choice(REFS)):
+            if instance.manifest_state == "removed":
+                with suppress(Refused):
+                    self.world.handle(c.RevertCanonical(ref=instance.ref, uuid=instance.uuid, force=True))
+                canonical = self.world.canonical(instance.ref)
+                assert (canonical.uuid, canonical.state) != (instance.uuid, InstanceState.LIVE)
+
+    def set_aside(self):
+        reason = self.rng.choice([None, "it raised", "it is gone"])
+        changes = (AsideFact(kind="ref", names=self.some(), reason=reason),)
+        self.world.handle(c.ChangeSetAside(location=HERE, changes=changes))
+
+    def follow_arcs(self):
         """Some orchestrator has followed the log so far; what another has followed before is within it."""
-        up_to_seq = self.world.seq // fraction
+        up_to_seq = self.world.seq // self.rng.randint(1, 3)
         with self.world.store.reading() as connection:
             events = events_after(connection, 0, up_to_seq)
         published = tuple(
@@ -241,172 +166,74 @@ class Histories(RuleBasedStateMachine):
             for event in events
             for instance in published_by(event)
         )
-        self.do(c.FireArcs(up_to_seq=up_to_seq, published=published))
-        for arc in self.world.queries.arcs():
+        self.world.handle(c.FireArcs(up_to_seq=up_to_seq, published=published))
+        for arc in self.queries.arcs():
             fired = fired_by(self.world.store, arc.asset)
             assert len(fired) == len(set(fired)), f"{arc.asset} was woken twice by one of {fired}"
 
-    # What job runs do
+    def turn_the_clock(self):
+        self.world.clock.turn(self.rng.choice([30.0, 600.0, 4000.0, -100.0]))
 
-    def running(self, at):
-        """A running job run; where there is none, a want is recorded and launched."""
-        if not self.job_runs(JobRunState.RUNNING):
-            refs = (REFS[at % len(REFS)], REFS[(at + 1 + at // 7) % len(REFS)])
-            self.want_each(tuple(dict.fromkeys(refs)))
-            self.buffer(tuple(dict.fromkeys(refs)), at % 2 == 0, True)
-        runs = self.job_runs(JobRunState.RUNNING)
-        return runs[at % len(runs)] if runs else None
-
-    @rule(at=which, inputs=some_refs, empty=st.booleans())
-    def succeed(self, at, inputs, empty):
-        if run := self.running(at):
-            read = {ref: seen.uuid for ref, seen in self.world.queries.canonical(inputs).items() if seen.uuid}
-            outputs = tuple(OutputFact(ref=ref, inputs=read, manifest=EMPTY if empty else COMPLETE) for ref in run.refs)
-            self.do(c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),)))
-
-    @rule(at=which, missing=missing_refs, all_outputs=st.booleans())
-    def miss(self, at, missing, all_outputs):
-        if run := self.running(at):
-            impacted = run.refs if all_outputs else run.refs[:1]
-            self.do(c.MissDeps(misses=(c.RunMiss(run.id, dict.fromkeys(impacted, missing)),)))
-
-    @rule(at=which, missing=missing_refs)
-    def miss_again(self, at, missing):
-        """Misses are what makes things interesting; so they come twice as often."""
-        self.miss(at, missing, True)
-
-    @rule(missing=st.lists(missing_refs, min_size=2, max_size=2))
-    def miss_together(self, missing):
-        runs = self.job_runs(JobRunState.RUNNING)[:2]
-        misses = tuple(
-            c.RunMiss(run.id, dict.fromkeys(run.refs, refs)) for run, refs in zip(runs, missing, strict=False)
-        )
-        if misses:
-            self.do(c.MissDeps(misses=misses))
-
-    @rule(at=which, kind=st.sampled_from(["hard", "transient"]))
-    def fail(self, at, kind):
-        if run := self.running(at):
-            self.do(c.FailJobRuns(failures=(c.RunFailure(run.id, "it raised", kind),)))
-
-    @rule(at=which)
-    def report_late(self, at):
-        ended = [run for run in self.world.queries.job_runs() if run.state is not JobRunState.RUNNING]
-        if ended:
-            run = ended[at % len(ended)]
-            outputs = tuple(OutputFact(ref=ref, manifest=COMPLETE) for ref in run.refs)
-            before = self.world.seq
-            self.do(c.SucceedJobRuns(runs=(RunSuccess(run.id, outputs),)))
-            assert self.world.seq == before
-
-    @rule(ref=st.sampled_from(["source", "source", "a"]), origin=st.sampled_from(["1", "2", "3"]))
-    def arrive(self, ref, origin):
-        self.world.clock.turn(0)
-        self.do(c.ArriveLots(arrivals=(c.Arrival(job_run_id=self.world.ids(), ref=ref, origin=origin),)))
-
-    @rule(ref=st.sampled_from(REFS), at=which)
-    def compact(self, ref, at):
-        if uuid := self.instance(ref, at):
-            self.do(c.ReplaceFiles(ref=ref, uuid=uuid, job_run_id=self.world.ids(), manifest=COMPLETE))
-
-    @rule(ref=st.sampled_from(REFS), downstream=st.booleans())
-    def taint_what_was_seen(self, ref, downstream):
-        if seen := tuple(instance.uuid for instance in self.world.queries.history(ref) if instance.live_at is not None)[
-            -2:
-        ]:
-            self.do(c.TaintPartitions(seen=seen, reason="rows offend", downstream=downstream))
-
-    @rule(at=which, tainted=st.booleans())
-    def remove_the_data_of_instances(self, at, tainted):
-        uuids = [instance.uuid for ref in REFS for instance in self.world.queries.history(ref)]
-        if uuids:
-            some = tuple(uuids[at % len(uuids) :][:3])
-            self.do(c.RemoveManifests(uuids=some, reason="enough of it", tainted=tainted))
-
-    @rule()
-    def finish_removals(self):
-        if left := Removals(self.world.store).unfinished():
-            self.do(c.FinishRemovals(uuids=tuple(instance.uuid for instance in left)))
-
-    @rule(ref=st.sampled_from(REFS))
-    def go_back_to_what_may_be_removed(self, ref):
-        for instance in self.world.queries.history(ref):
-            if instance.manifest_state == "removed":
-                self.do(c.RevertCanonical(ref=ref, uuid=instance.uuid, force=True))
-                assert not (self.world.uuid(ref) == instance.uuid and self.world.state(ref) is InstanceState.LIVE)
-
-    # What time does, and what a lost answer does
-
-    @rule(seconds=st.sampled_from([1.0, 30.0, 600.0, 4000.0, -100.0]))
-    def turn_the_clock(self, seconds):
-        self.world.clock.turn(seconds)
-
-    @rule()
-    def end_what_is_overdue(self):
-        expiring, late = self.world.queries.overdue_wants(self.world.clock.now, 100)
-        if late:
-            self.do(c.MissSlas(want_ids=tuple(late)))
-        if expiring:
-            self.do(c.ExpireWants(want_ids=tuple(expiring)))
-
-    @precondition(lambda self: self.last is not None)
-    @rule()
-    def say_it_again(self):
-        command, command_id, events = self.last
+    def repeat(self):
+        command, command_id, events = self.world.last
         before = self.world.seq
 
         outcome = self.world.handle(command, command_id=command_id)
 
-        assert outcome.repeated
-        assert outcome.events == events
-        assert self.world.seq == before
-
-    # What must hold
-
-    @invariant()
-    def nothing_is_broken(self):
-        assert self.world.broken() == []
-
-    @invariant()
-    def what_happened_folds(self):
-        with self.world.store.reading() as connection:
-            events = events_after(connection, self.read, 1000)
-        queries = Queries(self.reader)
-        before = queries.canonical(REFS)
-        for event in events:
-            with self.reader.writing() as work:
-                fold(work, event)
-            self.read = event.seq
-            after = queries.canonical(REFS)
-            moved = {ref for ref in REFS if after[ref] != before[ref] and before[ref].state not in _DERIVED}
-            assert moved <= all_touched(queries, [event]), event
-            before = after
-
-    @invariant()
-    def every_wait_is_for_a_ref_that_is_built(self):
-        """Rule 6.4: each ref that is waited for is leased, or due now or after its backoff, or a source; or its wants are past their TTL."""
-        waiting = [ref for ref in REFS if self.world.state(ref) is InstanceState.UPSTREAM_BUILDING]
-        for ref in waiting:
-            for missing in self.world.queries.missing_of(self.world.uuid(ref)):
-                assert self.world.state(missing) not in (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
-                wanted = max((want.expires_at or float("inf") for want in self.world.open_wants(ref)), default=0.0)
-                if wanted > max(self.world.clock.now, self.world.queries.head().at):
-                    assert self.world.open_wants(missing), f"{ref} waits for {missing}, which has no open want"
-
-    def teardown(self):
-        assert self.world.apart() == []
-        assert self.world.check() == []
-        assert rows_of(self.world.store) == rows_of(self.reader)
-        self.world.store.close()
-        self.reader.close()
+        assert (outcome.repeated, outcome.events, self.world.seq) == (True, events, before)
 
 
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(
-    settings.get_profile("long" if LONG else "ci"),
-    max_examples=1500 if LONG else 50,
-    stateful_step_count=80 if LONG else 40,
+ALL_STEPS = (
+    *dict.fromkeys(STEPS),
+    *(step for name, step in vars(History).items() if not name.startswith("_") and name != "missing"),
 )
+
+
+def fold_on(world, reader, read):
+    """Fold each event after a seq by itself, as a reader of the log would: every prefix of it folds (I5). The last seq."""
+    queries = Queries(reader)
+    with world.store.reading() as connection:
+        events = events_after(connection, read, 1000)
+    before = queries.canonical(REFS)
+    for event in events:
+        with reader.writing() as work:
+            fold(work, event)
+        after = queries.canonical(REFS)
+        moved = {ref for ref in REFS if after[ref] != before[ref] and before[ref].state not in _DERIVED}
+        assert moved <= all_touched(queries, [event]), event
+        read, before = event.seq, after
+    return read
+
+
+def waits_are_for_wanted_refs(world):
+    """Rule 6.4: each ref that is waited for has an open want and has not failed; or the wants behind it are past their TTL."""
+    for ref in [ref for ref in REFS if world.state(ref) is InstanceState.UPSTREAM_BUILDING]:
+        wanted = max((want.expires_at or float("inf") for want in world.open_wants(ref)), default=0.0)
+        for missing in world.queries.missing_of(world.uuid(ref)):
+            assert world.state(missing) not in (InstanceState.FAILED, InstanceState.UPSTREAM_FAILED)
+            if wanted > max(world.clock.now, world.queries.head().at):
+                assert world.open_wants(missing), f"{ref} waits for {missing}, which has no open want"
+
+
+@settings(max_examples=1500 if LONG else 50)
+@given(rng=st.randoms(use_true_random=False), n_steps=st.integers(1, 80 if LONG else 40))
+def test_the_invariants_hold_after_each_of_any_commands(rng, n_steps):
+    """Rules 12: on a database and in memory alike."""
+    world, reader = Watched(DATASETS), open_store("sqlite://")
+    walk, read = History(world, rng), 0
+
+    for _ in range(n_steps):
+        with suppress(Refused, NotFound):
+            rng.choice(ALL_STEPS)(walk)
+        assert world.broken() == []
+        read = fold_on(world, reader, read)
+        waits_are_for_wanted_refs(world)
+
+    assert world.apart() == []
+    assert world.check() == []
+    assert rows_of(world.store) == rows_of(reader)
+    world.store.close()
+    reader.close()
 
 
 # I11
@@ -510,12 +337,11 @@ def test_every_open_want_ends_in_an_acyclic_graph_whose_jobs_end(graph, trouble,
     world.store.close()
 
 
-def test_the_machine_above_knows_every_command():
-    """An action that is not in it is not tried."""
+def test_the_walks_know_every_command():
+    """A command that is in neither is not tried."""
     known = {cls.__name__ for cls in c.Command.__subclasses__()}
+    support = Path(walk.__file__).parent
 
-    used = {name for name in known if f"c.{name}(" in open(__file__).read()}
+    texts = "".join(path.read_text() for path in (Path(__file__), support / "walk.py", support / "world.py"))
 
-    of_the_meta_storage = {"InvokeMeta", "CompactMeta"}
-    assert known - used - of_the_meta_storage == {"RegisterDatasets"}
-    assert issubclass(Refused, DatabuildError)
+    assert {name for name in known if f"c.{name}(" not in texts} == set()

@@ -8,7 +8,6 @@ from databuild_dagster.engine import follower as following
 from databuild_dagster.engine.follower import Cursor, LogFollower, all_touched, apart, steps
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import IllegalMove
-from databuild_dagster.store import log
 from databuild_dagster.store.format import PREFIX
 from databuild_dagster.store.rebuild import rebuild
 from tests.support.catalog import dataset
@@ -79,29 +78,6 @@ def asked(store, monkeypatch):
     return found
 
 
-def test_each_entry_is_acted_on_once(world, reader):
-    world.taint("a")
-    reader.tick()
-    world.taint("b")
-    world.taint("c")
-    reader.tick()
-    reader.tick()
-
-    assert reader.read == ["a", "b", "c"]
-
-
-def test_a_tick_without_news_asks_where_the_log_ends_and_nothing_else(world, reader, storage, monkeypatch):
-    """Rule 11.3"""
-    world.taint("a")
-    reader.tick()
-    questions, n_loaded = asked(world.store, monkeypatch), storage.n_loaded
-
-    reader.tick()
-
-    assert questions == [log.HEAD]
-    assert storage.n_loaded == n_loaded
-
-
 def test_a_crash_between_acting_and_storing_acts_again(world, reader, storage):
     """At least once; what was stored before is not done again."""
     world.taint("a")
@@ -136,19 +112,6 @@ def test_a_tick_passes_a_bounded_number_of_events_and_the_next_goes_on(world, re
     assert seen == [min(world.seq, 2 * n) for n in range(1, world.seq + 1)]
 
 
-def test_an_event_with_more_entries_than_a_tick_takes_is_done_in_parts(world, storage):
-    world.live("a", "b", "c")
-    world.taint("c", "a", "b")
-    reader = Reader(world.engine, storage, most=2)
-
-    reader.tick()
-    assert reader.read == ["a", "b"]
-    world.engine.memory.forget()
-    reader.tick()
-
-    assert reader.read == ["a", "b", "c"]
-
-
 def test_a_rebuild_of_the_tables_makes_a_follower_repeat_nothing(world, reader):
     """Rule 3.4"""
     world.taint("a")
@@ -178,26 +141,6 @@ def test_a_process_that_came_further_meanwhile_is_not_mistaken_for_another_log(w
     reader.tick()
 
     assert follower.load() == Cursor(world.seq)
-
-
-def test_several_followers_have_cursors_of_their_own(world, storage):
-    world.live("a", "b")
-    one, other = Reader(world.engine, storage, "one"), Reader(world.engine, storage, "other")
-    world.taint("a")
-    one.tick()
-    world.taint("b")
-    one.tick()
-    other.tick()
-
-    assert one.read == other.read == ["a", "b"]
-
-
-def test_a_change_of_what_a_follower_is_about_ends_its_rest(world, storage):
-    first = LogFollower(world.engine, "copies", Cursor, storage, about="here")
-    first.rest(first.head)
-
-    assert LogFollower(world.engine, "copies", Cursor, storage, about="here").is_at_end
-    assert not LogFollower(world.engine, "copies", Cursor, storage, about="there").is_at_end
 
 
 def add_event(world, name, version=1):

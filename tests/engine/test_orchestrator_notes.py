@@ -7,20 +7,12 @@ from databuild_dagster.engine.orchestrator_notes import (
     absence_of,
     absences_of,
     last_tick,
-    limits_of,
     note_tick,
 )
 from databuild_dagster.engine.tick_pass import TickLimits
 from tests.support.catalog import dataset
 
 HERE = "shop"
-
-
-def test_an_orchestrator_that_never_ticked_is_absent(world):
-    assert last_tick(world.engine, HERE) is None
-    assert absence_of(world.engine, HERE).sentence == (
-        "no orchestrator of location 'shop' has ticked here, so nothing builds for it: `databuild dev` runs one"
-    )
 
 
 @pytest.mark.parametrize(("interval_seconds", "silence"), [(5.0, MIN_SILENCE_SECONDS), (300.0, 600.0)])
@@ -34,13 +26,6 @@ def test_an_orchestrator_is_absent_after_two_intervals_and_a_minute(world, inter
 
     assert last_tick(world.engine, HERE).at == begun
     assert "it is not running (`databuild dev` runs it), or busy" in absence_of(world.engine, HERE).sentence
-
-
-def test_a_single_tick_of_a_command_is_no_orchestrator(world):
-    note_tick(world.engine, HERE, TickLimits(launches=7))
-
-    assert absence_of(world.engine, HERE) is not None
-    assert limits_of(world.engine, HERE).launches == 7
 
 
 def test_absences_are_those_of_the_locations_that_build_the_assets(make_world):

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from databuild_dagster.model import commands as c
 from databuild_dagster.model import events as e
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import LEASED, OPEN_WANTS, InstanceState, JobRunState
 from tests.support import fixtures  # noqa: F401  (the profiles)
-from tests.support.catalog import HERE, dataset
+from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.world import World
 
@@ -128,29 +127,6 @@ def test_what_waited_is_launched_as_soon_as_its_learned_input_has_ended(world, e
     assert launched(world, "a")
 
 
-def test_an_output_that_failed_at_its_miss_has_learned_the_inputs_that_exist(world):
-    """Rule 6.3: it needs one input that nothing can build, and one that is built later."""
-    world.miss("c", "d", "nothing")
-    assert world.state("c") is _I.FAILED
-    world.taint("c")
-    world.want("c")
-
-    world.start("d")
-    assert not launched(world, "c")
-    world.succeed("d")
-    assert launched(world, "c")
-
-
-def test_another_code_version_forgets_what_was_learned(world):
-    """Rule 6.3: other code may read something else."""
-    world.taint("b")
-    world.start("b")
-    newer = [dataset("a", code_version="2"), *(spec for spec in world.specs if spec.asset != "a")]
-    world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(newer)))
-
-    assert launched(world, "a")
-
-
 def test_an_asset_without_a_code_version_remembers(make_world):
     """Rule 6.3: no registration said that its code changed."""
     world = make_world(dataset("a", code_version=None), dataset("b"))
@@ -169,15 +145,6 @@ def test_an_asset_without_a_code_version_remembers(make_world):
     assert world.states("a", "b") == [_I.TAINTED, _I.BUILDING]
 
 
-def test_the_last_dep_miss_counts(world):
-    """Rule 6.3: what it does not name is forgotten."""
-    learn(world, "a", "c")
-    world.taint("a", "b")
-    world.start("b")
-
-    assert launched(world, "a")
-
-
 def test_a_miss_that_the_orchestrator_records_teaches_nothing_and_makes_nothing_forgotten(make_world):
     """Rule 6.3: what it finds missing is declared."""
     world = make_world(dataset("declared"), dataset("a", "declared"), dataset("b"))
@@ -189,21 +156,6 @@ def test_a_miss_that_the_orchestrator_records_teaches_nothing_and_makes_nothing_
     world.taint("b")
     world.start("b")
     world.succeed("declared")
-    assert world.due() == ["a"]
-
-    assert not launched(world, "a")
-
-
-def test_what_was_missed_and_live_by_the_time_of_the_report_is_remembered(make_world):
-    """Rules 6.3, 6.5: it named its inputs as any dep miss does."""
-    world = make_world(dataset("a"), dataset("b"))
-    world.start("a")
-    world.live("b")
-    world.miss("a", "b")
-    assert world.state("a") is _I.UP_FOR_RETRY
-    world.taint("b")
-    world.start("b")
-    world.clock.turn(600)
     assert world.due() == ["a"]
 
     assert not launched(world, "a")
@@ -237,55 +189,6 @@ def test_a_chain_of_learned_inputs_is_launched_from_its_end(make_world):
         world.succeed(order[-1])
 
     assert order == names[::-1]
-
-
-@pytest.mark.parametrize("is_out", [False, True])
-def test_a_learned_input_that_is_less_urgent_holds_back_only_if_it_is_out(world, is_out):
-    """Rules 5.8, 6.3: nothing lends it the urgency of what waits for it, so others could come before it for ever."""
-    world.want("a", priority=5)
-    world.taint("b")
-    if is_out:
-        world.start("b")
-
-    assert launched(world, "a") is not is_out
-
-
-def test_learned_inputs_beyond_what_one_level_looks_at_hold_nothing_back(make_world):
-    """Rule 11.6: else the refs looked at could all wait for refs that no tick looks at."""
-    world = make_world(dataset("a", keys=["1", "2"]))
-    learn(world, "a@1", "a@2")
-    world.taint("a@1", "a@2")
-    world.want("a@1", "a@2")
-    assert world.due() == ["a@1", "a@2"]
-
-    Orchestrator(world).tick(due_refs=1)
-
-    assert world.state("a@1") is _I.BUILDING
-
-
-def test_a_learned_input_whose_wants_are_past_their_ttl_is_not_about_to_be_built(world):
-    """Rules 5.4, 6.3: no tick builds it, also before one has recorded the end of its wants."""
-    world.taint("b")
-    assert [need.ref for need in world.queries.learned_inputs(["a"], world.clock.now)] == ["b"]
-
-    world.clock.turn(c.DEFAULT_TTL_SECONDS)
-
-    assert world.queries.learned_inputs(["a"], world.clock.now) == []
-
-
-def test_of_a_launch_only_those_wait_that_learned_something(make_world):
-    """Rules 6.3, 11.2"""
-    days = ["1", "2", "3"]
-    world = make_world(dataset("a", keys=days), dataset("b"))
-    learn(world, "a@2", "b")
-    world.taint("a@2", "b")
-    for day in days:
-        world.want(f"a@{day}")
-    here = Orchestrator(world)
-
-    here.tick()
-
-    assert {order.job: order.partition_keys for order in here.launcher.orders} == {"a": ("1", "3"), "b": (None,)}
 
 
 def test_a_person_who_claims_the_ref_does_not_wait(world):

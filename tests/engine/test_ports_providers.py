@@ -66,19 +66,6 @@ def test_a_provided_input_lets_its_consumer_be_launched_in_the_same_tick(chain):
     assert "second" in asked[0], "what is due is asked for before its inputs are missed"
 
 
-def test_a_provider_that_fails_lets_the_ref_be_built(chain):
-    def provide(engine, refs):
-        raise RuntimeError("the other store does not answer")
-
-    here = Orchestrator(chain, providers=[provide])
-    chain.want("first")
-
-    report = here.tick()
-
-    assert [order.job for order in here.launcher.orders] == ["first"]
-    assert any("the other store does not answer" in why for why in report.set_aside.values())
-
-
 @pytest.mark.parametrize(
     ("evidence", "state"),
     [

@@ -181,12 +181,3 @@ def test_an_orchestrator_whose_process_is_gone_is_not_at_work(new_world, both, m
     note_process(new.engine, HERE, "fingerprint", "code", is_orchestrator=True)
 
     assert register(old.engine, HERE, OLD).left == ()
-
-
-def test_a_third_version_is_registered_at_once(new_world, both):
-    """Rule 5.7: it was not at work before."""
-    third = Version(new_world, OLD[:1], "third")
-
-    assert third.tick().left == ()
-
-    assert [spec.asset for spec in new_world.queries.datasets().values()] == ["src"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine import set_aside
 from databuild_dagster.engine.set_aside import MAX_PAUSE_SECONDS, pause_after, record_files
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model import commands as c
@@ -42,9 +41,6 @@ def recorded(world):
     return [(aside.kind, aside.name, aside.reason) for aside in world.queries.set_aside()]
 
 
-BAD = (Subject.REF, "bad", "ValueError: the zones do not match")
-
-
 def test_a_reason_is_recorded_once_and_its_end_once(world, monkeypatch):
     here, mapping = Orchestrator(world), Raising(monkeypatch, world.catalog, "bad")
     world.want("bad")
@@ -77,6 +73,9 @@ def test_another_reason_is_an_event_and_another_address_in_it_is_not(world, monk
 
     assert world.log().count("SetAsideChanged") == 2
     assert recorded(world) == [(Subject.REF, "bad", f"ValueError: {reasons[2]}")]
+
+
+BAD = (Subject.REF, "bad", "ValueError: the zones do not match")
 
 
 def test_what_raises_again_and_again_rests_for_a_growing_time(world, monkeypatch):
@@ -167,32 +166,6 @@ def test_the_reasons_of_an_arc_and_of_a_launch_end_when_they_go_on(make_world, m
     assert recorded(world) == []
 
 
-def test_explain_gives_the_recorded_reason_in_a_process_that_does_not_see_it(world):
-    """It asks the store, because a launch that raised cannot be tried again."""
-    launcher = HandLauncher()
-    launcher.launch = None
-    world.want("bad")
-    here = Orchestrator(world, launcher=launcher)
-    here.tick()
-    here.tick()
-
-    sentences = [cause.why for cause in explain(world.process(), "bad").causes]
-
-    assert any("is set aside for now, since" in why and "TypeError: 'NoneType'" in why for why in sentences)
-
-
-def test_two_locations_keep_their_reasons_apart(world, monkeypatch):
-    """Rule 11.7: else ticks of two versions would record in turns."""
-    Raising(monkeypatch, world.catalog, "bad")
-    world.want("bad")
-    Orchestrator(world).tick()
-    before = world.seq
-
-    Orchestrator(world, location="elsewhere").tick()
-
-    assert (recorded(world), world.seq) == ([BAD], before)
-
-
 def test_without_the_notes_the_reasons_are_known_and_all_are_tried(world, monkeypatch):
     """Rule 11.7: their loss is harmless."""
     here, mapping = Orchestrator(world), Raising(monkeypatch, world.catalog, "bad")
@@ -269,16 +242,3 @@ def test_late_files_that_cannot_be_recorded_are_in_the_answer_about_a_live_lot(m
     *_, why = [cause.why for cause in explain(world.engine, "flights@1").causes]
 
     assert why.endswith(DAMAGED["flights@1"])
-
-
-def test_of_many_files_of_a_folder_the_first_are_recorded(make_world, monkeypatch):
-    monkeypatch.setattr(set_aside, "MAX_OF_FOLDER", 3)
-    world = make_world(LANDING)
-
-    looked(world, DAMAGED, {f"landing/{n}\n.csv": "no time" for n in range(9)})
-
-    assert [name for _, name, _ in recorded(world)] == [
-        "flights@1",
-        "flights@landing/0 .csv",
-        "flights@landing/1 .csv",
-    ]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
+from databuild_dagster.engine.judge import LEASE_SECONDS
 from databuild_dagster.engine.ports import DagsterRunStatus
-from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from tests.support.catalog import HERE, dataset
+from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandForeign, HandLauncher
 
@@ -31,21 +30,6 @@ def graph(make_world):
 # Planning
 
 
-def test_what_is_due_and_has_its_inputs_is_launched(graph):
-    """Rule 11.1"""
-    here = Orchestrator(graph)
-    graph.want("raw@1")
-
-    report = here.tick()
-
-    (order,) = here.launcher.orders
-    assert report.launched == [order.launch_id]
-    assert (order.job, order.assets, order.partition_keys) == ("raw", ("raw",), ("1",))
-    assert (order.location, order.kind) == (HERE, DatasetKind.OURS)
-    assert graph.state("raw@1") is _I.BUILDING
-    assert graph.queries.launch(order.launch_id).owner == "orchestrator"
-
-
 def test_the_orchestrator_records_declared_misses_itself_all_levels_down_in_one_tick(graph):
     """Rules 6.3, 11.1: no process is started for what cannot be built yet."""
     here = Orchestrator(graph)
@@ -59,38 +43,6 @@ def test_the_orchestrator_records_declared_misses_itself_all_levels_down_in_one_
         ("raw", tuple(DAYS)),
     ]
     assert graph.state("report") is graph.state("daily@1") is _I.UPSTREAM_BUILDING
-
-
-def test_a_graph_is_built_bottom_up_each_ref_once(graph):
-    """Rule 11.1: from a want to live data."""
-    here = Orchestrator(graph)
-    want = graph.want("report")
-    built = []
-
-    for _ in range(4):
-        here.tick()
-        for order in here.launcher.orders[len(built) :]:
-            here.start(order.launch_id)
-            for run in graph.queries.job_runs_of_launch(order.launch_id):
-                graph.succeed(*run.refs)
-            here.launcher.set_status(order.launch_id, DagsterRunStatus.SUCCEEDED)
-            built.append(order.job)
-
-    assert graph.want_state(want) is WantState.SUCCESSFUL
-    assert built in (["raw", "names", "daily", "report"], ["names", "raw", "daily", "report"])
-    assert here.tick().idle
-
-
-def test_due_refs_of_a_job_share_launches_of_at_most_so_many_keys_in_order(make_world):
-    """Rule 11.2"""
-    world = make_world(dataset("raw", keys=DAYS, most=2))
-    here = Orchestrator(world)
-    for day in reversed(DAYS):
-        world.want(f"raw@{day}")
-
-    here.tick()
-
-    assert [order.partition_keys for order in here.launcher.orders] == [("1", "2"), ("3", "4"), ("5",)]
 
 
 def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_something(make_world):
@@ -109,20 +61,6 @@ def test_outputs_of_a_job_for_one_key_share_a_job_run_unless_one_misses_somethin
     assert [sorted(run.refs) for run in world.queries.job_runs_of_launch(pair.launch_id)] == [["right", "third"]]
 
 
-def test_a_tick_launches_only_so_much_and_the_most_urgent_first(graph):
-    """Rule 11.1: highest priority, then earliest deadline, then oldest first."""
-    here = Orchestrator(graph)
-    graph.want("names")
-    graph.want("raw@1", priority=1)
-
-    here.tick(launches=1)
-    assert [order.job for order in here.launcher.orders] == ["raw"]
-    assert here.launcher.last.priority == 1
-    here.tick(launches=1)
-
-    assert [order.job for order in here.launcher.orders] == ["raw", "names"]
-
-
 def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_other_jobs(make_world):
     """Rule 11.1: urgency is the ref's; that its job has other keys to build does not change it."""
     world = make_world(dataset("raw", keys=DAYS, most=1), dataset("names"))
@@ -138,31 +76,6 @@ def test_the_urgent_key_of_a_large_job_goes_before_its_other_keys_and_before_oth
         ("raw", ("4",), 9),
         ("names", (None,), 5),
     ]
-
-
-def test_no_more_launches_are_out_than_allowed_and_room_comes_back(graph):
-    """Rule 11.1"""
-    here = Orchestrator(graph)
-    graph.want("names")
-    here.tick(open_launches=1)
-    graph.want("raw@1")
-    assert here.tick(open_launches=1).launched == []
-
-    here.start(here.launcher.last.launch_id)
-    graph.succeed("names")
-
-    assert len(here.tick(open_launches=1).launched) == 1
-
-
-def test_misses_are_recorded_even_when_there_is_no_room_for_launches(graph):
-    """Rules 6.3, 11.1: they start nothing."""
-    here = Orchestrator(graph)
-    graph.want("report")
-
-    report = here.tick(launches=0)
-
-    assert report.launched == []
-    assert graph.state("report") is graph.state("daily@5") is _I.UPSTREAM_BUILDING
 
 
 def test_a_job_runs_only_as_many_launches_at_once_as_it_allows(make_world):
@@ -195,45 +108,6 @@ def test_a_tick_also_launches_the_refs_behind_the_limit_of_one_look(make_world, 
     assert [order.partition_keys for order in here.launcher.orders] == [(day,) for day in DAYS[:n_launched]]
 
 
-def test_a_tick_launches_only_its_own_locations_jobs(graph):
-    """Rule 5.7"""
-    graph.handle(c.RegisterDatasets(location="there", datasets=(dataset("away", location="there"),)))
-    graph.catalog.datasets["away"] = dataset("away", location="there")
-    here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
-    graph.want("names")
-    graph.want("away")
-
-    here.tick()
-    there.tick()
-
-    assert [order.job for order in here.launcher.orders] == ["names"]
-    assert [order.job for order in there.launcher.orders] == ["away"]
-
-
-def test_a_failed_input_fails_what_needs_it_without_a_process(graph):
-    """Rules 6.5, 6.14: its other input is launched."""
-    here = Orchestrator(graph)
-    graph.fail("names")
-    want = graph.want("daily@1")
-
-    here.tick()
-
-    assert graph.want_state(want) is WantState.UPSTREAM_FAILED
-    assert [order.job for order in here.launcher.orders] == ["raw"]
-
-
-def test_a_ref_that_is_backing_off_is_launched_when_its_time_has_come(graph):
-    """Rules 4.5, 6.8"""
-    here = Orchestrator(graph)
-    graph.want("names")
-    graph.fail("names", kind="transient")
-    assert here.tick().idle
-
-    graph.clock.now = graph.canonical("names").retry_at
-
-    assert len(here.tick().launched) == 1
-
-
 def test_an_idle_tick_records_nothing(graph):
     """Rule 11.3"""
     here = Orchestrator(graph)
@@ -262,22 +136,6 @@ def test_a_launch_that_dagster_never_saw_is_ordered_again_with_the_same_id(graph
     first, second = here.launcher.orders
     assert second == first
     assert len(graph.queries.history("raw@1")) == 1
-
-
-def test_a_buffered_launch_of_another_process_is_left_to_it_for_a_minute(graph):
-    """Rule 6.9"""
-    first, second = (
-        Orchestrator(graph, name="first", launcher=HandLauncher(swallows_orders=True)),
-        Orchestrator(graph, name="second"),
-    )
-    graph.want("names")
-    first.tick()
-
-    graph.clock.turn(OWNERSHIP_SECONDS)
-    assert second.tick().idle
-    graph.clock.turn(1)
-
-    assert second.tick().launched == [first.launcher.last.launch_id]
 
 
 def test_a_launch_that_was_canceled_in_part_is_ordered_again_for_the_rest(graph):
@@ -309,19 +167,6 @@ def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
     assert list(here.launcher.failed) == [f"run-of-{launch_id}"]
     assert len(reports.launched) == 1
     assert [run.state for run in graph.queries.job_runs_of_launch(launch_id)] == [JobRunState.LOST]
-
-
-def test_a_launch_whose_process_is_gone_is_lost_at_once(graph):
-    """Rule 6.9"""
-    here = Orchestrator(graph, gone=lambda holder: holder == "somewhere")
-    graph.want("names")
-    here.tick()
-    here.start(here.launcher.last.launch_id)
-
-    report = here.tick()
-
-    assert list(report.lost.values()) == ["its process is gone"]
-    assert len(report.launched) == 1
 
 
 @pytest.mark.parametrize("started", [True, False])
@@ -359,19 +204,6 @@ def test_the_log_of_a_canceled_run_names_what_is_built_again_and_what_prevents_i
     )
 
 
-def test_a_silent_launch_of_another_location_is_lost_at_the_next_tick_of_any(graph):
-    """Rule 6.9: its own orchestrator may be gone too."""
-    here, there = Orchestrator(graph), Orchestrator(graph, location="there", name="other")
-    graph.want("names")
-    here.tick()
-    here.start(here.launcher.last.launch_id)
-
-    reports = there.tick_for(LEASE_SECONDS + 10)
-
-    assert list(reports.lost) == [here.launcher.last.launch_id]
-    assert reports.launched == []
-
-
 # Assets that are not ours (rule 6.11)
 
 
@@ -383,38 +215,6 @@ def mixed(make_world):
         dataset("plain", "source", kind=DatasetKind.PLAIN),
         dataset("ours", "plain"),
     )
-
-
-def test_what_dagster_has_of_an_input_is_observed_and_stands_in_the_lineage(mixed):
-    """Rule 6.11"""
-    here = Orchestrator(mixed)
-    here.foreign.materialize("plain", "dagster event 1")
-    mixed.want("ours")
-
-    report = here.tick()
-
-    assert report.arrived == ["plain"]
-    assert mixed.canonical("plain").origin == "dagster event 1"
-    assert [order.job for order in here.launcher.orders] == ["ours"]
-
-
-def test_a_newer_materialization_is_a_new_instance(mixed):
-    """Rule 6.11"""
-    here = Orchestrator(mixed)
-    here.foreign.materialize("plain", "dagster event 1")
-    mixed.want("ours")
-    here.tick()
-    here.start(here.launcher.last.launch_id)
-    mixed.succeed("ours", inputs=["plain"])
-    ours = mixed.uuid("ours")
-
-    here.foreign.materialize("plain", "dagster event 2")
-    mixed.taint("ours")
-    mixed.want("ours")
-    here.tick()
-
-    assert [instance.canonical for instance in mixed.queries.history("plain")] == [False, True]
-    assert mixed.queries.stale([ours]) == {ours}
 
 
 def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
@@ -432,22 +232,6 @@ def test_a_materialization_followed_by_a_failure_is_not_live(mixed):
     (taint,) = mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)
     assert taint.reason == "its run 7 failed"
     assert mixed.states("ours", "plain", "source") == [_I.UPSTREAM_BUILDING, _I.UPSTREAM_BUILDING, None]
-
-
-def test_a_missing_source_is_waited_for_and_never_launched(mixed):
-    """Rules 5.7, 6.11"""
-    here = Orchestrator(mixed)
-    want = mixed.want("ours")
-    here.tick()
-    assert here.tick_for(60).idle
-    assert here.launcher.orders == []
-    assert mixed.want_state(want) is WantState.UPSTREAM_BUILDING
-
-    here.foreign.materialize("source", "dagster event 1")
-    report = here.tick()
-
-    assert report.arrived == ["source"]
-    assert [order.job for order in here.launcher.orders] == ["plain"]
 
 
 def plain_launch(mixed, here):
@@ -476,16 +260,6 @@ def test_a_plain_run_that_materialized_its_ref_has_built_it_however_it_ended(mix
     assert mixed.canonical("plain").origin == "dagster event 2"
     assert mixed.state("plain") is _I.LIVE
     assert here.launcher.last.job == "ours"
-
-
-def test_a_plain_run_that_is_silent_for_long_is_not_lost(mixed):
-    """Rule 6.11: it has no heartbeat of ours."""
-    here = Orchestrator(mixed)
-    launch_id = plain_launch(mixed, here)
-
-    here.tick_for(10 * LEASE_SECONDS)
-
-    assert mixed.queries.job_runs_of_launch(launch_id)[0].state is JobRunState.RUNNING
 
 
 @pytest.mark.parametrize("status", [DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED])
@@ -617,19 +391,6 @@ def meddling(port, look):
     return port
 
 
-def test_two_orchestrators_build_each_ref_once(graph):
-    """Rules 3.3, 11.1: ticks may overlap."""
-    launcher = HandLauncher()
-    first, second = two(graph, launcher=launcher)
-    graph.want("report")
-
-    for _ in range(3):
-        first.tick()
-        second.tick()
-
-    assert sorted(order.job for order in launcher.orders) == ["names", "raw"]
-
-
 @pytest.mark.parametrize(
     "status", [DagsterRunStatus.RUNNING, DagsterRunStatus.SUCCEEDED, DagsterRunStatus.FAILED, DagsterRunStatus.CANCELED]
 )
@@ -663,24 +424,6 @@ def test_two_orchestrators_lose_the_same_launch_in_peace(graph):
     first.tick()
 
     assert [instance.state for instance in graph.queries.history("names")] == [_I.UP_FOR_RETRY, _I.BUILDING]
-
-
-def test_two_orchestrators_observe_the_same_in_peace(mixed):
-    """Rules 6.11, 11.1: the arrival is recorded once, and so is that it is gone."""
-    foreign = meddling(HandForeign(), "observe")
-    first, second = two(mixed, foreign=foreign)
-    foreign.materialize("plain", "dagster event 1")
-    mixed.want("plain")
-    foreign.meanwhile = [second.tick]
-    first.tick()
-    assert len(mixed.queries.history("plain")) == 1
-
-    foreign.fail("plain")
-    mixed.want("ours")
-    foreign.meanwhile = [second.tick]
-    first.tick()
-
-    assert len(mixed.queries.taints_of(mixed.queries.history("plain")[0].uuid)) == 1
 
 
 @pytest.mark.parametrize("before", [None, "dagster event 1"])

@@ -6,7 +6,6 @@ import pytest
 
 from databuild_dagster.engine import tick as tick_module
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
-from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandLauncher
@@ -120,18 +119,6 @@ def test_a_tick_asks_about_a_bounded_number_and_the_next_about_the_others(world,
     assert given_up == ["R4"]
 
 
-def test_who_waits_for_several_refs_gives_up_what_is_still_open(world, here):
-    begin(world, here, "a")
-    begin(world, here, "b")
-    world.claim("a", "b", dagster_run_id="R")
-    here.launcher.has("R", CANCELED)
-    world.succeed("a")
-
-    here.tick()
-
-    assert ledger(world, "R") == {"a": ("live", ""), "b": ("given up", "its Dagster run ended: canceled")}
-
-
 def test_what_it_had_taken_over_is_built_for_it_as_long_as_its_want_is_open(world, here):
     """Rules 8.1, 8.3: it joined a build, claimed the ref when that was given up, and was killed as it built."""
     begin(world, here, "a")
@@ -148,16 +135,3 @@ def test_what_it_had_taken_over_is_built_for_it_as_long_as_its_want_is_open(worl
 
     assert here.tick().given_up == ["R"]
     assert ledger(world, "R") == {"a": ("given up", "its Dagster run ended: failed")}
-
-
-def test_what_a_dagster_run_waited_for_is_followed_up_by_its_want_all_the_same(world, here):
-    """Rule 8.1: the want that it left has a day."""
-    begin(world, here, "a")
-    world.claim("a", dagster_run_id="R")
-    here.launcher.has("R", FAILED)
-    here.tick()
-
-    world.handle(c.FailJobRuns(failures=(c.RunFailure(world.job_run("a"), "busy", "transient"),)))
-    world.clock.turn(3600)
-
-    assert len(here.tick().launched) == 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine.judge import LEASE_SECONDS
-from databuild_dagster.engine.ports import DagsterRunStatus
-from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
 from tests.support.ports import HandLauncher
@@ -55,29 +54,6 @@ def test_a_served_ref_and_its_inputs_are_launched_while_300_other_wants_are_open
     assert len(graph.due()) == 300
 
 
-def test_an_input_that_another_request_wanted_first_is_launched(graph):
-    here = Orchestrator(graph)
-    graph.want("first@001")
-    graph.want("first@002")
-    graph.want("second@001")
-
-    here.tick(serving=["second@001"])
-
-    assert launched(here) == [("first", ("001",))]
-
-
-def test_inputs_that_a_job_run_names_are_served_from_then_on(graph):
-    here = Orchestrator(graph)
-    graph.want("many@001")
-    graph.want("extra")
-    here.tick(serving=["many@001"])
-    graph.miss("many@001", "second@002")
-
-    here.tick(serving=["many@001"])
-
-    assert launched(here) == [("many", ("001",)), ("first", ("002",))]
-
-
 def test_an_input_that_the_last_call_named_is_served_and_holds_no_ref_back_without_end(graph):
     """Rule 6.3: a due ref waits for a learned input that is due."""
     graph.miss("many@001", "extra")
@@ -88,19 +64,6 @@ def test_an_input_that_the_last_call_named_is_served_and_holds_no_ref_back_witho
     build(graph, here, "many@001")
 
     assert launched(here) == [("extra", (None,)), ("many", ("001",))]
-
-
-def test_what_a_failed_upstream_ref_still_misses_is_served(graph):
-    """Rule 6.6"""
-    graph.miss("extra", "many@001", "many@002")
-    graph.fail("many@001")
-    graph.want("many@002")
-    here = Orchestrator(graph)
-
-    here.tick(serving=["extra"])
-
-    assert graph.state("extra") is _I.UPSTREAM_FAILED
-    assert launched(here) == [("many", ("002",))]
 
 
 def test_a_job_run_also_builds_its_other_outputs_that_are_due(make_world):
@@ -168,30 +131,6 @@ def test_the_lots_of_arcs_are_wanted_and_left_to_the_orchestrator(make_world):
 
     assert report.fired == ["clean@1"]
     assert world.due() == ["clean@1"]
-
-
-def test_of_two_builds_that_share_an_input_one_dies_and_the_other_ends(graph):
-    """Rules 6.9, 8.9: no other orchestrator ticks."""
-    first, second = (
-        Orchestrator(graph, name="first"),
-        Orchestrator(graph, name="second", gone=lambda holder: holder == "first"),
-    )
-    graph.want("first@001")
-    graph.want("many@001")
-    graph.want("second@001")
-    first.tick(serving=["first@001", "many@001"])
-    for order in first.launcher.orders:
-        first.launcher.set_status(order.launch_id, DagsterRunStatus.RUNNING)
-        graph.start_launch(order.launch_id, holder="first")
-
-    build(graph, second, "second@001")
-
-    assert graph.states("first@001", "second@001", "many@001") == [_I.LIVE, _I.LIVE, _I.UP_FOR_RETRY]
-    assert launched(second) == [("first", ("001",)), ("second", ("001",))]
-    of_first = [
-        run.state for order in first.launcher.orders for run in graph.queries.job_runs_of_launch(order.launch_id)
-    ]
-    assert of_first == [JobRunState.LOST, JobRunState.LOST]
 
 
 @pytest.mark.databases("sqlite")

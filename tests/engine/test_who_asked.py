@@ -27,15 +27,6 @@ def askers(world, ref):
     return [(item.actor, item.refs, item.comment) for item in who_asked(world.queries, [uuid])[uuid]]
 
 
-def test_the_wants_that_were_open_when_it_came_are_named_with_who_recorded_them(world):
-    want(world, "a", "user:kate", "the board's report")
-    want(world, "a", "schedule nightly")
-    world.live("a")
-    want(world, "a", "user:late")
-
-    assert askers(world, "a") == [("user:kate", ("a",), "the board's report"), ("schedule nightly", ("a",), "")]
-
-
 def test_a_missing_input_was_asked_for_by_the_wants_of_what_needs_it(world):
     """Rule 6.4: through as many levels as there are."""
     want(world, "a", "user:kate", "the board's report")

@@ -82,21 +82,6 @@ def test_a_mapping_says_which_keys_are_needed(mapping, needed):
     assert graph.inputs["out@2"] == tuple(needed)
 
 
-def test_what_several_refs_need_stands_in_it_once_and_before_them():
-    graph = graph_of(GRAPH, "daily@3", "daily@1", "report")
-
-    produced = [ref for job in graph.jobs for ref in job.produces]
-
-    assert len(produced) == len(set(produced)) == 8
-    assert all(place < at for at, job in enumerate(graph.jobs) for place in job.after)
-    assert graph.wanted == ("daily@3", "daily@1", "report")
-
-
-@given(st.permutations(["daily@1", "daily@2", "daily@3", "names", "report"]))
-def test_the_order_of_the_request_does_not_change_the_graph(refs):
-    assert graph_of(GRAPH, *refs).jobs == graph_of(GRAPH, "report", "daily@3", "daily@2", "daily@1", "names").jobs
-
-
 def test_outputs_of_one_job_are_together_for_each_key_and_only_those_that_are_needed():
     """Rule 6.2: a job with several outputs is planned output by output."""
     specs = [
@@ -115,19 +100,6 @@ def test_outputs_of_one_job_are_together_for_each_key_and_only_those_that_are_ne
     ]
 
 
-def test_a_job_that_stands_between_others_is_in_it_once_for_each_level():
-    """One of its outputs needs what another of its outputs is read by; no job run could build both."""
-    specs = [dataset("first", job="both"), dataset("middle", "first"), dataset("last", "middle", job="both")]
-
-    graph = graph_of(specs, "last")
-
-    assert [(job.job, job.produces, job.after) for job in graph.jobs] == [
-        ("both", ("first",), ()),
-        ("middle", ("middle",), (0,)),
-        ("both", ("last",), (1,)),
-    ]
-
-
 def test_outputs_that_need_each_other_are_on_levels_of_their_own():
     """As the models of one plain job may."""
     specs = [
@@ -141,13 +113,6 @@ def test_outputs_that_need_each_other_are_on_levels_of_their_own():
     assert [(job.produces, job.after) for job in graph.jobs] == [(("a",), ()), (("b", "c"), (0,))]
 
 
-def test_a_source_is_not_asked_for_its_inputs():
-    """Rule 10.6"""
-    specs = [dataset("far"), dataset("feed", "far", kind=DatasetKind.SOURCE), dataset("out", "feed")]
-
-    assert after(graph_of(specs, "out")) == {"feed": [], "out": ["feed"]}
-
-
 def test_an_input_that_nothing_can_build_is_in_it_with_the_reason():
     """Rule 6.3: the request is not refused for it; the ref that needs it will fail."""
     specs = [dataset("days", keys=DAYS), dataset("out", ("days", "9"), "gone")]
@@ -159,17 +124,6 @@ def test_an_input_that_nothing_can_build_is_in_it_with_the_reason():
     assert "'9' is not one of 1, 2, 3" in graph.unbuildable["days@9"]
     assert "No code location has registered an asset 'gone'" in graph.unbuildable["gone"]
     assert {job.job: job.location for job in graph.jobs}["gone"] is None
-
-
-def test_jobs_of_the_same_name_in_two_locations_are_two():
-    specs = [dataset("here_in", job="load"), dataset("there_in", job="load", location="there")]
-
-    graph = graph_of(specs, "here_in", "there_in")
-
-    assert sorted((job.location, job.produces) for job in graph.jobs) == [
-        ("here", ("here_in",)),
-        ("there", ("there_in",)),
-    ]
 
 
 # What is refused

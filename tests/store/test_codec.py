@@ -37,10 +37,6 @@ def test_a_stored_shape_is_raised_version_by_version(renamed, version, payload):
     assert codec.decode("WantCanceled", version, payload) == e.WantCanceled(want_ids=("w",))
 
 
-def test_what_is_written_has_the_newest_version(renamed):
-    assert codec.encode(e.WantCanceled(want_ids=("w",)))[:2] == ("WantCanceled", 3)
-
-
 def test_a_log_with_shapes_of_several_versions_folds_and_is_sound(monkeypatch, tmp_path):
     """Rule 3.4: an older version's log, folded by code whose newest shape is another one, and then added to."""
     path = tmp_path / "build.db"

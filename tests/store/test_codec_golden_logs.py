@@ -152,14 +152,6 @@ def test_the_database_that_a_version_left_behind_is_brought_to_today(recorded, l
     assert_migrated(recorded, left_behind)
 
 
-def test_older_tables_are_refused_until_they_are_computed_again(recorded, with_older_tables):
-    """Rule 3.4"""
-    with pytest.raises(OlderProjection, match="databuild log migrate"):
-        open_store(f"sqlite:///{with_older_tables}")
-
-    assert_migrated(recorded, with_older_tables)
-
-
 def assert_migrated(recorded: Golden, path: Path) -> None:
     store = Store(f"sqlite:///{path}", check_projections=False)
     migrate(store)

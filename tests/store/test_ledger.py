@@ -98,16 +98,6 @@ def test_what_a_claim_built_stays_its_own_when_it_is_built_again(world):
     assert (only(world, "R").outcome.value, only(world, "R").uuid) == ("live", uuid)
 
 
-def test_a_ref_that_is_claimed_again_has_one_entry(world):
-    """Rule 8.1: one for each request and ref."""
-    lose_claim(world)
-
-    world.claim("a", dagster_run_id="R")
-    world.succeed("a")
-
-    assert (only(world, "R").outcome.value, only(world, "R").uuid) == ("live", world.uuid("a"))
-
-
 @pytest.mark.parametrize("expired", [False, True])
 def test_what_a_claim_left_unbuilt_is_given_up_when_its_want_has_ended(world, expired):
     """Rules 8.1, 8.3: no job run builds it for this request any longer, so it waits for nothing."""
@@ -178,15 +168,6 @@ def test_each_ref_of_a_want_ends_in_its_own_way(world):
     assert by_ref["b"].reason == "no such file"
 
 
-def test_an_open_want_says_of_each_ref_how_it_stands(world):
-    """Rule 8.1"""
-    want = world.want_view(world.want("a", "b"))
-
-    world.live("a")
-
-    assert outcomes(world, want.request_id) == {"a": "live", "b": "waiting"}
-
-
 def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
     """Rules 5.3, 8.1"""
     failed, taken_back = world.want_view(world.want("a")), world.want_view(world.want("b"))
@@ -199,13 +180,6 @@ def test_what_was_built_after_a_want_had_ended_was_not_built_for_it(world):
 
     assert outcomes(world, failed.request_id) == {"a": "failed"}
     assert outcomes(world, taken_back.request_id) == {"b": "given up"}
-
-
-def test_a_request_for_a_ref_does_not_see_the_other_refs_of_its_wants(world):
-    """Rule 8.1"""
-    world.want("a", "b")
-
-    assert [entry.ref for entry in world.engine.ledger.of_ref("a")] == ["a"]
 
 
 # Counts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.coordination import Answer
 from databuild_dagster.model.errors import NotFound
 from databuild_dagster.store.job_metrics import metrics_of_jobs
 from tests.support.catalog import dataset
@@ -110,16 +109,6 @@ def test_sources_that_wake_an_arc_avoid_no_build_each(make_world):
     assert {metrics.job: metrics.avoided for metrics in metrics_of_jobs(world.store)}["daily"] == 1
 
 
-def test_a_dep_miss_is_shown_beside_the_rate_and_not_counted_in_it(world):
-    """Rule 8.5"""
-    world.miss("a", "b")
-
-    metrics = {metric.job: metric for metric in metrics_of_jobs(world.store)}
-
-    assert metrics["a"].counts == {"DepMissed": 1}
-    assert metrics["a"].success_rate is None
-
-
 def test_a_request_that_asks_twice_avoids_no_build(world):
     """Rules 8.1, 8.5"""
     for _ in range(2):
@@ -128,16 +117,3 @@ def test_a_request_that_asks_twice_avoids_no_build(world):
     world.live("a")
 
     assert {metric.avoided for metric in metrics_of_jobs(world.store)} == {0}
-
-
-def test_a_waiting_run_that_builds_the_ref_itself_avoids_no_build(world):
-    """Rules 8.3, 8.5: only requests that joined or reused a build avoid one."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    world.cancel("a", keep_wants=True)
-    world.claim("a", dagster_run_id="A")
-    world.succeed("a")
-
-    joined = [entry.requester for entry in world.ledger.of_ref("a") if entry.kind is not Answer.BUILD]
-
-    assert {metric.job: metric.avoided for metric in metrics_of_jobs(world.store)}["a"] == len(joined)

@@ -77,28 +77,6 @@ def test_a_rebuild_gives_the_live_tables_row_for_row(eventful):
     assert rows_of(eventful.store) == before
 
 
-def test_a_rebuild_repairs_damaged_tables(eventful):
-    """Rule 3.4: the log is the authority."""
-    before = rows_of(eventful.store)
-    with eventful.store.writing() as work:
-        work.connection.execute("UPDATE databuild_refs SET state = 'Live'")
-        work.connection.execute("DELETE FROM databuild_wants")
-        work.connection.execute("DELETE FROM databuild_history WHERE seq > 5")
-    assert check(eventful.store) != []
-
-    rebuild(eventful.store)
-
-    assert rows_of(eventful.store) == before
-
-
-def test_work_goes_on_after_a_rebuild(eventful):
-    """Rule 3.4"""
-    rebuild(eventful.store)
-
-    eventful.want("d")
-    eventful.live("d")
-
-
 def test_a_rebuild_that_fails_changes_nothing(eventful):
     """Rules 3.3, 3.4: it is one transaction as well."""
     with eventful.store.writing() as work:

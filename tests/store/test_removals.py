@@ -163,14 +163,6 @@ def test_what_attempts_left_goes_but_for_what_the_next_one_may_go_on_from(world)
     assert world.state("a") is FAILED
 
 
-def test_an_attempt_whose_ref_has_no_open_want_leaves_nothing(world):
-    want = world.want("a")
-    world.fail("a", kind="transient")
-    world.cancel_want(want)
-
-    assert remove(world, world.uuid("a"))
-
-
 def test_data_from_outside_belongs_to_another_program(world):
     """Rule 10.6: its files are listed where they lie."""
     world.arrive("a", "file:///1")

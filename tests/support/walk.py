@@ -22,10 +22,10 @@ from .world import COMPLETE, EMPTY, World
 class Walk:
     """Takes steps in a world. The refs are those that the world has seen."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int | random.Random) -> None:
         self.world = world
         self.queries = world.queries
-        self.rng = random.Random(seed)
+        self.rng = seed if isinstance(seed, random.Random) else random.Random(seed)
         with world.store.reading() as connection:
             self.refs = [str(ref) for (ref,) in connection.execute("SELECT ref FROM databuild_refs ORDER BY ref")]
         self.taints: list[str] = []

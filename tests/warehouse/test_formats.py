@@ -42,14 +42,6 @@ def written(frame: pd.DataFrame, warehouse: Warehouse, file_format: FileFormat, 
     return write_instance(frame, warehouse, ref=ref, uuid=uuid, job_run="j", file_format=file_format)
 
 
-def test_a_file_is_read_back_as_it_was_written(file_format, tmp_path):
-    path = str(tmp_path / f"part-0{file_format.suffix}")
-
-    file_format.write(a_table(1, 2, 3), path)
-
-    assert file_format.read(path).to_pydict() == {"n": [1, 2, 3], "word": ["1", "2", "3"]}
-
-
 def test_a_file_tells_its_rows_and_columns_from_a_path_and_from_an_open_file(file_format, tmp_path):
     path = str(tmp_path / f"part-0{file_format.suffix}")
     file_format.write(a_table(1, 2, 3), path)

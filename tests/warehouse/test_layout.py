@@ -98,12 +98,6 @@ def test_a_relative_warehouse_is_where_the_process_stood_when_it_was_named(tmp_p
     assert warehouse.root == str(tmp_path / "warehouse")
 
 
-def test_two_staging_folders_of_one_instance_are_two(tmp_path):
-    warehouse = Warehouse(str(tmp_path))
-
-    assert warehouse.new_staging_dir(UUID) != warehouse.new_staging_dir(UUID)
-
-
 @pytest.mark.parametrize(
     ("number", "words"),
     [

@@ -55,15 +55,6 @@ def test_a_copy_that_may_be_in_use_stays_under_any_bound(cache):
     assert read.exists()
 
 
-def test_using_a_copy_makes_it_young(cache):
-    path = a_copy("s3://b/a/data/instance=1/part", used_hours_ago=50)
-
-    assert local_copies.is_there(str(path), 100)
-    local_copies.prune(0, time.time())
-
-    assert path.exists()
-
-
 def test_all_copies_are_looked_at_once_an_hour_and_no_more_often(cache, monkeypatch):
     monkeypatch.setenv("DATABUILD_CACHE_MAX_GIB", "0")
     first = a_copy("s3://b/a/data/instance=1/part", used_hours_ago=50)

@@ -42,7 +42,6 @@ from tests.support.written import (
     clear_cache,
     manifest_of,
     numbers,
-    winners_of_a_race,
     write,
 )
 from tests.warehouse.store_actions import EVERYTHING
@@ -87,20 +86,6 @@ def test_the_files_are_there_before_the_manifest(s3, warehouse):
     assert [path.rpartition(".")[2] for path in puts[-3:]] == ["parquet", "parquet", "json"]
 
 
-def test_of_two_writers_of_one_manifest_one_wins_and_the_other_is_refused(warehouse):
-    winners = winners_of_a_race(warehouse, 8)
-
-    assert [read_manifest(warehouse, "raw/flights", UUID).attempt] == winners
-
-
-def test_writing_the_same_manifest_again_changes_nothing(warehouse):
-    write_manifest(warehouse, manifest_of())
-
-    write_manifest(warehouse, manifest_of())
-
-    assert read_manifest(warehouse, "raw/flights", UUID) == manifest_of()
-
-
 def test_overlapping_conditional_writes_are_tried_again_but_not_for_ever(s3, warehouse):
     s3.refusals += [(409, "ConditionalRequestConflict", "manifest.json")] * (MAX_OVERLAPS - 1)
 
@@ -116,25 +101,6 @@ def test_a_store_that_overwrites_although_asked_not_to_is_refused_at_once(s3, wa
 
     with pytest.raises(NotCreateOnly):
         warehouse.new_staging_dir(UUID)
-
-
-def test_the_promise_is_asked_for_once_per_process(s3, warehouse):
-    warehouse.new_staging_dir(UUID)
-    s3.requests.clear()
-
-    warehouse.new_staging_dir(UUID)
-
-    assert s3.requests == []
-
-
-def test_an_object_that_no_manifest_lists_changes_no_answer(s3, bucket, warehouse):
-    manifest = write(warehouse, numbers(1, 2))
-    folder = warehouse.instance_dir("raw/flights", UUID).removeprefix(f"s3://{bucket}/")
-    s3.client().put_object(Bucket=bucket, Key=f"{folder}/part-9.parquet", Body=b"stray")
-    clear_cache()
-
-    assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1, 2]}
-    assert missing_files(warehouse, manifest) == ()
 
 
 # Copies
@@ -168,15 +134,6 @@ def test_a_copy_that_was_cut_short_is_fetched_again(warehouse):
     os.truncate(path, 10)
 
     assert read_table(warehouse, [manifest]).to_pydict() == {"n": [1]}
-
-
-def test_two_warehouses_do_not_share_copies(bucket, s3):
-    one, other = Warehouse(f"s3://{bucket}/one"), Warehouse(f"s3://{bucket}/other")
-
-    manifests = write(one, numbers(1)), write(other, numbers(2))
-
-    assert read_table(one, [manifests[0]]).to_pydict() == {"n": [1]}
-    assert read_table(other, [manifests[1]]).to_pydict() == {"n": [2]}
 
 
 @pytest.mark.long("processes fetch one file at once")
@@ -274,13 +231,6 @@ def test_a_discard_removes_the_manifest_first(s3, warehouse):
 
     deleted = [path for method, path in s3.requests if method == "DELETE"]
     assert [path.endswith("/manifest.json") for path in deleted] == [True, False, False]
-
-
-def test_a_discard_of_what_is_not_there_is_fine(warehouse):
-    warehouse.remove_instance("raw/flights", UUID)
-
-    with pytest.raises(ManifestMissing, match="or it was built in another warehouse"):
-        read_manifest(warehouse, "raw/flights", UUID)
 
 
 def test_a_manifest_is_read_and_an_empty_prefix_listed_by_one_request_each(s3, warehouse):
@@ -426,16 +376,6 @@ def test_without_credentials_the_environment_is_named(warehouse, monkeypatch):
 
     with pytest.raises(AccessDenied, match="the environment has no complete credentials"):
         warehouse.new_staging_dir(UUID)
-
-
-def test_a_bucket_that_comes_back_is_written_to_again(s3, bucket, warehouse):
-    s3.drop_bucket(bucket)
-    with pytest.raises(BucketMissing):
-        write(warehouse, numbers(1))
-
-    s3.make_bucket(bucket)
-
-    assert read_table(warehouse, [write(warehouse, numbers(1))]).num_rows == 1
 
 
 def test_an_upload_that_fails_leaves_no_manifest(s3, warehouse):

@@ -35,10 +35,6 @@ def test_answers_and_errors_come_in_the_order_of_the_requests():
     assert most_open == OPEN_REQUESTS
 
 
-def test_no_request_is_no_work():
-    assert in_loop(AsyncFileSystem(skip_instance_cache=True), []) == []
-
-
 class Blocked:
     """Requests that block until they are released; the last one that may be open interrupts the caller."""
 

@@ -107,25 +107,11 @@ def test_a_lot_is_complete_iff_its_parts_are_complete_or_empty_and_one_is_comple
     assert lot_state(states) is lot
 
 
-def test_a_failed_attempt_keeps_the_parts_that_its_manifest_names(warehouse: Warehouse) -> None:
-    parts = [part(0), part(2)]
-
-    failed_attempt(warehouse, parts)
-
-    assert kept_parts(warehouse, "sums", FIRST) == parts
-
-
 @pytest.mark.parametrize(("numbers", "state"), [((0,), COMPLETE), ((0,), ManifestState.REMOVED), ((0, 1, 2), PARTIAL)])
 def test_what_is_not_partial_or_failed_as_a_whole_keeps_nothing_for_others(
     warehouse: Warehouse, numbers: tuple[int, ...], state: ManifestState
 ) -> None:
     failed_attempt(warehouse, [part(number) for number in numbers], state)
-
-    assert kept_parts(warehouse, "sums", FIRST) == []
-
-
-def test_an_attempt_without_a_manifest_of_its_own_keeps_nothing(warehouse: Warehouse) -> None:
-    write_part(warehouse, part(0))
 
     assert kept_parts(warehouse, "sums", FIRST) == []
 

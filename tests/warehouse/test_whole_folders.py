@@ -114,10 +114,6 @@ def test_marks_of_a_finished_write_are_seen(warehouse, attempt):
     assert found.has_marks
 
 
-def test_a_few_folders_are_not_worth_a_listing(warehouse, attempt):
-    assert whole_folders(warehouse, of_each_folder(attempt, FOLDERS[:3])) == []
-
-
 def test_a_few_of_very_many_files_are_not_read_by_folder(warehouse, attempt):
     for number in range(MAX_FILES_PER_FOLDER * len(FOLDERS)):
         add(attempt, f"partition_key=other/{number}.parquet")

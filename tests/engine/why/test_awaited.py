@@ -70,13 +70,3 @@ def test_a_retry_that_comes_later_is_waited_for(world):
     world.fail("day@1", kind="transient")
 
     assert sentence(world, "day@1") == "the retry at 2023-11-14T22:13:25Z"
-
-
-def test_the_dagster_run_of_a_plain_asset_is_named(world):
-    world.want("plain")
-    here = Orchestrator(world)
-    here.tick()
-    here.start(here.launcher.last.launch_id)
-
-    job_run = world.canonical("plain").job_run
-    assert sentence(world, "plain").startswith(f"plain: job run {job_run} builds it since ")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine.why.built_again import built_again
-from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
-from tests.support.orchestrator import Orchestrator
 
 KEYS = [str(key) for key in range(9)]
 
@@ -32,31 +30,6 @@ def test_the_command_in_the_sentence_ends_the_wants_of_what_waits(world):
     )
     world.cancel_want(want)
     assert (world.due(), built_again(world.engine, ["day"])) == ([], [])
-
-
-def test_explain_names_the_command_too(world):
-    want = world.want("month")
-    world.miss("month", "day")
-    world.start("day")
-    world.cancel("day")
-    Orchestrator(world).tick(interval_seconds=30.0, launches=0)
-
-    (why,) = [cause.why for cause in explain(world.engine, "day").causes if cause.ref == "day"][:1]
-
-    assert (
-        f"its job run was canceled: day is built again, because month waits for it; `databuild want cancel {want[-8:]}`"
-        in why
-    )
-
-
-def test_a_ref_that_is_only_wanted_names_its_own_wants(world):
-    want = world.want("day")
-    world.start("day")
-    world.cancel("day", keep_wants=True)
-
-    assert built_again(world.engine, ["day"]) == [
-        f"day is built again, because it is wanted; `databuild want cancel {want[-8:]}` prevents that."
-    ]
 
 
 def test_nothing_is_said_of_a_ref_that_no_want_names(world):

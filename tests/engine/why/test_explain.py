@@ -18,7 +18,7 @@ from databuild_dagster.engine.why.explain import (
 from databuild_dagster.engine.why.preview import Action, annotate
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.datasets import DatasetKind
-from databuild_dagster.model.errors import InvalidRef, NotFound, UnknownAsset, UnknownPartition
+from databuild_dagster.model.errors import UnknownAsset
 from databuild_dagster.model.plan import plan
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import HERE, dataset
@@ -138,14 +138,6 @@ def test_an_orchestrator_that_comes_seldom_is_not_taken_for_dead_in_between(worl
     )
 
 
-def test_the_next_tick_launches_it(world):
-    ticked(world)
-    world.want("a")
-
-    assert why(world, "a") == ["never built; wanted since 2023-11-14T22:13:20Z: the next tick launches it"]
-    assert ticked(world).launcher.last.job == "a"
-
-
 @pytest.mark.parametrize(
     ("silent", "follows"),
     [
@@ -177,14 +169,6 @@ def test_the_process_that_builds_it_is_gone(world):
     assert answer[1:] == ["that process is gone: the next tick declares the job run lost"]
 
 
-def test_it_failed(world):
-    world.fail("a", error="no such\nfile")
-
-    (answer,) = why(world, "a")
-
-    assert answer.startswith(f"failed in job run {world.canonical('a').job_run} with: no such file; `databuild retry a")
-
-
 def test_it_is_tainted_and_wanted(world):
     ticked(world)
     world.live("a")
@@ -193,25 +177,6 @@ def test_it_is_tainted_and_wanted(world):
     assert why(world, "a") == [
         "tainted: bad rows by tester; wanted since 2023-11-14T22:13:20Z: the next tick launches it"
     ]
-
-
-def test_it_is_a_source(make_world):
-    world = make_world(dataset("feed", kind=DatasetKind.SOURCE))
-    world.want("feed")
-
-    assert why(world, "feed") == ["never built; a source, which no job builds: it waits until it appears"]
-
-
-def test_nothing_builds_it_any_more(world):
-    world.live("a")
-    world.taint("a")
-    world.handle(c.RegisterDatasets(location=HERE, datasets=tuple(spec for spec in world.specs if spec.asset != "a")))
-
-    (answer,) = why(world, "a")
-
-    assert (
-        "nothing can build it any more: no code location has registered an asset 'a'; `databuild want cancel" in answer
-    )
 
 
 def test_a_waiting_ref_whose_partition_is_gone_is_unbuildable_as_in_the_plan(make_world):
@@ -249,20 +214,6 @@ def test_its_job_has_as_many_launches_out_as_it_may(make_world):
 
     run = f"run-of-{orchestrator.launcher.last.launch_id}"
     assert answer[1:] == [f"days may have 1 out at a time, and has them: Dagster run {run}"]
-
-
-def test_explain_uses_the_limits_that_the_orchestrator_noted(make_world):
-    """Rules 15: `open_launches` of the deployment, not the default."""
-    world = make_world(dataset("a"), dataset("b"))
-    orchestrator = Orchestrator(world)
-    world.want("a")
-    world.want("b")
-    orchestrator.tick(interval_seconds=5, open_launches=1)
-
-    answer = why(world, "b")
-
-    assert answer[1:] == ["1 launch of location here is out, its limit is 1; its orchestrator waits for one to end"]
-    assert orchestrator.tick(open_launches=1).launched == []
 
 
 def test_a_command_that_ticks_in_between_keeps_the_orchestrators_limits(make_world):
@@ -353,30 +304,6 @@ def test_explain_says_that_more_urgent_refs_of_its_asset_fill_its_part_of_a_look
     assert why(world, "days@1")[1:] == [answer]
 
 
-def test_what_it_waits_for_is_being_built(make_world):
-    world = make_world(dataset("a"), dataset("b", "a"))
-    world.miss("b", "a")
-    world.start("a")
-
-    answer = causes(world, "b")
-
-    assert answer[0] == ("b", f"waits for a, as job run {world.canonical('b').job_run} found")
-    assert answer[1][0] == "a"
-    assert answer[1][1].startswith("its lease is held by job run")
-
-
-def test_it_misses_inputs_that_no_tick_looked_at_yet(make_world):
-    world = make_world(dataset("a"), dataset("x"), dataset("b", "a", "x"))
-    world.start("x")
-    world.want("b")
-
-    answer = causes(world, "b")
-
-    assert answer[0] == ("b", "never built; it misses a, x, which the next tick wants for it")
-    assert answer[1][1].startswith("no orchestrator of location 'here'")
-    assert answer[2][0] == "x"
-
-
 def test_its_last_call_asked_for_what_is_being_built(world):
     ticked(world)
     world.miss("a", "b")
@@ -390,17 +317,6 @@ def test_its_last_call_asked_for_what_is_being_built(world):
     assert answer[0][1].endswith("its last call asked for b, which is to be there first")
     assert answer[1][0] == "b"
     assert ticked(world).launcher.orders == []
-
-
-def test_a_ring_of_waits_ends(world):
-    """Learned inputs may form a cycle: both are named once."""
-    world.miss("a", "b")
-    world.miss("b", "c")
-    world.start("c")
-
-    refs = [ref for ref, _ in causes(world, "a")]
-
-    assert refs == ["a", "b", "c"]
 
 
 def test_the_worst_cause_is_first_and_of_many_only_some_are_shown(make_world):
@@ -432,16 +348,6 @@ def test_an_answer_is_bounded(make_world):
 # Wants and requests
 
 
-def test_a_want_is_explained_by_its_refs_that_are_not_live(world):
-    world.live("a")
-    want = world.want("a", "b")
-
-    explanation = explain(world.engine, want)
-
-    assert (explanation.ref, explanation.state) == (want, "Idle")
-    assert {cause.ref for cause in explanation.causes} == {"b"}
-
-
 def test_a_request_counts_its_wants(world):
     world.live("a")
     request = world.handle(c.CreateWants(wants=(("a",), ("b",), ("c",)))).request_id
@@ -466,24 +372,6 @@ def test_a_want_that_ended_says_how(world, how):
 
     assert answer[0][1].startswith(f"the want ended {how}")
     assert [ref for ref, _ in answer[1:]] == ([] if how == "Canceled" else ["a"])
-
-
-# Wrong names
-
-
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("day@1", UnknownAsset),
-        ("days@9", UnknownPartition),
-        ("days", UnknownPartition),
-        ("a//b", InvalidRef),
-        ("01890000-0000-7000-8000-000000000000", NotFound),
-    ],
-)
-def test_a_wrong_name_is_refused_as_by_a_want(world, name, error):
-    with pytest.raises(error):
-        explain(world.engine, name)
 
 
 # Looking back
@@ -627,16 +515,6 @@ def test_a_ref_paused_longer_than_its_whole_asset_advises_to_resume_the_asset(ma
 
     world.resume("a")
     assert "paused" not in "".join(why(world, "a@1"))
-
-
-def test_what_waits_for_a_paused_ref_is_explained_by_the_pause(world):
-    """Rule 6.13: the pause is the first cause."""
-    ticked(world)
-    world.miss("a", "b")
-    world.pause("b")
-
-    assert [ref for ref, _ in causes(world, "a")] == ["a", "b", "b"]
-    assert causes(world, "a")[-1][1].startswith("paused by tester")
 
 
 def test_a_pause_of_then_is_explained_of_then(world):

@@ -66,13 +66,6 @@ def test_a_plan_says_what_it_does_with_a_ref_and_why(graph, happens, action, rea
     assert verdict(graph, "names") == (action, reason.format(uuid=canonical.uuid, job_run=canonical.job_run))
 
 
-def test_a_tainted_ref_is_built_and_the_plan_names_who_tainted_it(graph):
-    graph.live("names")
-    graph.taint("names", reason="it looks\nwrong")
-
-    assert verdict(graph, "names") == (BUILD, "tainted: it looks wrong by tester")
-
-
 def test_what_waits_for_its_inputs_is_joined_and_they_are_built(graph):
     graph.miss("daily@1", "raw@1", "names")
 
@@ -92,33 +85,12 @@ def test_what_backs_off_is_built_later(graph):
     assert verdict(graph, "names") == (BUILD, "to be tried again, after: the server is gone")
 
 
-def test_what_has_failed_is_blocked_and_so_is_what_needs_it(graph):
-    """Rule 8.1"""
-    graph.fail("raw@2", error="no such\nfile")
-
-    answer = annotated(graph, "report")
-
-    why = f"failed in job run {graph.canonical('raw@2').job_run} with: no such file"
-    assert answer.verdicts["raw@2"] == (BLOCKED, why)
-    assert answer.verdicts["daily@2"] == (BLOCKED, f"raw@2 {why}")
-    assert answer.verdicts["report"] == (BLOCKED, f"raw@2 {why}")
-    assert answer.verdicts["names"] == (BLOCKED, "not tried: report, which needs it, cannot be built")
-    assert answer.launches == ()
-
-
 def test_what_failed_of_an_input_is_blocked_by_that(graph):
     graph.miss("daily@2", "raw@2")
     graph.fail("raw@2")
 
     assert graph.state("daily@2") is InstanceState.UPSTREAM_FAILED
     assert verdict(graph, "daily@2").reason == f"raw@2 {verdict(graph, 'raw@2').reason}"
-
-
-def test_what_failed_of_an_input_that_it_did_not_declare_names_it(graph):
-    graph.miss("names", "raw@5")
-    graph.fail("raw@5")
-
-    assert verdict(graph, "names") == (BLOCKED, "needs raw@5, which failed")
 
 
 def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_world):
@@ -132,40 +104,6 @@ def test_a_source_blocks_what_needs_it_and_the_rest_is_built_meanwhile(make_worl
     assert answer.verdicts["feed"].reason == "a source, which no job builds, never built: it waits until it appears"
     world.arrive("feed", "outside")
     assert actions(annotated(world, "b")) == {"feed": REUSE, "a": BUILD, "b": BUILD}
-
-
-def test_an_input_that_nothing_can_build_blocks(make_world):
-    world = make_world(dataset("days", keys=DAYS), dataset("out", ("days", "9")))
-
-    answer = annotated(world, "out")
-
-    assert actions(answer) == {"days@9": BLOCKED, "out": BLOCKED}
-    assert answer.verdicts["out"].reason.startswith(
-        "needs days@9, which nothing can build: there is no partition days@9"
-    )
-
-
-def test_what_lies_behind_a_live_one_is_not_needed(graph):
-    """A taint upstream makes nothing stale but in view (rule 4.6)."""
-    graph.live("raw@1", "names", "daily@1")
-    graph.taint("raw@1")
-
-    answer = annotated(graph, "daily@1")
-
-    assert actions(answer) == {"raw@1": REUSE, "names": REUSE, "daily@1": REUSE}
-    reason = "not needed, for daily@1 is live; tainted: it looks wrong by tester"
-    assert answer.verdicts["raw@1"].reason == reason
-    assert answer.passed_over == {"raw@1"}
-    assert answer.launches == ()
-
-
-def test_what_two_need_is_needed_if_one_of_them_is_not_live(graph):
-    graph.live("raw@1", "names", "daily@1")
-    graph.taint("names")
-
-    answer = annotated(graph, "daily@1", "daily@2")
-
-    assert actions(answer) == {"raw@1": REUSE, "raw@2": BUILD, "names": BUILD, "daily@1": REUSE, "daily@2": BUILD}
 
 
 def test_dagster_is_asked_about_what_is_not_ours(make_world):
@@ -183,17 +121,6 @@ def test_dagster_is_asked_about_what_is_not_ours(make_world):
     world.arrive("plain", "dagster event 7")
     foreign.fail("plain", "Dagster run 8 failed to materialize it")
     assert verdict(world, "plain", of="out", foreign=foreign) == (BUILD, "Dagster run 8 failed to materialize it")
-
-
-def test_annotating_changes_nothing_and_leaves_the_graph_as_it_is(graph):
-    graph.live("raw@1")
-    before = graph.seq
-    empty = plan(["report"], graph.catalog.datasets, graph.catalog)
-
-    answer = annotated(graph, "report")
-
-    assert answer.graph == empty
-    assert graph.seq == before
 
 
 # How many launches
@@ -278,12 +205,6 @@ def test_a_job_without_a_history_has_no_expected_time(graph):
     assert answer.without_history == ("names",)
 
 
-def test_nothing_to_launch_takes_no_time(graph):
-    graph.live("names")
-
-    assert annotated(graph, "names").expected_seconds == 0
-
-
 def test_the_expected_time_is_what_launches_took(graph):
     """The times of lost and failed job runs are not counted."""
     for key, seconds in [("1", 10), ("2", 30), ("3", 20)]:
@@ -303,15 +224,6 @@ def test_the_expected_time_is_what_launches_took(graph):
     ]
     assert answer.expected_seconds == 20
     assert answer.without_history == ("names", "daily")
-
-
-def test_job_runs_of_one_launch_are_one_history(graph):
-    graph.start("raw@1", "raw@2", "raw@3")
-    for key in "123":
-        graph.clock.turn(4)
-        graph.succeed(f"raw@{key}")
-
-    assert graph.queries.launch_spans("raw") == [LaunchSpan(3, 4, 12)]
 
 
 @pytest.mark.parametrize(
@@ -346,14 +258,3 @@ def test_a_paused_ref_and_what_needs_it_are_blocked_by_the_pause(graph):
     assert actions(found)["daily@2"] is BUILD
     assert actions(found)["raw@1"] is REUSE
     assert "daily@1" not in [ref for launch in found.launches for ref in launch.refs]
-
-
-def test_a_paused_ref_that_is_live_or_being_built_serves_as_before(graph):
-    """Rule 6.13"""
-    graph.live("raw@1")
-    graph.start("names")
-    graph.pause("raw", "names")
-
-    found = [verdict(graph, ref, of="daily@1") for ref in ("raw@1", "names")]
-    assert [action for action, _ in found] == [REUSE, JOIN]
-    assert all("; paused " in reason for _, reason in found)

@@ -23,8 +23,6 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState
-from databuild_dagster.warehouse.errors import ListedFileLost
-from databuild_dagster.warehouse.files import read_table
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
     ManifestState,
@@ -79,20 +77,6 @@ def test_how_many_stay_and_for_how_long_is_for_who_asks(home: Home) -> None:
     assert [instance.uuid for instance in home.gc(keep=2).going] == built[:1]
     assert {instance.uuid for instance in home.gc(older_than_seconds=50).going} == set(built[:2])
     assert home.gc(keep=3).going == []
-
-
-def test_what_attempts_left_goes_whether_there_is_a_manifest_or_not(home: Home) -> None:
-    partial = home.failed("a")
-    torn = home.store("b", manifest=False)
-    home.world.fail("b")
-
-    plan = home.cleaner.plan_clean()
-    home.cleaner.carry_out(plan)
-
-    assert {instance.uuid for instance in plan.going} == {partial, torn}
-    assert (home.files("a", partial), home.files("b", torn)) == (["manifest.json"], [])
-    assert home.state_of("a", partial) is ManifestState.REMOVED
-    assert home.cleaner.plan_clean().is_empty
 
 
 def test_what_a_process_that_may_live_is_writing_stays(home: Home) -> None:
@@ -162,16 +146,6 @@ def test_what_the_dead_write_after_all_is_removed_once_more(home: Home) -> None:
     assert [instance.uuid for instance in done.finished] == [uuid]
     assert not late.exists()
     assert home.cleaner.plan_clean().is_empty
-
-
-def test_a_late_reader_of_a_list_of_files_gets_the_name_of_the_removed_one(home: Home) -> None:
-    first = home.live("a")
-    held = read_manifest(home.warehouse, "a", first)
-    home.live_again("a")
-    home.cleaner.carry_out(home.gc())
-
-    with pytest.raises(ListedFileLost, match="part-0.parquet is listed in a manifest, but it is not there"):
-        read_table(home.warehouse, [held])
 
 
 # Killed anywhere
@@ -253,25 +227,6 @@ def test_a_clean_up_killed_at_any_step_is_finished_by_the_next_one(tmp_path: Pat
     assert step > 20
 
 
-@pytest.mark.parametrize("point", ["event", "manifest", "files"])
-def test_between_any_two_of_its_events_no_reader_gets_it_and_the_next_gc_finishes(home: Home, point: str) -> None:
-    """The state after a crash, made by hand: the event alone; the manifest too; the files too."""
-    first, _ = home.live("a"), home.live_again("a")
-    folder = Path(home.warehouse.instance_dir("a", first))
-    home.world.handle(c.RemoveManifests(uuids=(first,), reason="superseded"))
-    if point != "event":
-        record = folder / "manifest.json"
-        record.write_text(record.read_text().replace('"complete"', '"removed"'))
-    if point == "files":
-        (folder / "part-0.parquet").unlink()
-
-    done = home.cleaner.carry_out(home.cleaner.plan_clean())
-
-    assert [instance.uuid for instance in done.finished] == [first]
-    home.assert_nothing_is_half_gone()
-    assert home.cleaner.plan_clean().is_empty
-
-
 # In any order
 
 
@@ -348,25 +303,6 @@ def _do(home: Home, deed: str, asset: str, number: int) -> None:
 # In an object store
 
 
-def test_in_a_bucket_as_on_a_disk(s3: S3Server, bucket: str, tmp_path: Path) -> None:
-    home = Home(World([dataset(name) for name in ASSETS]), Warehouse(f"s3://{bucket}/warehouse"))
-    first, second = home.live("a"), home.live_again("a")
-    partial = home.failed("b")
-
-    def keys(ref: str, uuid: str) -> list[str]:
-        return [key.rpartition("/")[2] for key in s3.keys(bucket) if f"/{ref}/data/instance={uuid}/" in key]
-
-    home.cleaner.carry_out(home.gc())
-    home.cleaner.carry_out(home.cleaner.plan_clean())
-
-    assert keys("a", first) == keys("b", partial) == ["manifest.json"]
-    assert keys("a", second) == ["manifest.json", "part-0.parquet"]
-    assert home.state_of("a", first) is home.state_of("b", partial) is ManifestState.REMOVED
-    assert home.gc().is_empty
-    assert home.cleaner.plan_clean().is_empty
-    home.assert_sound()
-
-
 def test_a_bucket_that_does_not_answer_is_named_and_the_next_gc_finishes(s3: S3Server, bucket: str) -> None:
     home = Home(World([dataset(name) for name in ASSETS]), Warehouse(f"s3://{bucket}/warehouse"))
     first = home.live("a")
@@ -429,26 +365,6 @@ def test_gc_removes_the_files_of_a_superseded_instance_and_leaves_its_batch(atte
     assert [going.uuid for going in done.going] == [first.instance_uuid]
     data = [name for name in attempts.files() if name.endswith(".parquet")]
     assert data == attempts.listed(second, third)
-
-
-def test_the_files_of_a_failed_attempt_are_counted_and_removed(attempts: Attempts) -> None:
-    folder = attempts.write(attempts.world.job_run("days@1"), "days@1")
-    attempts.publish("days@1", folder, ManifestState.PARTIAL)
-    attempts.world.fail("days@1")
-
-    (going,) = attempts.clean().going
-
-    assert (going.files, going.bytes) == (1, 4)
-    assert attempts.files() == []
-
-
-def test_a_dataset_may_be_named_for_its_attempts(attempts: Attempts) -> None:
-    attempts.write(attempts.world.job_run("days@1"), "days@1")
-    attempts.world.lose("days@1")
-    attempts.world.clock.turn(3700)
-
-    assert attempts.cleaner.plan_clean(["days@2"]).leftovers == []
-    assert len(attempts.cleaner.plan_clean(["days"]).leftovers) == 1
 
 
 def test_files_of_an_attempt_that_another_warehouse_lists_stay(attempts: Attempts, tmp_path: Path) -> None:

@@ -65,18 +65,6 @@ def cleaner(home: Home, *keepers: Keeper) -> Cleaner:
     return Cleaner(home.world.engine, home.warehouse.root, keepers)
 
 
-def test_data_for_which_one_of_several_keepers_has_a_reason_stays(home: Home) -> None:
-    kept, _, gone, _ = home.live("a"), home.live_again("a"), home.live("b"), home.live_again("b")
-    shelf = Shelf()
-    shelf.why = {"a": "it is lent"}
-    keepers = (Shelf(), shelf)
-
-    plan = cleaner(home, *keepers).plan_gc(keep=0, older_than_seconds=0.0)
-
-    assert [(instance.uuid, instance.why) for instance in plan.kept] == [(kept, "it is lent")]
-    assert [instance.uuid for instance in plan.going] == [gone]
-
-
 def test_data_of_which_a_keeper_lists_a_file_stays(home: Home) -> None:
     first, _ = home.live("a"), home.live_again("a")
     shelf = Shelf()

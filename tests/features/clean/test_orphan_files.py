@@ -87,24 +87,6 @@ def place(world, tmp_path):
     return Place(world, str(tmp_path / "warehouse"))
 
 
-def test_what_live_superseded_and_tainted_instances_hold_is_theirs(place):
-    place.build("a", "part-0.parquet")
-    place.build("b", "part-0.parquet")
-    place.world.taint("a", "b")
-    place.build("b", "part-0.parquet")
-
-    assert place.found() == {}
-
-
-def test_what_a_failed_attempt_has_kept_in_a_partial_manifest_is_its_own(place):
-    """Rule 10.2: partial lists what was stored before failing."""
-    place.world.job_run("a")
-    place.write("a", "part-0.parquet", state=ManifestState.PARTIAL)
-    place.world.fail("a")
-
-    assert place.found() == {}
-
-
 def test_a_file_that_its_instances_manifest_does_not_list_is_found(place):
     folder = place.build("a", "part-0.parquet")
     place.put(folder / "part-1.parquet")
@@ -209,11 +191,6 @@ def test_staging_is_found_unless_its_job_run_is_at_work(place):
         f"job run {ended}, which began it, has ended",
         "no recorded job run began it",
     ]
-
-
-def test_a_warehouse_that_does_not_exist_holds_nothing(place):
-    assert place.found() == {}
-    assert not Path(place.warehouse.root).exists()
 
 
 def test_every_warehouse_that_the_log_knows_is_looked_at(place, tmp_path):

@@ -149,15 +149,6 @@ def test_rows_and_columns_differ_by_the_manifests(sales: PublishedWorld) -> None
     assert (found["a"]["note"], found["b"]["note"]) == (None, None)
 
 
-def test_the_same_instance_differs_in_nothing(sales: PublishedWorld) -> None:
-    uuid = sales.build("2024-01-01", {"n": [1]})
-
-    found = diff_of(sales.queries, uuid, uuid)
-
-    assert found["a"] == found["b"]
-    assert (found["settings"], found["columns"], found["inputs"]["changes"]) == ([], [], [])
-
-
 def test_the_instance_before_is_the_last_one_that_was_live(world: World) -> None:
     world.live("a")
     first = world.uuid("a")

@@ -16,7 +16,7 @@ from databuild_dagster.web.application import make_application
 from databuild_dagster.web.state import State
 from tests.support.browser import Tags
 from tests.support.catalog import HERE
-from tests.support.pages_world import API, ATTRIBUTE, MARKUP, PagesWorld, client, world
+from tests.support.pages_world import API, ATTRIBUTE, MARKUP, client, world
 from tests.support.published import DELTA, PublishedWorld
 
 __all__ = ["client", "world"]
@@ -101,13 +101,6 @@ def test_an_event_does_not_read_rows_or_manifests_again(shop: TestClient, sales:
     roots = [Tags(shop.get(path).text).found[0] for path in paths]
 
     assert [(tag, "data-still" in attrs) for tag, attrs in roots] == [("html", True), ("html", True), ("html", False)]
-
-
-def test_rows_that_the_author_has_not_allowed_are_refused(client: TestClient, world: PagesWorld) -> None:
-    answer = client.get(f"{API}/sample", params={"ref": "orders@2023-01-01"})
-
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "SampleNotAllowed")
-    assert "/sample" not in client.get("/partition?ref=orders@2023-01-01").text
 
 
 def test_too_many_samples_at_once_are_refused(shop: TestClient, sales: PublishedWorld) -> None:

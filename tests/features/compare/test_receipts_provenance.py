@@ -113,18 +113,6 @@ def test_a_receipt_names_the_code_the_config_and_the_libraries(deploy: Deploy, a
     assert {"python", "databuild_dagster"} <= made["scaled"]["versions"].keys()
 
 
-def test_a_build_of_the_orchestrator_has_a_complete_receipt_too(deploy: Deploy, ask: Callable[..., Any]) -> None:
-    """Rule 4.6: a launch of the tick's, and one event for all that it builds."""
-    site = deploy(numbers, scaled)
-    FOUND["n"] = 6
-    site.build("scaled")
-
-    made = made_of(ask("receipt", "scaled"))
-
-    assert [instance["config"] for instance in made.values()] == [{}, {}]
-    assert all(instance["code"] and instance["versions"]["python"] for instance in made.values())
-
-
 def test_a_secret_that_the_environment_holds_is_not_written_into_the_log(
     deploy: Deploy, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

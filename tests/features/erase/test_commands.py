@@ -59,20 +59,6 @@ def test_rows_are_shown_then_erased_and_the_receipt_is_complete(project: Project
     assert project.ask("log", "check", "--deep")["ok"]
 
 
-def test_an_earlier_time_is_neither_read_nor_reverted_to_after_an_erasure(
-    project: Project, sales: PublishedWorld
-) -> None:
-    then = str(project.n_events())
-    earlier = sales.uuid(DAY)
-    project.call("erase", "sales", *CONFIRMED)
-
-    for arguments in (("read", DAY, "--as-of", then), ("revert", DAY, "--to", earlier)):
-        refused = project.call(*arguments, "--json")
-
-        assert (refused.code, refused.json["error"]["type"]) == (2, "DataErased")
-        assert "1.5" not in refused.out
-
-
 def test_the_receipt_of_an_adopted_file_names_it_and_ends_with_1(
     project: Project, sales: PublishedWorld, tmp_path: Path
 ) -> None:
@@ -103,13 +89,6 @@ def test_options_that_exclude_each_other_are_refused_with_one_sentence(
     assert refused.code == 2
     assert said in refused.err
     assert sum(line.startswith("Error: ") for line in refused.err.splitlines()) == 1
-
-
-def test_a_condition_that_cannot_be_decided_is_refused(project: Project, sales: PublishedWorld) -> None:
-    with project.recording_nothing():
-        refused = project.call("erase", "sales", "--where", "amont = 1", "--json")
-
-    assert (refused.code, refused.json["error"]["type"]) == (2, "BadFilter")
 
 
 @pytest.mark.parametrize("command", ["erase sales --where amount=1.5", f"read {DAY} --where amount=1.5"])

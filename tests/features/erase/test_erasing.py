@@ -25,7 +25,6 @@ from databuild_dagster.engine.ids import new_id
 from databuild_dagster.features.erase.erasing import Eraser, Receipt
 from databuild_dagster.features.erase.erasing_leftovers import clear_killed
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.errors import UnknownAsset
 from databuild_dagster.model.events import Arrival
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.warehouse.files import read_table
@@ -141,19 +140,6 @@ def test_an_instance_of_which_no_row_stays_is_live_and_empty(world: PublishedWor
 
     assert world.state(world.ref(DAYS[0])) is InstanceState.LIVE
     assert (manifest(world, DAYS[0]).state.value, manifest(world, DAYS[0]).files) == ("empty", ())
-
-
-def test_superseded_and_tainted_instances_with_such_rows_lose_their_data(world: PublishedWorld) -> None:
-    superseded = build_superseded(world)
-    tainted = world.build(DAYS[1], ADA)
-    world.taint(world.ref(DAYS[1]))
-
-    receipt = erase(world)
-
-    assert receipt.is_complete
-    assert receipt.rewritten == []
-    assert {match.uuid for match in receipt.removed} == {superseded, tainted}
-    assert len(data_files(world)) == 1
 
 
 def test_the_rows_then_cannot_be_read_and_the_error_gives_the_reason(world: PublishedWorld) -> None:
@@ -383,11 +369,6 @@ def test_a_condition_that_cannot_be_decided_is_refused_before_anything_changes(
         erase(world, where)
 
     assert (world.seq, data_files(world)) == before
-
-
-def test_an_unknown_dataset_is_refused(world: PublishedWorld) -> None:
-    with pytest.raises(UnknownAsset):
-        eraser(world).erase("sails", WHERE, "ticket 7")
 
 
 def test_the_partition_key_is_a_column(world: PublishedWorld) -> None:

@@ -67,23 +67,6 @@ def test_complete_and_empty_lots_are_there_and_the_others_are_named(days):
     assert [item.lot for item in found.absent] == ["20240228P1D000"]
 
 
-def test_a_lot_counts_once_for_any_number_of_attempts(days):
-    days.live("a@2024-02-27")
-    days.taint("a@2024-02-27")
-    days.live("a@2024-02-27")
-    days.fail("a@2024-02-28", kind="transient")
-
-    found = report(days, "a")
-
-    assert (found.n_expected, found.n_present, len(found.absent)) == (3, 1, 2)
-
-
-def test_what_arrived_from_outside_is_there(days):
-    days.arrive("raw@2024-02-27", "file:///landed")
-
-    assert [lot for lot, _ in absent(days, "raw")] == ["20240228P1D000", "20240229P1D000"]
-
-
 def test_keys_that_do_not_sort_as_their_times_do_are_found_too(days):
     days.live("a@2024-02-27", "a@2024-02-29")
     in_time = expected("a")
@@ -132,13 +115,6 @@ def test_an_absent_lot_says_what_happened_to_it(days, happens, cause, first):
     assert fnmatch(first_shown, f"{A}: {first}".format(job_run=days.canonical(A).job_run))
 
 
-def test_never_arrived(days):
-    assert only(days, "raw") == (
-        "never arrived",
-        "raw@2024-02-27: no data has arrived for it, and no job builds it",
-    )
-
-
 def test_a_wanted_lot_of_a_boundary_is_awaited_and_not_due(make_world):
     """Rules 10.6, 10.7: nothing here could launch it, so the next tick is not to blame."""
     world = make_world(dataset("landed", keys=DAYS, kind=DatasetKind.BOUNDARY), dataset("a", "landed", keys=DAYS))
@@ -168,17 +144,6 @@ def test_its_want_was_canceled(days):
     assert only(days) == ("want ended", f"{A}: the last want for it, {want}, is Canceled")
 
 
-def test_waiting_is_followed_to_the_first_cause(days):
-    days.miss("c@2024-02-27", "b@2024-02-27")
-    days.miss("b@2024-02-27", "a@2024-02-27")
-    days.start("a@2024-02-27")
-
-    cause, first = only(days, "c")
-
-    assert cause == "waiting for upstream b@2024-02-27"
-    assert first.startswith("a@2024-02-27: being built by job run ")
-
-
 def test_a_failure_upstream_is_followed_to_the_first_cause(days):
     days.miss("c@2024-02-27", "b@2024-02-27")
     days.miss("b@2024-02-27", "a@2024-02-27")
@@ -198,16 +163,6 @@ def test_of_several_that_it_waits_for_the_worst_is_to_blame(days):
         "waiting for upstream raw@2024-02-29",
         "raw@2024-02-29: no data has arrived for it, and no job builds it",
     )
-
-
-def test_lots_of_one_first_cause_all_name_it(days):
-    for day in DAYS:
-        days.miss(f"c@{day}", "a@2024-02-27")
-    days.fail("a@2024-02-27", error="the disk is full")
-
-    firsts = {item.first_ref for item in report(days, "c").absent}
-
-    assert firsts == {"a@2024-02-27"}
 
 
 # A chain
@@ -258,16 +213,6 @@ def test_a_lot_of_an_arc_names_the_source_that_never_arrived_without_a_chain(mak
     ]
 
 
-def test_a_chain_ends_at_an_unwanted_lot_although_its_inputs_are_live(days):
-    for day in DAYS:
-        days.arrive(f"raw@{day}", "file:///landed")
-    days.live(*(f"a@{day}" for day in DAYS))
-
-    reports, _ = chain(days, "c")
-
-    assert {item.first_ref for item in reports["c"].absent} == {f"b@{day}" for day in DAYS}
-
-
 def test_a_chain_says_who_has_no_lots(make_world):
     world = make_world(dataset("rates"), dataset("a", "rates", keys=DAYS))
 
@@ -285,15 +230,6 @@ def test_inputs_in_a_ring_end_where_the_ring_closes(make_world):
     assert {item.first_ref for item in reports["x"].absent} <= {f"y@{day}" for day in DAYS} | {
         f"x@{day}" for day in DAYS
     }
-
-
-def test_a_long_chain_is_followed_to_its_end(make_world):
-    names = [f"d{n:03}" for n in range(40)]
-    world = make_world(dataset(names[0], keys=DAYS), *(dataset(b, a, keys=DAYS) for a, b in pairwise(names)))
-
-    reports, _ = chain(world, names[-1])
-
-    assert {item.first_ref for item in reports[names[-1]].absent} == {f"d000@{day}" for day in DAYS}
 
 
 def test_waits_beyond_the_bound_name_the_last_that_was_looked_at(make_world, monkeypatch):

@@ -92,20 +92,6 @@ def test_a_webhook_and_a_command_are_sent_once_for_a_missed_sla(deploy: Any, cha
     assert [json.loads(line) for line in received.read_text().splitlines()] == [message]
 
 
-def test_a_failing_alert_is_sent_later_and_delays_no_other(deploy: Any, chat: Chat) -> None:
-    chat.is_down = True
-    site = deploy(report, alerts=[WebhookAlert(chat.url)])
-    want = late(site)
-
-    turn(site)
-    assert site.engine.queries.wants_named(want)[0].state.value == "Building", "it was launched all the same"
-    chat.is_down = False
-    turn(site)
-    turn(site)
-
-    assert [message["want_id"] for message in chat.messages] == [want]
-
-
 def test_an_alert_that_always_fails_is_given_up(deploy: Any, chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alerts, "MAX_TRIES", 2)
     chat.is_down = True

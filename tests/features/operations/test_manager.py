@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from itertools import pairwise
 
 import pytest
 
@@ -253,15 +252,6 @@ def test_jobs_that_all_succeed_complete_the_operation_once(operations, world):
     }
 
 
-def test_an_unpartitioned_dataset_has_one_job(operations):
-    id = operations.manager.start("write", "whole", {})
-
-    operations.run_all(id)
-
-    assert operations.lake.runs == [""]
-    assert outcome(operations, id) is OperationState.SUCCESS
-
-
 @pytest.mark.parametrize("how", ["raise", "say"])
 def test_a_failing_job_is_cleaned_up_before_it_is_marked_and_fails_the_operation(operations, how):
     """Rules 9.5, 9.6"""
@@ -320,30 +310,6 @@ def test_the_history_keeps_every_failed_partition_and_the_first_of_their_details
     failed = operations.manager.operation(id).failed
     assert sorted(failed) == sorted(DAYS)
     assert [detail is None for detail in failed.values()] == [False, False, True]
-
-
-def test_what_cannot_fail_is_tried_again_with_backoff_and_never_marked(world):
-    """Rule 9.5"""
-    tries = []
-
-    def fails_twice(context):
-        if context.partition == "2":
-            tries.append(world.clock.now)
-            if len(tries) < 3:
-                raise ValueError("not yet")
-
-    operations = Operations(world, Sure, doing=fails_twice)
-    id = operations.manager.start("sure", "days", {})
-    executor = operations.executor()
-
-    while executor.step(id, 10) or executor.jobs:
-        assert operations.meta.get(id.job("2").state).value is None or len(tries) == 3
-        world.clock.turn(1.0)
-    operations.coordinator().coordinate()
-
-    assert [second - first >= 5.0 for first, second in pairwise(tries)] == [True, True]
-    assert tries[2] - tries[1] > tries[1] - tries[0]
-    assert outcome(operations, id) is OperationState.SUCCESS
 
 
 def test_a_job_that_asks_to_be_tried_again_is_also_where_it_may_fail(world):
@@ -445,20 +411,6 @@ def test_a_clean_up_that_fails_is_repeated_before_the_mark(world):
 
 
 # Leases
-
-
-def test_two_executors_share_the_jobs_and_none_has_two(operations):
-    """Rule 9.5"""
-    id = operations.manager.start("write", "days", {})
-    one, other = operations.executor("one"), operations.executor("other")
-
-    shares = [{job.context.partition for job in executor.take(id, 2)} for executor in (one, other, one)]
-
-    assert [len(share) for share in shares] == [2, 1, 0]
-    assert set().union(*shares) == set(DAYS)
-    for executor in (one, other):
-        operations.run_all(id, executor)
-    assert outcome(operations, id) is OperationState.SUCCESS
 
 
 @pytest.mark.parametrize("how", ["killed on this machine", "silent on another"])
@@ -790,17 +742,6 @@ def test_jobs_without_code_to_clean_up_hide_no_others(operations, monkeypatch):
     assert sum(coordinator.coordinate().cleaned for _ in range(4)) == 3
 
 
-def test_an_operation_that_is_not_done_is_not_completed(operations):
-    id = operations.manager.start("write", "days", {})
-    operations.executor().step(id, 1)
-    coordinator = operations.coordinator()
-
-    assert coordinator.complete(id) is None
-    report = coordinator.coordinate()
-    assert (report.completed, report.waiting) == ({}, {id: 2})
-    operations.manager.cancel(id)
-
-
 # Cancel, and what is gone
 
 
@@ -825,17 +766,6 @@ def test_a_canceled_operation_stops_its_jobs_and_leaves_nothing(operations):
     assert operations.manager.cancel(id) is False
     with pytest.raises(NotFound):
         operations.manager.cancel(id._replace(instance=99))
-
-
-def test_a_cancel_that_is_sent_twice_with_one_id_answers_the_same(operations):
-    first, second = (operations.manager.start("write", dataset, {}) for dataset in ("days", "whole"))
-    seq = operations.world.seq
-
-    canceled = [operations.manager.cancel(first, command_id="once") for _ in range(2)]
-
-    assert canceled == [True, True]
-    assert operations.world.seq == seq + 1
-    assert [operations.manager.cancel(second, command_id=name) for name in ("other", "later")] == [True, False]
 
 
 def test_a_cancel_that_won_after_a_lost_race_answers_the_same_again(operations):
@@ -1113,16 +1043,3 @@ def test_a_tracker_whose_past_was_compacted_reads_everything(operations):
     operations.run_all(id, executor)
     assert coordinator.coordinate().completed == {}
     assert outcome(operations, id) is OperationState.SUCCESS
-
-
-def test_ids_of_another_dataset_are_not_mixed_up(operations):
-    first = operations.manager.start("alone", "days", {})
-    second = operations.manager.start("alone", "whole", {})
-
-    operations.run_all(second)
-
-    assert operations.manager.running() == [first]
-    assert operations.manager.running("whole") == []
-    assert [view.state for view in operations.manager.operations("whole", ended=True)] == [OperationState.SUCCESS]
-    assert [view.id for view in operations.manager.operations(ended=True)] == [first, second]
-    operations.manager.cancel(first)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from databuild_dagster.features.operations.executor import Executor
-from databuild_dagster.features.operations.job import CannotExecute, RetryJob
+from databuild_dagster.features.operations.job import CannotExecute
 from databuild_dagster.model.operations.states import OperationState
 from tests.support.catalog import dataset
 from tests.support.operations import Operations, Write
@@ -115,24 +115,6 @@ def test_a_detail_that_is_no_json_is_the_failure_of_its_job_and_of_no_other(oper
     assert view.failed["2"]["error"].startswith("CannotKeep: a job's detail is {'rows': <object")
 
 
-def test_what_asks_to_be_tried_again_is_tried_again_together(operations):
-    (type_,) = operations.types
-    attempts = []
-
-    def down_at_first(context):
-        attempts.append(context.partition)
-        if len(attempts) == 1:
-            raise RetryJob("the service is down")
-
-    type_.doing = down_at_first
-    id = operations.manager.start("batched", "days", None)
-
-    operations.run_all(id)
-
-    assert operations.manager.operation(id).state is OperationState.SUCCESS
-    assert type_.calls == [list(DAYS), list(DAYS)]
-
-
 def test_what_is_around_a_call_may_say_that_nothing_can_run_here_and_nothing_is_lost(operations):
     """Its host gives the jobs back then."""
 
@@ -151,21 +133,6 @@ def test_what_is_around_a_call_may_say_that_nothing_can_run_here_and_nothing_is_
     assert operations.coordinator().coordinate().waiting == {id: 5}
     operations.run_all(id)
     assert operations.manager.operation(id).state is OperationState.SUCCESS
-
-
-def test_the_host_hears_of_each_end_that_is_recorded(operations):
-    heard = []
-    executor = Executor(
-        operations.manager, holder="executor", on_ended=lambda context, mark: heard.append((context.partition, mark))
-    )
-    id = operations.manager.start("batched", "days", {"1": "say"})
-
-    operations.run_all(id, executor)
-
-    assert {partition: mark.state.value for partition, mark in heard} == {
-        "1": "failed",
-        **dict.fromkeys(DAYS[1:], "success"),
-    }
 
 
 def test_a_hook_of_the_host_that_raises_does_not_run_a_batch_again(world):

@@ -18,8 +18,6 @@ from databuild_dagster.model.meta_storage import (
     RemovePrefix,
     do,
     exists,
-    iif,
-    not_exists,
     tombstone,
 )
 from databuild_dagster.store.rebuild import rebuild
@@ -55,16 +53,6 @@ def test_all_keys_that_an_invoke_touches_share_one_new_revision(meta):
     )
 
 
-def test_the_revision_rises_even_for_an_invoke_that_does_nothing(meta):
-    """Rule 9.1"""
-    first = put(meta, a=b"1")
-
-    nothing = meta.invoke(not_exists("a"), do(Put("a", b"2")))
-
-    assert (nothing.value, nothing.revision) == (False, first + 1)
-    assert meta.get("a") == Entry("a", b"1", first)
-
-
 def test_a_removed_key_is_a_tombstone_and_is_not_found(meta):
     """Rule 9.1"""
     put(meta, a=b"1", b=b"2")
@@ -77,17 +65,6 @@ def test_a_removed_key_is_a_tombstone_and_is_not_found(meta):
     assert meta.get("a").revision == removed, "what does not exist is not touched"
 
 
-def test_a_repeated_command_id_gives_the_first_answer(meta):
-    """Rules 9.1, 3.3"""
-    first = meta.invoke(not_exists("a"), do(Put("a", b"1"), yields=b"mine"), command_id="once")
-    put(meta, a=b"2")
-
-    again = meta.invoke(not_exists("a"), do(Put("a", b"1"), yields=b"mine"), command_id="once")
-
-    assert (again.value, again.revision, again.repeated) == (b"mine", first.revision, True)
-    assert meta.get("a").value == b"2"
-
-
 def test_a_command_id_of_another_kind_of_command_is_refused(meta):
     meta.engine.handle(c.CreateWants(wants=(("a",),)), command_id="a want")
 
@@ -98,15 +75,6 @@ def test_a_command_id_of_another_kind_of_command_is_refused(meta):
 def test_an_invoke_without_a_statement_is_refused(meta):
     with pytest.raises(InvalidRequest):
         meta.invoke_all([])
-
-
-def test_statements_of_one_invoke_are_answered_one_by_one_under_one_revision(meta):
-    put(meta, b=b"taken")
-
-    answers = meta.invoke_all([iif(not_exists(key), do(Put(key, b"mine"), yields=True)) for key in "abab"])
-
-    assert answers.values == (True, False, False, False)
-    assert [entry.key for entry in meta.range("a", "c").entries] == ["a", "b"]
 
 
 def test_a_prefix_and_a_range_are_of_bytes(meta):
@@ -144,18 +112,6 @@ def test_a_rebuild_makes_the_same_meta_storage(meta):
 
 
 # Watches
-
-
-def test_a_watch_of_one_key_hears_of_no_other(meta):
-    watch = meta.watch_key("a")
-
-    first = put(meta, a=b"1", ab=b"1", b=b"1")
-    put(meta, ab=b"2")
-    last = meta.remove("a")
-
-    batches = watch.poll()
-    assert [(batch.revision, batch.entries[0].value) for batch in batches] == [(first, b"1"), (last, None)]
-    assert watch.poll() == ()
 
 
 def test_a_watch_that_is_far_behind_gets_the_changes_in_pages(meta, monkeypatch):

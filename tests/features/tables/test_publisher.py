@@ -34,7 +34,6 @@ from databuild_dagster.features.tables.errors import (
     TableOfAnother,
     TableOfAnotherDataset,
     TableOfAnotherHistory,
-    UnknownCatalog,
 )
 from databuild_dagster.features.tables.keeping import PublishedFiles
 from databuild_dagster.features.tables.live_files import Touches, contents_of_dataset
@@ -67,31 +66,6 @@ def rebuild(world: PublishedWorld) -> str:
 def assert_up_to_date(world: PublishedWorld) -> None:
     for reader, rows in rows_by_reader(world, newest_snapshot(world)).items():
         assert rows == rows_as_of(world, world.seq), reader
-
-
-def test_many_moves_are_one_snapshot_with_a_typed_partition_column(world: PublishedWorld) -> None:
-    world.build(DAYS[0], {"x": [1, 2]})
-    world.build(DAYS[1], {"x": [3]}, {"x": [4]})
-    world.build(DAYS[2])
-
-    published = world.publish()
-
-    assert published.snapshot is not None
-    assert (published.snapshot.files_added, published.snapshot.files_removed, published.seq) == (3, 0, world.seq)
-    assert set(world.table().files().values()) == {(date(2024, 1, 1),), (date(2024, 1, 2),)}
-    assert_up_to_date(world)
-
-
-def test_a_replaced_instance_leaves_in_the_snapshot_in_which_its_successor_appears(world: PublishedWorld) -> None:
-    publish_first(world)
-    rebuild(world)
-
-    published = world.publish()
-
-    assert published.snapshot is not None
-    assert (published.snapshot.files_added, published.snapshot.files_removed) == (1, 1)
-    assert len(snapshots(world)) == 2
-    assert_up_to_date(world)
 
 
 def test_a_tainted_instance_stays_only_where_the_author_keeps_it(world: PublishedWorld, tmp_path: Path) -> None:
@@ -418,14 +392,6 @@ def test_a_table_of_a_lost_history_is_refused_after_the_log_has_grown_again(tabl
 
     assert_up_to_date(world)
     assert world.publish().snapshot is None
-
-
-def test_a_catalog_that_pyiceberg_does_not_know_is_one_sentence(tmp_path: Path) -> None:
-    world = PublishedWorld(tmp_path, msgspec.structs.replace(ICEBERG, catalog="no-such"))
-    world.build(DAYS[0], {"x": [1]})
-
-    with pytest.raises(UnknownCatalog, match="catalog 'no-such', which pyiceberg does not know"):
-        world.publish()
 
 
 @pytest.mark.parametrize(

@@ -58,16 +58,6 @@ def test_an_instance_is_named_with_the_newest_snapshot_that_holds_it(world: Publ
         assert rows == rows_as_of(world, found[first].seq)
 
 
-def test_an_instance_that_no_snapshot_holds_has_none(world: PublishedWorld) -> None:
-    world.build(DAYS[0], {"x": [1]})
-    world.publish()
-    unpublished = world.build(DAYS[1], {"x": [2]})
-
-    found = named(world, unpublished)[unpublished]
-
-    assert (found.snapshot, found.why) == (None, "no snapshot holds it")
-
-
 def test_an_instance_whose_data_is_removed_is_in_no_snapshot(world: PublishedWorld) -> None:
     first, second, _ = replaced(world)
 

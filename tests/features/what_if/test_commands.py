@@ -1,7 +1,5 @@
 """`databuild what-if`: what follows from a supposition, with nothing recorded (rules 8.10, 15)."""
 
-import pytest
-
 from tests.support.project import Project
 
 DAYS = ["orders@2024-01-29", "orders@2024-01-30", "orders@2024-01-31"]
@@ -37,18 +35,3 @@ def test_no_code_is_loaded_for_a_what_if(project: Project) -> None:
     project.define("raise SystemExit('loaded')")
 
     assert project.call("what-if", "missing", DAYS[0]).code == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        (["taint", DAYS[0]], "NothingToTaint"),
-        (["code", "order"], "UnknownAsset"),
-        (["missing", DAYS[0], DAYS[0]], "DuplicateRef"),
-    ],
-)
-def test_a_supposition_that_cannot_be_is_refused(known_project: Project, arguments: list[str], kind: str) -> None:
-    done = known_project.call("what-if", *arguments, "--json")
-
-    assert done.code == 2
-    assert done.json["error"]["type"] == kind

@@ -20,15 +20,6 @@ def reached(world, *refs: str, **options: bool) -> Reached:
         return Reaching(world.queries.datasets().values(), world.catalog, surroundings).search(refs, **options)
 
 
-def test_inputs_that_are_not_live_are_reached_and_live_ones_are_around(make_world):
-    world = make_world(dataset("raw"), dataset("live"), dataset("report", "raw", "live"))
-    world.live("live")
-
-    found = reached(world, "report")
-
-    assert (list(found.refs), found.around) == (["report", "raw"], {"live"})
-
-
 def test_what_was_built_from_a_ref_is_reached_over_replaced_instances(make_world):
     world = make_world(dataset("a"), dataset("b", "a"), dataset("c", "b"))
     world.live("a")
@@ -41,21 +32,6 @@ def test_what_was_built_from_a_ref_is_reached_over_replaced_instances(make_world
 
     assert set(found.refs) == {"a", "b", "c"}
     assert set(reached(world, "a").refs) == {"a"}
-
-
-def test_the_lots_of_an_arc_are_reached_from_its_source(make_world):
-    world = make_world(dataset("raw", keys=DAYS), dataset("lot", subscribe=["raw"], keys=DAYS))
-
-    assert set(reached(world, "raw@2").refs) == {"raw@2", "lot@2"}
-
-
-def test_what_needs_a_missing_ref_is_reached_as_far_as_it_is_not_live(make_world):
-    world = make_world(dataset("raw"), dataset("a", "raw"), dataset("b", "a"), dataset("live", "raw"))
-    world.live("live")
-
-    found = reached(world, "raw", needed_by=True)
-
-    assert found.needing == {"a": "raw", "b": "a"}
 
 
 def test_an_input_that_a_function_asked_for_is_needed_again(make_world):

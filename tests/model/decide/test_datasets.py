@@ -19,33 +19,12 @@ from databuild_dagster.model.errors import (
 )
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid
-from databuild_dagster.model.rows import JobRunRow
 from databuild_dagster.model.states import InstanceState, JobRunState
 from tests.support.catalog import HERE, dataset
 
 
 def register(world, *datasets, location=HERE):
     return world.handle(c.RegisterDatasets(location=location, datasets=datasets))
-
-
-def test_telling_the_same_again_is_nothing(world):
-    """Rule 5.7: recorded only when changed."""
-    before = world.seq
-
-    register(world, *world.specs)
-
-    assert world.seq == before
-
-
-def test_only_changed_datasets_are_recorded(world):
-    """Rule 5.7"""
-    changed = dataset("a", "b")
-
-    outcome = register(world, changed, *world.specs[1:])
-
-    (event,) = outcome.events
-    assert event.fact.datasets == (changed,)
-    assert world.queries.dataset("a") == changed
 
 
 def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
@@ -58,16 +37,6 @@ def test_what_a_location_no_longer_tells_of_is_removed_and_may_come_back(world):
     register(world, *world.specs)
 
     assert world.queries.dataset("a") == world.specs[0]
-
-
-def test_one_location_does_not_remove_what_another_has(world):
-    """Rule 5.7"""
-    register(world, dataset("z", location="there"), location="there")
-
-    register(world, location="there")
-
-    assert world.queries.dataset("z") is None
-    assert world.queries.dataset("a") is not None
 
 
 def test_an_asset_of_another_location_is_refused_whole_until_that_one_lets_go_of_it(world):
@@ -217,17 +186,3 @@ def test_an_arrival_that_cannot_be_is_refused(world):
             world.handle(c.ArriveLots(arrivals=tuple(arrivals)))
 
     assert world.seq == before
-
-
-@pytest.mark.databases("memory")
-def test_every_job_run_has_its_history_arrivals_included(make_world):
-    """Rule 3.2: every state change that the fold makes is kept."""
-    world = make_world(dataset("outside", kind=DatasetKind.SOURCE), dataset("a"))
-    world.arrive("outside", "file:///drop/1")
-    world.live("a")
-    world.claim("a")
-
-    last = {entity: after for kind, entity, *_, after in world.view.history if kind == "job_runs"}
-    without = [row.job_run_id for row in world.view.rows[JobRunRow] if last.get(row.id) != row.state]
-
-    assert without == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from databuild_dagster.engine.publishing import published_by
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import CanonicalMoved, NotFound
 from databuild_dagster.model.events import OutputFact, RunSuccess
@@ -48,29 +47,6 @@ def test_a_compacted_instance_is_live_with_the_lineage_of_the_first(chain):
     assert {instance.uuid for instance in chain.queries.lineage(new)} == {new, chain.uuid("source")}
     assert chain.queries.instance(new).code_version == chain.queries.instance(first).code_version
     assert chain.check() == []
-
-
-def test_what_was_built_from_the_first_is_not_stale(chain):
-    """Rule 4.6: the rows that it was built from are the rows that readers see"""
-    compact(chain, "table")
-    compact(chain, "table")
-
-    assert chain.queries.stale([chain.uuid("report")]) == set()
-    chain.taint("table")
-    assert chain.queries.stale([chain.uuid("report")]) == {chain.uuid("report")}
-    chain.succeed("table", inputs=["source"])
-    assert chain.queries.stale([chain.uuid("report")]) == {chain.uuid("report")}
-
-
-def test_no_arc_is_woken_and_nothing_is_announced(chain):
-    """Rules 10.3, 10.5: rows that were there before are no news"""
-    seq = chain.seq
-
-    compact(chain, "table")
-
-    assert [event for event in chain.queries.events(seq) if list(published_by(event))] == []
-    assert chain.fire() == []
-    assert chain.state("arc") is InstanceState.LIVE
 
 
 def test_late_data_that_is_compacted_before_anybody_looks_is_still_late(chain):
@@ -153,29 +129,6 @@ def test_what_is_compacted_must_be_what_readers_see(chain):
         compact(chain, "table", uuid=first)
 
     assert chain.seq == later > seq
-
-
-def test_an_arrival_that_was_compacted_is_still_the_same_arrival(make_world):
-    """Rule 10.6: the same files again are nothing new"""
-    world = make_world(dataset("files"))
-    world.arrive("files", "file:///1")
-    new = compact(world, "files")
-
-    outcome = world.arrive("files", "file:///1")
-
-    assert outcome.events == ()
-    assert world.uuid("files") == new
-
-
-@pytest.mark.databases("memory")
-def test_a_fold_of_the_log_knows_which_files_were_replaced(chain):
-    """Rule 3.4"""
-    compact(chain, "table")
-
-    chain.view = chain.folded()
-
-    assert chain.queries.stale([chain.uuid("report")]) == set()
-    assert chain.check() == []
 
 
 def test_of_what_was_looked_at_only_what_readers_still_see_is_tainted(chain):

@@ -86,29 +86,6 @@ def test_wants_that_a_dagster_run_overtakes_have_joined_it(world):
     assert {entry(world, item, "a").uuid for item in ("A", first, second)} == {uuid}
 
 
-def test_a_request_that_asks_twice_joins_no_other_build(world):
-    """Rule 8.1: the second want of a request is no request of its own."""
-    for _ in range(2):
-        world.handle(c.CreateWants(wants=(("a",),), request_id="R"))
-
-    world.live("a")
-
-    assert ledger(world, "R") == {"a": ("built", "live")}
-
-
-def test_the_first_want_of_a_launch_has_it_built_and_the_others_join(world):
-    """Rule 8.4"""
-    first, second = (world.handle(c.CreateWants(wants=(("a", "b"),))).request_id for _ in range(2))
-
-    world.job_run("a")
-    assert ledger(world, second) == {"a": ("joined", "waiting"), "b": ("built", "waiting")}
-    uuid = world.succeed("a")
-
-    assert ledger(world, first) == {"a": ("built", "live"), "b": ("built", "waiting")}
-    assert ledger(world, second)["a"] == ("joined", "live")
-    assert {entry(world, item, "a").uuid for item in (first, second)} == {uuid}
-
-
 # Following
 
 
@@ -172,20 +149,6 @@ def test_a_requester_that_gave_up_differs_from_one_whose_build_failed(world):
     assert world.handle(c.GiveUpDelegations(requester="A", reason="again")).events == ()
 
 
-def test_a_run_waits_on_when_a_person_cancels_the_build_and_the_wants_open_for_it(world):
-    """Rules 8.3, 6.10: it goes on waiting through cancellation; the next one to claim it serves it."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    world.claim("a", dagster_run_id="B")
-
-    world.cancel("a")
-    assert ledger(world, "A") == {"a": ("joined", "waiting")}
-    world.claim("a", dagster_run_id="B")
-    world.succeed("a")
-
-    assert ledger(world, "A") == {"a": ("joined", "live")}
-
-
 def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_for_it(world):
     """Rules 8.3, 6.10, decision 0014: a Dagster run that waits is a request of its own, and was not taken back."""
     world.want("a")
@@ -202,36 +165,6 @@ def test_what_a_person_canceled_is_built_by_no_want_but_by_the_run_that_waits_fo
     world.cancel("a")
     assert (world.due(), world.open_wants("a")) == ([], [])
     assert ledger(world, "A") == {"a": ("built", "given up")}
-
-
-def test_asking_again_changes_nothing_while_the_answer_is_the_same(world):
-    """Rule 8.1: one entry, and one want, for each request and ref."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    asked = entry(world, "A", "a")
-    before = world.seq
-
-    world.clock.turn(5)
-    world.claim("a", dagster_run_id="A")
-
-    assert "PartitionDelegated" not in world.log(before)
-    assert entry(world, "A", "a") == asked
-    assert len([want for want in world.open_wants("a") if want.source == "dagster run"]) == 1
-
-
-def test_a_waiting_run_that_builds_the_ref_itself_got_a_build_and_nothing_else(world):
-    """Rules 8.3, 8.1: if the ref becomes schedulable first, the waiting run may claim it; it gets exactly one answer."""
-    world.job_run("a")
-    world.claim("a", dagster_run_id="A")
-    world.cancel("a", keep_wants=True)
-
-    claim = world.claim("a", dagster_run_id="A").claim
-    world.succeed("a")
-
-    assert list(claim.build) == ["a"]
-    assert ledger(world, "A") == {"a": ("built", "live")}
-    spared = [item.requester for item in world.ledger.of_ref("a") if item.kind is not Answer.BUILD]
-    assert "A" not in spared
 
 
 def test_a_ref_that_backs_off_is_waited_for_unless_a_person_asks(world):
@@ -278,38 +211,6 @@ def test_a_want_for_what_is_there_or_being_built_is_in_the_ledger_too(world):
     assert entry(world, request, "c").uuid == c_uuid
 
 
-def test_a_want_that_is_taken_back_waits_no_longer(world):
-    """Rule 8.3"""
-    world.claim("a")
-    want = world.want("a")
-    request = world.want_view(want).request_id
-
-    world.cancel_want(want)
-
-    assert ledger(world, request) == {"a": ("joined", "given up")}
-
-
-def test_a_want_of_which_another_ref_failed_waits_no_longer(world):
-    """Rules 5.2, 5.4, 8.3: it is all or nothing, so it has ended, and no builder may be left for the rest."""
-    world.job_run("b")
-    world.job_run("a")
-    failing = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
-    world.fail("a")
-
-    failed = world.handle(c.CreateWants(wants=(("a", "b"),))).request_id
-
-    assert ledger(world, failing) == {"a": ("joined", "failed"), "b": ("joined", "given up")}
-    assert ledger(world, failed) == {"a": ("refused", "refused"), "b": ("joined", "given up")}
-
-
-def test_derivative_wants_have_no_requester_and_are_not_in_the_ledger(world):
-    """Rule 6.4: who needs them is."""
-    world.job_run("b")
-    world.miss("a", "b")
-
-    assert [item.ref for item in world.ledger.of_ref("b") if item.kind is not Answer.BUILD] == []
-
-
 # Asking without building
 
 
@@ -322,17 +223,6 @@ def test_a_requester_that_may_not_build_gets_the_list_of_what_would_be_built(wor
 
     assert (list(claim.reuse), list(claim.build)) == (["a"], ["b"])
     assert world.seq == before
-
-
-def test_who_may_not_build_is_answered_when_others_do_all_of_it(world):
-    """Rules 8.1, 8.2"""
-    world.live("a")
-    world.job_run("b")
-
-    ask(world, "a", "b", may_build=False)
-
-    assert ledger(world, "A") == {"a": ("reused", "live"), "b": ("joined", "waiting")}
-    assert [want.source for want in world.open_wants("b")] == ["user", "dagster run"]
 
 
 def ask(world, *refs, dagster_run_id="A", **how):

@@ -7,7 +7,6 @@ import pytest
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.errors import InvalidRequest, UnknownAsset
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
-from tests.model.situations import bring
 
 _I = InstanceState
 
@@ -20,17 +19,6 @@ def test_a_missing_ref_is_built_by_who_asks_first(world):
     assert claim.build == {"a": job_run}
     assert world.queries.job_run(job_run).state is JobRunState.RUNNING
     assert world.queries.job_run(job_run).dagster_run_id == "run-by-hand"
-
-
-def test_what_is_being_built_is_joined(world):
-    """Rule 8.1: active delegation to the job run that builds it, or waits."""
-    building, waiting = world.job_run("a"), world.job_run("b")
-    world.miss("b", "c")
-
-    claim = world.claim("a", "b").claim
-
-    assert claim.join == {"a": building, "b": waiting}
-    assert world.canonical("a").job_run == building
 
 
 def test_what_is_live_is_reused_and_a_skipped_job_run_says_so(world):
@@ -61,53 +49,6 @@ def test_a_claim_sorts_every_ref_for_itself(world):
     assert list(claim.build) == ["d"]
 
 
-def test_outputs_that_are_live_or_being_built_do_not_hold_back_what_is_not(world):
-    """Rule 8.2"""
-    uuid = world.succeed("left")
-
-    claim = world.claim("left", "right", together=True).claim
-
-    assert claim.reuse == {"left": uuid}
-    assert list(claim.build) == ["right"]
-    assert world.queries.job_run(claim.build["right"]).refs == ("right",)
-    assert JobRunState.SKIPPED not in {run.state for run in world.queries.job_runs()}
-
-
-def test_a_failed_ref_is_refused_with_its_failure_to_an_automatic_request(world):
-    """Rule 8.1: schedules, sensors, automation and backfills."""
-    world.fail("a", error="division by zero")
-    world.miss("b", "c")
-    world.fail("c")
-    before = world.seq
-
-    claim = world.claim("a", "b", by_person=False).claim
-
-    assert "Failed: division by zero" in claim.refused["a"]
-    assert "UpstreamFailed" in claim.refused["b"]
-    assert world.log(before) == ["PartitionDelegated"]
-
-
-@pytest.mark.parametrize("state", [_I.FAILED, _I.UPSTREAM_FAILED])
-def test_a_person_opens_a_failed_ref_by_asking_for_it(world, state):
-    """Rule 8.1: it is tainted first."""
-    bring(world, state)
-    failed = world.uuid("a")
-
-    claim = world.claim("a").claim
-
-    assert list(claim.build) == ["a"]
-    assert world.queries.instance(failed).state is _I.TAINTED
-    assert world.state("a") is _I.BUILDING
-
-
-def test_a_tainted_ref_is_built(world):
-    """Rules 4.5, 8.1"""
-    world.live("a")
-    world.taint("a")
-
-    assert list(world.claim("a").claim.build) == ["a"]
-
-
 def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
     """Rule 8.1: so that what it could not build is followed up after it has ended."""
     world.live("a")
@@ -122,24 +63,6 @@ def test_a_claim_leaves_wants_of_a_day_for_what_is_not_live(world):
         assert want.expires_at == world.clock.now + 24 * 3600
 
 
-def test_what_a_claim_built_and_lost_is_built_by_the_orchestrator(world):
-    """Rules 8.1, 6.9"""
-    outcome = world.claim("a")
-
-    world.handle(c.LoseLaunches(launch_ids=(outcome.claim.launch_id,), reason="its process is gone"))
-
-    assert world.due() == ["a"]
-
-
-def test_of_two_claims_one_builds(world):
-    """Rule 8.4"""
-    first = world.claim("a", dagster_run_id="run-1").claim
-    second = world.claim("a", dagster_run_id="run-2").claim
-
-    assert second.build == {}
-    assert second.join == first.build
-
-
 def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):
     """Rules 3.5, 5.7"""
     before = world.seq
@@ -150,14 +73,3 @@ def test_a_ref_that_nothing_can_build_cannot_be_claimed(world):
         world.handle(c.ClaimRefs(launch_id="l", job="a", location="here", dagster_run_id="r", holder="h", runs=()))
 
     assert world.seq == before
-
-
-def test_a_claim_of_the_live_and_the_missing_records_both_in_one_transaction(world):
-    """Rules 8.2, 8.4: a skipped job run and a running one."""
-    world.live("days@1")
-
-    outcome = world.claim("days@1", "days@2")
-
-    states = {run.refs: run.state for run in world.queries.job_runs(most=2)}
-    assert states == {("days@1",): JobRunState.SKIPPED, ("days@2",): JobRunState.RUNNING}
-    assert len({event.command_id.split("#")[0] for event in outcome.events}) == 1

@@ -10,7 +10,7 @@ from databuild_dagster.model.errors import InvalidRequest, JobRunEnded, NotFound
 from databuild_dagster.model.events import ManifestFact, OutputFact, RunSuccess
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.surroundings import MAX_LOSSES, MAX_OUTAGES, Fate, Surrounding
-from tests.support.world import COMPLETE, EMPTY
+from tests.support.world import COMPLETE
 
 
 def success(job_run, *refs, inputs=None, manifest=COMPLETE):
@@ -29,13 +29,6 @@ def test_success_makes_the_instance_live_with_its_manifest_and_lineage(world):
     assert set(instance.inputs) == set(inputs.values())
     assert (instance.manifest_state, instance.manifest_uri, instance.code_version) == ("complete", COMPLETE.uri, "1")
     assert world.canonical("b").rows == COMPLETE.rows
-
-
-def test_an_empty_manifest_is_live_too(world):
-    """Rule 10.3"""
-    world.succeed("a", manifest=EMPTY)
-
-    assert world.state("a") is InstanceState.LIVE
 
 
 def test_what_was_built_from_a_tainted_or_replaced_instance_is_stale(world):
@@ -90,20 +83,6 @@ def test_a_job_run_that_is_not_running_reports_in_vain(world, report, ended):
                 world.handle(c.MissDeps(misses=(c.RunMiss(job_run, {"a": ("b",)}),)))
 
     assert world.seq == before
-
-
-def test_one_stale_job_run_refuses_the_whole_report(world):
-    """Rule 3.5"""
-    fresh, stale = world.job_run("a"), world.job_run("b")
-    world.lose("b")
-    outputs = [RunSuccess(run, (OutputFact(ref=ref, manifest=COMPLETE),)) for run, ref in ((fresh, "a"), (stale, "b"))]
-    before = world.seq
-
-    with pytest.raises(StaleJobRun):
-        world.handle(c.SucceedJobRuns(runs=tuple(outputs)))
-
-    assert world.seq == before
-    assert world.state("a") is InstanceState.BUILDING
 
 
 @pytest.mark.parametrize(
@@ -223,61 +202,6 @@ def test_a_failure_of_a_kind_that_does_not_exist_is_refused(world):
     assert world.seq == before
 
 
-def test_dep_misses_and_cancellations_do_not_count_as_attempts(world):
-    """Rule 6.8"""
-    world.want("a")
-    for _ in range(2 * MAX_ATTEMPTS):
-        world.miss("a", "b")
-        world.live("b")
-        world.taint("b")
-        world.start("a")
-        world.cancel("a", keep_wants=True)
-
-    world.fail("a", kind="transient")
-
-    assert world.state("a") is InstanceState.UP_FOR_RETRY
-
-
-@pytest.mark.parametrize("opening", ["live", "tainted"])
-def test_attempts_are_counted_from_zero_once_the_ref_was_live_or_tainted(world, opening):
-    """Rule 6.8"""
-    world.want("a", ttl=None)
-    for _ in range(MAX_ATTEMPTS - 1):
-        world.fail("a", kind="transient")
-        world.clock.turn(MAX_BACKOFF_SECONDS)
-    if opening == "live":
-        world.succeed("a")
-        world.taint("a")
-    else:
-        world.fail("a")
-        world.taint("a")
-        world.want("a")
-
-    world.fail("a", kind="transient")
-
-    assert world.state("a") is InstanceState.UP_FOR_RETRY
-
-
-def test_refs_of_one_job_run_fail_together(world):
-    """Rules 6.1, 6.2"""
-    world.start("left", "right", together=True)
-
-    world.fail("left")
-
-    assert world.states("left", "right") == [InstanceState.FAILED] * 2
-
-
-def test_job_runs_of_one_launch_fail_and_succeed_independently(world):
-    """Rule 6.1"""
-    launch_id = world.start("a", "b", "d")
-
-    world.succeed("a")
-    world.fail("b")
-
-    assert world.states("a", "b", "d") == [InstanceState.LIVE, InstanceState.FAILED, InstanceState.BUILDING]
-    assert [launch.launch_id for launch in world.queries.open_launches()] == [launch_id]
-
-
 # Failures of the surroundings (rule 6.17).
 
 
@@ -371,28 +295,6 @@ def test_losses_are_counted_from_zero_once_the_ref_was_live(world):
     assert _n_until_failed(world, lambda n: world.lose("a")) == MAX_LOSSES
 
 
-def test_all_job_runs_of_a_lost_launch_that_have_not_ended_are_lost_at_once(world):
-    """Rule 6.9: Queued ones included, in one transaction."""
-    launch_id = world.start("a", "b", "d")
-    world.succeed("a")
-
-    outcome = world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="silence"))
-
-    assert len(outcome.events) == 1
-    states = [run.state for run in world.queries.job_runs_of_launch(launch_id)]
-    assert states == [JobRunState.SUCCEEDED, JobRunState.LOST, JobRunState.LOST]
-    assert world.states("a", "b", "d") == [InstanceState.LIVE, InstanceState.UP_FOR_RETRY, InstanceState.UP_FOR_RETRY]
-
-
-def test_a_queued_launch_can_be_lost_and_is_then_due_again(world):
-    """Rules 6.1, 6.9"""
-    launch_id = world.buffer("a")
-
-    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
-
-    assert world.due() == ["a"]
-
-
 def test_judging_a_launch_twice_is_nothing(world):
     """Rule 6.9: two orchestrators see the same."""
     launch_id = world.start("a")
@@ -436,27 +338,3 @@ def test_a_person_stops_a_build_that_a_ref_waits_for_and_it_stays_stopped(world)
     assert (world.due(), world.want_state(want)) == ([], WantState.UPSTREAM_FAILED)
     world.handle(c.RetryRefs(refs=("b",)))
     assert world.due() == ["a", "b"]
-
-
-def test_only_the_output_that_a_ref_waits_for_fails_when_a_person_stops_its_job_run(world):
-    """Rule 6.10: the other output is free again, and its wants are canceled."""
-    world.want("a")
-    theirs = world.want("right")
-    world.miss("a", "left")
-    world.start("left", "right", together=True)
-
-    canceled_by_a_person(world, "left")
-
-    assert world.states("left", "right") == [InstanceState.FAILED, InstanceState.UP_FOR_RETRY]
-    assert world.want_state(theirs) is WantState.CANCELED
-
-
-def test_an_interrupt_fails_nothing_that_a_ref_waits_for(world):
-    """Rule 6.10: it is a pause."""
-    world.want("a")
-    world.miss("a", "b")
-    world.start("b")
-
-    world.cancel("b", keep_wants=True)
-
-    assert world.states("a", "b") == [InstanceState.UPSTREAM_BUILDING, InstanceState.UP_FOR_RETRY]

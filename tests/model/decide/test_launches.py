@@ -9,7 +9,6 @@ from databuild_dagster.model.errors import AlreadyStarted, DuplicateRef, Instanc
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
-from tests.model.situations import bring
 from tests.support.catalog import HERE
 
 
@@ -21,79 +20,6 @@ def test_a_buffered_ref_has_an_instance_that_is_canonical_and_building_at_once(w
 
     assert canonical.state is InstanceState.BUILDING
     assert canonical.uuid == derive_partition_uuid(canonical.job_run, "a")
-
-
-def test_each_instance_links_to_the_one_before_it(world):
-    """Rule 4.2: nothing is ever deleted."""
-    first = world.succeed("a")
-    world.taint("a")
-    second = world.succeed("a")
-
-    history = world.queries.history("a")
-
-    assert [(instance.uuid, instance.state, instance.canonical) for instance in history] == [
-        (first, InstanceState.TAINTED, False),
-        (second, InstanceState.LIVE, True),
-    ]
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        InstanceState.BUILDING,
-        InstanceState.UPSTREAM_BUILDING,
-        InstanceState.LIVE,
-        InstanceState.FAILED,
-        InstanceState.UPSTREAM_FAILED,
-        InstanceState.UP_FOR_RETRY,
-    ],
-)
-def test_a_ref_that_is_not_due_is_left_out_of_a_launch(world, state):
-    """Rules 4.4, 4.5"""
-    world.want("a", ttl=None)
-    bring(world, state)
-    before = world.uuid("a")
-    world.want("c")
-
-    launch_id = world.buffer("a", "c")
-
-    assert [run.refs for run in world.queries.job_runs_of_launch(launch_id)] == [("c",)]
-    assert world.uuid("a") == before
-
-
-def test_a_ref_without_an_open_want_is_left_out_of_a_launch(world):
-    """Rule 5.4: schedulable is not enough."""
-    world.want("b")
-
-    outcome = world.handle(world.launch_of("a", "b"))
-
-    assert [run.refs for run in outcome.events[0].fact.runs] == [("b",)]
-
-
-def test_a_launch_that_lost_every_race_is_nothing(world):
-    """Rules 3.3, 4.4"""
-    world.buffer("a")
-    before = world.seq
-
-    outcome = world.handle(world.launch_of("a"))
-
-    assert outcome.events == ()
-    assert world.seq == before
-
-
-def test_a_tainted_ref_and_one_whose_retry_has_come_are_free(world):
-    """Rule 4.5"""
-    world.live("a")
-    world.taint("a")
-    world.want("b")
-    world.fail("b", kind="transient")
-    retry_at = world.canonical("b").retry_at
-    assert world.due() == ["a"]
-
-    world.clock.now = retry_at
-
-    assert sorted(world.due()) == ["a", "b"]
-    world.buffer("a", "b")
 
 
 @pytest.mark.parametrize("by_the_same_run", [True, False])
@@ -121,18 +47,6 @@ def test_what_was_canceled_before_the_start_is_not_started(world):
 
     states = {run.refs: run.state for run in world.queries.job_runs_of_launch(launch_id)}
     assert states == {("a",): JobRunState.CANCELED, ("b",): JobRunState.RUNNING}
-
-
-def test_a_launch_of_which_nothing_is_left_starts_nothing(world):
-    """Rule 6.9"""
-    launch_id = world.buffer("a")
-    world.handle(c.LoseLaunches(launch_ids=(launch_id,), reason="its Dagster run ended"))
-    before = world.seq
-
-    outcome = world.start_launch(launch_id)
-
-    assert outcome.job_run_ids == ()
-    assert world.seq == before
 
 
 def test_an_unknown_launch_is_not_found(world):

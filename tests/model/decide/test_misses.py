@@ -56,29 +56,6 @@ def test_a_derivative_want_takes_the_highest_priority_first_deadline_and_last_ex
     assert (derived.priority, derived.deadline, derived.expires_at) == (9, world.clock.now + 10.0, None)
 
 
-def test_what_is_missed_by_several_is_as_urgent_as_the_most_urgent_of_them(world):
-    """Rules 5.8, 6.4"""
-    world.want("a", priority=1, sla=10.0)
-    world.want("b", priority=2)
-    world.start("a", "b")
-    misses = tuple(c.RunMiss(world.job_run(ref), {ref: ("c",)}) for ref in ("a", "b"))
-
-    world.handle(c.MissDeps(misses=misses))
-
-    (derived,) = world.derivative_wants("c")
-    assert (derived.priority, derived.deadline) == (2, world.clock.now + 10.0)
-
-
-def test_a_want_that_is_as_urgent_and_as_long_lived_is_reused(world):
-    """Rule 6.4"""
-    mine = world.want("b", priority=1, ttl=None)
-    world.want("a", priority=1, ttl=None)
-
-    world.miss("a", "b")
-
-    assert [want.id for want in world.open_wants("b")] == [mine]
-
-
 @pytest.mark.parametrize("lacking", ["priority", "deadline", "life", "a ref of its own", "time"])
 def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
     """Rule 6.4"""
@@ -101,21 +78,6 @@ def test_a_want_that_lacks_in_anything_is_not_reused(world, lacking):
     assert len(world.derivative_wants("b")) == 1
 
 
-def test_a_more_urgent_want_makes_all_that_it_waits_for_as_urgent(world):
-    """Rules 5.8, 6.4: transitively, and as long-lived."""
-    world.want("a", ttl=10.0)
-    world.miss("a", "b")
-    world.miss("b", "c")
-
-    world.want("a", priority=9, sla=60.0, ttl=1000.0)
-    deadline = world.clock.now + 60.0
-    world.clock.turn(100.0)
-
-    (due,) = world.queries.due_refs(world.queries.datasets(), world.clock.now, 10).refs
-    assert (due.ref, due.priority, due.deadline) == ("c", 9, deadline)
-    assert world.due() == ["c"]
-
-
 def test_a_derivative_want_that_is_not_needed_any_longer_is_canceled_transitively(world):
     """Rule 6.4: and the leases of what waited for it are released."""
     want = world.want("a")
@@ -127,77 +89,6 @@ def test_a_derivative_want_that_is_not_needed_any_longer_is_canceled_transitivel
     assert world.open_wants("b") == world.open_wants("c") == []
     assert world.states("a", "b", "c") == [_I.UP_FOR_RETRY, _I.UP_FOR_RETRY, None]
     assert world.due() == []
-
-
-def test_a_queued_job_run_for_refs_that_are_not_needed_any_longer_is_canceled(world):
-    """Rules 6.4, 6.10"""
-    want = world.want("a")
-    world.miss("a", "b")
-    world.buffer("b")
-    job_run = world.canonical("b").job_run
-
-    world.cancel_want(want)
-
-    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
-
-
-def test_a_derivative_want_stays_while_another_waiting_ref_needs_it(world):
-    """Rule 6.4"""
-    want = world.want("a")
-    world.miss("a", "b")
-    world.miss("d", "b")
-
-    world.cancel_want(want)
-
-    assert len(world.derivative_wants("b")) == 1
-    assert world.due() == ["b"]
-
-
-def test_a_fail_fast_want_needs_no_other_missing_ref_once_one_has_failed(world):
-    """Rules 6.4, 6.14"""
-    world.want("a", fail_fast=True)
-    world.miss("a", "b", "c")
-
-    world.fail("b")
-
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    assert world.open_wants("c") == []
-    assert world.due() == []
-
-
-def test_a_persons_want_for_a_missing_ref_outlives_the_need(world):
-    """Rule 6.4: only derivative wants are canceled."""
-    want = world.want("a")
-    mine = world.want("b", ttl=None)
-    world.miss("a", "b")
-
-    world.cancel_want(want)
-
-    assert world.want_state(mine) is _W.IDLE
-
-
-def test_the_lease_of_a_waiting_ref_ends_with_its_last_open_want(world):
-    """Rule 6.4"""
-    first, second = world.want("a"), world.want("a")
-    world.miss("a", "b")
-
-    world.cancel_want(first)
-    assert world.state("a") is _I.UPSTREAM_BUILDING
-    world.cancel_want(second)
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_job_run_without_an_open_want_reports_its_miss_without_effect(world):
-    """Rules 4.3, 6.4: no want, no waiting."""
-    want = world.want("a")
-    world.start("a")
-    world.cancel_want(want)
-
-    world.miss("a", "b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-    assert world.open_wants("b") == []
 
 
 def test_taking_back_a_derivative_want_by_hand_does_not_leave_the_waiting_ref_alone(world):
@@ -226,23 +117,6 @@ def test_what_came_between_the_look_and_the_report_is_no_reason_to_wait(world):
     assert world.canonical("a").retry_at == world.clock.now + BACKOFF_SECONDS
     assert world.want_state(want) is _W.IDLE
     assert world.due() == []
-
-
-@pytest.mark.parametrize("how", ["failed", "upstream failed"])
-def test_what_failed_between_the_look_and_the_report_fails_it_at_once(world, how):
-    """Rule 6.5"""
-    want = world.want("a")
-    world.start("a")
-    if how == "failed":
-        world.fail("b")
-    else:
-        world.miss("b", "c")
-        world.fail("c")
-
-    world.miss("a", "d", "b")
-
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    assert world.want_state(want) is _W.UPSTREAM_FAILED
 
 
 def test_a_waiting_ref_goes_on_when_all_that_it_misses_is_live(world):
@@ -274,44 +148,6 @@ def test_a_dep_that_is_tainted_before_the_others_arrive_is_missing_again(world):
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-def test_a_dep_that_was_live_at_the_miss_and_is_tainted_meanwhile_is_missing_too(world):
-    """Rules 6.3, 6.6: the report named it, and it counts in any state at the time of the report."""
-    world.live("b")
-    world.miss("a", "b", "c")
-
-    world.taint("b")
-    world.succeed("c")
-    assert world.state("a") is _I.UPSTREAM_BUILDING
-    world.succeed("b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_taint_that_is_taken_back_wakes_what_waited(world):
-    """Rules 6.6, 7.1"""
-    world.miss("a", "b", "c")
-    world.succeed("b")
-    taint = world.taint("b")
-    world.succeed("c")
-
-    world.untaint(taint)
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_a_failure_fails_all_that_wait_for_it_transitively(world):
-    """Rule 6.6"""
-    wants = [world.want(ref) for ref in ("a", "b", "e")]
-    world.miss("a", "b")
-    world.miss("e", "b", "d")
-    world.miss("b", "c")
-
-    world.fail("c")
-
-    assert world.states("a", "b", "e", "c") == [_I.UPSTREAM_FAILED] * 3 + [_I.FAILED]
-    assert {world.want_state(want) for want in wants} == {_W.UPSTREAM_FAILED}
-
-
 def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
     """Rule 6.6: the taint of the cause is enough; wants that ended stay ended."""
     want = world.want("a")
@@ -327,38 +163,6 @@ def test_repairing_the_cause_opens_all_that_failed_of_it_transitively(world):
     assert world.due() == ["a"]
     world.live("c", "b", "a")
     assert world.want_state(again) is _W.SUCCESSFUL
-
-
-def test_a_ref_with_two_failed_deps_opens_when_the_second_is_repaired(world):
-    """Rule 6.6"""
-    world.start("b", "c")
-    world.want("a")
-    world.miss("a", "b")
-    world.fail("b")
-    world.taint("b")
-    world.want("a")
-    world.miss("a", "b", "c")
-    world.fail("c")
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    world.want("b")
-    world.fail("b")
-
-    world.taint("c")
-    assert world.state("a") is _I.UPSTREAM_FAILED
-    world.taint("b")
-
-    assert world.state("a") is _I.UP_FOR_RETRY
-
-
-def test_an_arrival_repairs_too(make_world):
-    """Rule 6.6: a ref leaves Failed by taint, revert or arrival."""
-    world = make_world(dataset("a"), dataset("plain", kind=DatasetKind.PLAIN))
-    world.miss("a", "plain")
-    world.fail("plain")
-
-    world.arrive("plain", "dagster event 1")
-
-    assert world.states("a", "plain") == [_I.UP_FOR_RETRY, _I.LIVE]
 
 
 def test_only_canonical_instances_are_repaired(make_world):
@@ -446,14 +250,6 @@ def test_a_miss_of_a_source_waits_for_its_lot(make_world):
     assert world.state("a") is _I.UP_FOR_RETRY
 
 
-def test_a_ref_that_misses_itself_fails(world):
-    """Rule 6.7"""
-    world.miss("a", "a")
-
-    assert world.state("a") is _I.FAILED
-    assert "a → a" in world.canonical("a").reason
-
-
 def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     """Rule 6.7: detected when it closes, and open for another try when it is tainted."""
     wants = [world.want("a"), world.want("b")]
@@ -470,29 +266,6 @@ def test_two_refs_that_miss_each_other_fail_with_the_cycle_spelled_out(world):
     assert world.states("a", "b") == [_I.LIVE] * 2
 
 
-def test_a_cycle_of_three_fails_and_what_waits_for_it_is_upstream_failed(world):
-    """Rule 6.7"""
-    world.miss("d", "a")
-    world.miss("a", "b")
-    world.miss("b", "c")
-
-    world.miss("c", "e", "a")
-
-    assert world.states("a", "b", "c", "d") == [_I.FAILED] * 3 + [_I.UPSTREAM_FAILED]
-    assert "a → b → c → a" in world.canonical("b").reason
-    assert world.open_wants("e") == []
-
-
-def test_a_cycle_that_closes_within_one_report_is_found(world):
-    """Rule 6.7"""
-    world.start("a", "b", "c")
-    misses = tuple(c.RunMiss(world.job_run(x), {x: (y,)}) for x, y in (("a", "b"), ("b", "c"), ("c", "a")))
-
-    world.handle(c.MissDeps(misses=misses))
-
-    assert world.states("a", "b", "c") == [_I.FAILED] * 3
-
-
 @pytest.mark.parametrize("order", [("left", "right"), ("right", "left")])
 def test_the_order_of_a_miss_does_not_decide_which_refs_of_a_cycle_fail(world, order):
     """Rule 6.7"""
@@ -503,46 +276,6 @@ def test_the_order_of_a_miss_does_not_decide_which_refs_of_a_cycle_fail(world, o
 
     assert world.states("left", "right") == [_I.FAILED] * 2
     assert {world.canonical(ref).reason for ref in order} == {"a cycle of dep misses: left → right → left"}
-
-
-def test_of_two_cycles_that_one_miss_closes_each_ref_names_its_shortest(world):
-    """Rule 6.7"""
-    world.miss("a", "b")
-
-    world.miss("b", "a", "b")
-
-    assert world.states("a", "b") == [_I.FAILED] * 2
-    assert world.canonical("a").reason == "a cycle of dep misses: a → b → a"
-    assert world.canonical("b").reason == "a cycle of dep misses: b → b"
-
-
-def test_a_ref_that_is_built_and_could_close_a_cycle_is_none_yet(world):
-    """Rule 6.7: only misses count, not what might be missed."""
-    world.start("b")
-
-    world.miss("a", "b")
-
-    assert world.states("a", "b") == [_I.UPSTREAM_BUILDING, _I.BUILDING]
-
-
-def test_a_way_that_leads_through_what_is_live_by_now_is_no_cycle(world):
-    """Rule 6.7: `a` waited for `b` and still does for `c`, but it does not need to wait for `b` any more."""
-    world.miss("a", "b", "c")
-    world.live("b")
-
-    world.miss("c", "b", "d")
-
-    assert world.states("a", "c") == [_I.UPSTREAM_BUILDING] * 2
-
-
-def test_a_diamond_is_no_cycle(world):
-    """Rule 6.7"""
-    world.miss("a", "b", "c")
-    world.miss("b", "d")
-    world.miss("c", "d")
-    world.live("d", "b", "c", "a")
-
-    assert world.state("a") is _I.LIVE
 
 
 def misses(world, times, ref="a", of="b"):
@@ -584,17 +317,6 @@ def test_misses_are_counted_from_zero_once_the_ref_was_live_or_tainted(world, op
 
 
 # Job runs with several outputs (rules 6.2, 6.3).
-
-
-def test_outputs_that_do_not_miss_anything_are_up_for_retry_at_once(world):
-    """Rule 6.3"""
-    world.want("left", "right")
-    world.start("left", "right", together=True)
-
-    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("a",)}),)))
-
-    assert world.states("left", "right") == [_I.UPSTREAM_BUILDING, _I.UP_FOR_RETRY]
-    assert sorted(world.due()) == ["a", "right"]
 
 
 def test_an_output_may_wait_for_another_output_of_its_own_job_run(world):
@@ -665,38 +387,6 @@ def test_a_miss_that_is_none_any_more_is_nothing(world, meanwhile, due):
 
     assert world.seq == before
     assert world.due() == due
-
-
-def test_only_what_is_still_missing_is_recorded(world):
-    """Rule 6.3: a missing ref is one whose canonical is not Live."""
-    world.want("a")
-    command = missed(world, "a", "b", "c")
-    world.live("b")
-
-    world.handle(command)
-
-    assert world.queries.missing_of(world.uuid("a")) == ("c",)
-
-
-def test_of_several_outputs_that_missed_only_those_still_due_are_recorded(world):
-    """Rules 6.2, 11.1: another orchestrator took one of them meanwhile, and misses it too."""
-    world.want("left")
-    world.want("right")
-    run = BufferedRun(world.ids(), ("left", "right"))
-    command = c.BufferMissed(
-        launch_id=world.ids(),
-        job="pair",
-        location=HERE,
-        owner="orchestrator",
-        runs=(run,),
-        misses=(c.RunMiss(run.job_run_id, {"left": ("a",), "right": ("a",)}),),
-    )
-    world.start("left")
-
-    world.handle(command)
-
-    assert world.states("left", "right") == [_I.BUILDING, _I.UPSTREAM_BUILDING]
-    assert world.canonical("right").job_run == run.job_run_id
 
 
 def damaged(world, ref, missing):

@@ -51,19 +51,6 @@ def test_a_paused_ref_is_not_due_and_its_want_stays_open(world):
     assert launched(world, "a")
 
 
-def test_a_launch_leaves_out_the_refs_that_were_paused_since_it_was_planned(days):
-    """Rule 6.13: decided in the transaction of the launch."""
-    days.want("days@1")
-    days.want("days@2")
-    launch = days.launch_of("days@1", "days@2")
-
-    days.pause("days@1")
-    (buffered, *_) = days.handle(launch).events
-
-    assert [run.refs for run in buffered.fact.runs] == [("days@2",)]
-    assert days.check() == []
-
-
 def test_a_pause_of_an_asset_names_partitions_that_no_event_has_named(days):
     """Rule 6.13: also those to come."""
     days.pause("days")
@@ -85,20 +72,6 @@ def test_a_pause_with_an_end_ends_without_an_event(world):
 
     assert (before, world.due(), world.seq) == ([], ["a"], seq)
     assert launched(world, "a")
-    assert world.check() == []
-
-
-def test_a_pause_whose_time_has_passed_is_not_in_the_way_of_another(world):
-    """Rule 6.13"""
-    world.want("a")
-    world.pause("a", until=world.clock.now + 60.0)
-    world.clock.turn(60.0)
-    with pytest.raises(NotPaused):
-        world.resume("a")
-
-    world.pause("a")
-
-    assert world.due() == []
     assert world.check() == []
 
 
@@ -131,23 +104,6 @@ def test_terminate_cancels_what_runs_and_keeps_its_want(days, name):
     assert days.queries.job_run(job_run).state is JobRunState.CANCELED
     assert days.queries.job_run(job_run).error == "paused: its source is wrong"
     assert days.due() == []
-
-
-@pytest.mark.parametrize("how", ["its job run is lost", "its input is live"])
-def test_what_is_to_be_built_again_waits_for_the_resume(world, how):
-    """Rule 6.13"""
-    if how == "its job run is lost":
-        world.start("a")
-        world.pause("a")
-        world.lose("a")
-    else:
-        world.miss("a", "b")
-        world.pause("a")
-        world.live("b")
-
-    assert (world.state("a"), world.due()) == (_I.UP_FOR_RETRY, [])
-    world.resume("a")
-    assert world.due() == ["a"]
 
 
 def test_a_dagster_run_is_refused_with_the_reason_and_the_name(world):
@@ -254,16 +210,6 @@ def test_a_second_pause_quotes_the_first_one_s_reason_apart_from_the_advice(days
 
     with pytest.raises(AlreadyPaused, match=r"by tester \(sent again on Monday\)\. To change"):
         days.pause("days@2")
-
-
-def test_of_several_paused_refs_the_first_one_named_is_in_the_message(days):
-    """Rule 6.13: it does not depend on the order in which the store returns them."""
-    days.pause("days@1")
-    days.pause("days@2")
-
-    for first, second in (("days@1", "days@2"), ("days@2", "days@1")):
-        with pytest.raises(AlreadyPaused, match=f"^{first} is paused already"):
-            days.pause(first, second)
 
 
 def test_a_resume_is_refused_as_a_whole(days):

@@ -15,8 +15,7 @@ from databuild_dagster.model.errors import (
     UnknownAsset,
     WaitsForInputs,
 )
-from databuild_dagster.model.states import InstanceState, WantState
-from tests.model.situations import bring
+from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 
 _I = InstanceState
@@ -32,18 +31,6 @@ def test_a_tainted_instance_stays_canonical_and_no_new_one_is_made(world):
     assert world.state("a") is _I.TAINTED
     assert [taint.reason for taint in world.queries.taints_of(uuid)] == ["Rome has two airports"]
     assert len(world.queries.history("a")) == 1
-
-
-@pytest.mark.parametrize("state", [_I.LIVE, _I.FAILED, _I.UPSTREAM_FAILED, _I.TAINTED])
-def test_what_may_be_tainted(world, state):
-    """Rule 7.1"""
-    bring(world, state)
-
-    world.taint("a")
-    world.want("a")
-
-    assert world.state("a") is _I.TAINTED
-    assert "a" in world.due()
 
 
 @pytest.mark.parametrize("why", ["missing", "never heard of", "up for retry"])
@@ -141,44 +128,6 @@ def test_a_taint_id_that_was_used_before_is_refused(world):
     assert world.seq == before
 
 
-def test_an_instance_is_live_again_when_its_last_taint_is_taken_back(world):
-    """Rule 7.1: it carries the set of them."""
-    uuid = world.succeed("a")
-    first, second = world.taint("a"), world.taint("a")
-
-    world.untaint(first)
-    assert world.state("a") is _I.TAINTED
-    world.untaint(second)
-
-    assert world.canonical("a").uuid == uuid
-    assert world.state("a") is _I.LIVE
-
-
-def test_a_want_that_a_taint_had_opened_is_successful_when_it_is_taken_back(world):
-    """Rules 5.2, 7.1"""
-    want = world.want("a")
-    world.live("a")
-    taint = world.taint("a")
-
-    world.untaint(taint)
-
-    assert world.want_state(want) is WantState.SUCCESSFUL
-    assert world.due() == []
-
-
-def test_a_taint_of_several_is_taken_back_from_those_that_were_not_replaced(world):
-    """Rule 7.1"""
-    world.live("a", "b")
-    taint = world.taint("a", "b")
-    world.want("a")
-    world.live("a")
-
-    world.untaint(taint)
-
-    assert world.states("a", "b") == [_I.LIVE] * 2
-    assert [instance.state for instance in world.queries.history("a")] == [_I.TAINTED, _I.LIVE]
-
-
 def test_a_failure_that_was_tainted_does_not_become_live(world):
     """Rule 7.1: it never was."""
     world.fail("a")
@@ -216,27 +165,3 @@ def test_a_taint_is_taken_back_once(world):
         world.untaint(taint)
     with pytest.raises(NotFound, match="no-such-taint"):
         world.untaint("no-such-taint")
-
-
-def test_a_downstream_misses_a_tainted_input_and_goes_on_once_it_is_rebuilt(world):
-    """Rule 7.2"""
-    world.live("b")
-    world.taint("b")
-    world.want("a")
-
-    world.miss("a", "b")
-    assert world.due() == ["b"]
-    world.live("b", "a")
-
-    assert world.state("a") is _I.LIVE
-
-
-def test_a_taint_of_nothing_wanted_rebuilds_nothing(world):
-    """Rule 7.1: wants in their TTL bring the rebuild."""
-    world.want("a", ttl=10.0)
-    world.live("a")
-    world.clock.turn(10.0)
-
-    world.taint("a")
-
-    assert world.due() == []

@@ -46,38 +46,6 @@ def chain(world):
 # Downstream
 
 
-def test_a_downstream_taint_follows_recorded_inputs_to_the_end_and_nothing_else(world):
-    """Rule 7.3"""
-    chain(world)
-
-    taint(world, "a")
-
-    assert world.states("a", "b", "c", "d") == [TAINTED, TAINTED, TAINTED, LIVE]
-
-
-def test_a_downstream_taint_follows_lineage_through_superseded_instances_only(world):
-    """Rule 7.3: never by declared edges."""
-    chain(world)
-    world.taint("b")
-    world.succeed("b")
-
-    taint(world, "a")
-
-    assert world.states("a", "b", "c") == [TAINTED, LIVE, TAINTED], "the new b was not built from a"
-
-
-def test_an_old_instance_can_be_named_and_the_canonical_one_is_not_touched(world):
-    """Rule 7.3: --instance."""
-    chain(world)
-    old = world.uuid("a")
-    world.taint("a")
-    world.succeed("a")
-
-    taint(world, uuids=(old,))
-
-    assert world.states("a", "b", "c") == [LIVE, TAINTED, TAINTED]
-
-
 def test_who_finishes_late_from_tainted_data_is_tainted_by_the_same_taint(world):
     """Rule 7.3: live and tainted in one transaction."""
     read = began_to_read(world, "a")
@@ -104,44 +72,6 @@ def finish(world, read):
     world.handle(c.SucceedJobRuns(runs=(c.RunSuccess(world.job_run("b"), (output,)),)))
 
 
-def test_who_waited_for_the_late_one_waits_for_the_good_one(world):
-    """Rule 6.6: a dep that is tainted before the others arrive counts as missing again."""
-    read = began_to_read(world, "a")
-    world.miss("c", "b", "d")
-    taint(world, "a")
-
-    finish(world, read)
-    world.live("d")
-
-    assert world.state("c") is InstanceState.UPSTREAM_BUILDING
-    world.live("a")
-    world.succeed("b", inputs=["a"])
-    assert world.state("c") is UP_FOR_RETRY
-
-
-def test_a_plain_taint_does_not_go_on_to_who_finishes_late(world):
-    """Rule 7.1"""
-    read = began_to_read(world, "a")
-    world.taint("a")
-
-    finish(world, read)
-
-    assert world.state("b") is LIVE
-
-
-def test_taking_a_downstream_taint_back_takes_it_from_all(world):
-    """Rules 7.1, 7.3"""
-    chain(world)
-    first = taint(world, "a")
-    second = world.taint("c")
-
-    world.untaint(first)
-
-    assert world.states("a", "b", "c") == [LIVE, LIVE, TAINTED], "c has another taint"
-    world.untaint(second)
-    assert world.state("c") is LIVE
-
-
 @pytest.mark.parametrize(("uuid", "error"), [("unknown", NotFound), ("failed", InvalidRequest)])
 def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
     """Rule 7.3"""
@@ -152,42 +82,6 @@ def test_only_an_instance_that_was_live_can_be_named(world, uuid, error):
         taint(world, uuids=(world.uuid("a") if uuid == "failed" else uuid,))
 
     assert world.seq == before
-
-
-def test_a_want_for_what_finishes_late_is_never_successful_and_its_sla_is_missed(world):
-    """Rules 5.2, 5.5, 7.3: wants look once, after all that follows has settled."""
-    read = began_to_read(world, "a")
-    want = world.want("b", sla=60)
-    world.claim("b", dagster_run_id="waiting")
-    taint(world, "a")
-
-    finish(world, read)
-
-    assert world.want_state(want) is WantState.IDLE
-    assert [entry.outcome.value for entry in world.ledger.of_requester("waiting")] == ["waiting"]
-    world.clock.turn(60)
-    assert world.queries.overdue_wants(world.clock.now, 10)[1] == [want]
-
-
-def superseded_with_a_downstream_taint(world):
-    """Instances of a, b and c that a downstream taint covers and that other instances have replaced; the taint."""
-    chain(world)
-    old = world.uuid("a")
-    world.taint("a", "b", "c")
-    for ref in "abc":
-        world.succeed(ref)
-    return taint(world, uuids=(old,))
-
-
-@pytest.mark.parametrize("another_build_began", [False, True])
-def test_a_downstream_taint_that_reaches_nothing_to_come_is_not_taken_back(world, another_build_began):
-    """Rule 7.1: no canonical instance carries it; a build that began later cannot have read what was replaced."""
-    taint_id = superseded_with_a_downstream_taint(world)
-    if another_build_began:
-        world.job_run("e")
-
-    with pytest.raises(NothingToUntaint):
-        world.untaint(taint_id)
 
 
 def test_a_downstream_taint_that_a_running_build_may_inherit_is_taken_back(world):
@@ -231,20 +125,6 @@ def test_readers_see_the_earlier_instance_again_and_the_log_has_the_one_between(
     assert world.queries.instance(third) is not None
 
 
-def test_reverting_repairs_who_failed_for_it_and_satisfies_who_wants_it(world):
-    """Rules 6.6, 7.4: as any change of canonical state."""
-    first = world.succeed("a")
-    world.taint("a")
-    world.fail("a")
-    world.miss("b", "a")
-    assert world.states("a", "b") == [FAILED, InstanceState.UPSTREAM_FAILED]
-
-    world.handle(c.RevertCanonical(ref="a", uuid=first))
-
-    assert world.states("a", "b") == [LIVE, UP_FOR_RETRY]
-    assert world.want_state(world.want("a")) is WantState.SUCCESSFUL
-
-
 def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world):
     """Rule 7.4: the taint was taken back while another instance stood in its place."""
     first = world.succeed("a")
@@ -256,20 +136,6 @@ def test_reverting_to_what_was_tainted_when_it_was_replaced_finds_it_live(world)
     world.handle(c.RevertCanonical(ref="a", uuid=first))
 
     assert (world.state("a"), world.uuid("a")) == (LIVE, first)
-
-
-def test_reverting_takes_every_taint_from_that_instance_and_from_no_other(world):
-    """Rule 7.4"""
-    chain(world)
-    first = world.uuid("b")
-    taint(world, "a")
-    world.live("a")
-    world.succeed("b", inputs=["a"])
-
-    world.handle(c.RevertCanonical(ref="b", uuid=first, force=True))
-
-    assert world.states("b", "c") == [LIVE, TAINTED]
-    assert all(item.canceled_at for item in world.queries.taints_of(first))
 
 
 def test_what_was_built_from_what_a_downstream_taint_covers_needs_force(world):
@@ -332,22 +198,6 @@ def test_a_retry_opens_the_first_cause_and_wants_again_all_that_failed_of_it(wor
     assert set(world.due()) == {"a", "b"}
 
 
-def test_a_retry_of_what_waits_opens_what_it_waits_for(world):
-    """Rule 6.6: tainting the last of a chain alone would only have it fail again."""
-    world.want("c")
-    world.miss("b", "a")
-    world.miss("c", "b")
-    world.fail("a")
-
-    world.handle(c.RetryRefs(refs=("c",)))
-
-    assert world.states("a", "b", "c") == [TAINTED, UP_FOR_RETRY, UP_FOR_RETRY]
-    world.live("a")
-    world.succeed("b", inputs=["a"])
-    world.succeed("c", inputs=["b"])
-    assert world.want_state(world.queries.wants_of_ref("c")[-1].id) is WantState.SUCCESSFUL
-
-
 def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     """Rule 6.6"""
     want = world.want("a", ttl=60)
@@ -358,18 +208,6 @@ def test_a_retry_without_wants_of_before_wants_what_was_named(world):
     world.handle(c.RetryRefs(refs=("a",)))
 
     assert [want.refs for want in world.open_wants("a")] == [("a",)]
-
-
-def test_a_retry_leaves_ended_wants_ended_and_wants_each_asked_ref_by_itself(world):
-    """Rule 6.6: it would fail at birth."""
-    both = world.want("a", "b")
-    world.fail("a")
-    world.fail("b")
-
-    world.handle(c.RetryRefs(refs=("a",)))
-
-    assert world.want_state(both) is WantState.FAILED
-    assert (world.due(), world.state("b")) == (["a"], FAILED)
 
 
 def test_a_retry_keeps_priority_and_sla_and_delegates_to_what_was_live_all_along(world):

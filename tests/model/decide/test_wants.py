@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.model import commands as c
-from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.errors import (
     DuplicateRef,
     InvalidRef,
@@ -18,7 +17,7 @@ from databuild_dagster.model.errors import (
 from databuild_dagster.model.states import InstanceState, JobRunState, WantState
 from databuild_dagster.model.wording import LAST_TIME
 from tests.model.situations import bring
-from tests.support.catalog import HERE, dataset
+from tests.support.catalog import HERE
 
 _I = InstanceState
 DAY = 24 * 3600.0
@@ -44,17 +43,6 @@ def test_a_want_begins_in_the_state_that_its_ref_gives_it(world, before, expecte
     assert (world.want_state(want), world.due()) == (expected, due)
 
 
-def test_a_want_is_all_or_nothing(world):
-    """Rule 5.4: a want with several refs."""
-    want = world.want("a", "b")
-
-    world.succeed("a")
-    assert world.want_state(want) is WantState.IDLE
-    world.succeed("b")
-
-    assert world.want_state(want) is WantState.SUCCESSFUL
-
-
 def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request(world):
     """Rule 5.4: one want per ref, so that one bad day does not end the year's request."""
     outcome = world.handle(c.CreateWants(wants=(("days@1",), ("days@2",)), request_id="the-year"))
@@ -63,16 +51,6 @@ def test_one_failed_ref_ends_a_want_of_several_but_not_the_others_of_its_request
 
     assert [world.want_state(want) for want in outcome.want_ids] == [WantState.FAILED, WantState.IDLE]
     assert [want.id for want in world.queries.wants_named("the-year")] == list(outcome.want_ids)
-
-
-def test_refs_of_a_want_neither_help_nor_hinder_each_other(world):
-    """Rule 5.4: schedulability is per ref; the seed's rule would have let the want wait for itself."""
-    world.want("a", "b")
-
-    world.miss("b", "a")
-    world.lose("a")
-
-    assert world.due() == ["a"]
 
 
 def test_the_fields_of_a_want_are_kept(world):
@@ -111,16 +89,6 @@ def test_a_want_lives_a_week_unless_it_says_otherwise(world):
     assert world.want_view(for_ever).expires_at is None
 
 
-def test_a_want_past_its_ttl_makes_nothing_due(world):
-    """Rules 5.4, 5.5"""
-    world.want("a", ttl=100.0)
-
-    world.clock.turn(100.0)
-
-    assert world.due() == []
-    assert world.handle(world.launch_of("a")).events == ()
-
-
 def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
     """Rules 5.8, 11.1: highest priority, then earliest deadline, then oldest first."""
     world.want("a")
@@ -136,16 +104,6 @@ def test_a_ref_is_as_urgent_as_its_most_urgent_open_want(world):
     world.cancel_want(urgent)
 
     assert world.due() == ["c", "d", "b", "a", "e"]
-
-
-def test_every_want_that_ever_named_a_ref_is_found_by_it(world):
-    """Rule 5.6: the index is never cleaned."""
-    canceled = world.want("a")
-    world.cancel_want(canceled)
-    done = world.want("a", "b")
-    world.live("a", "b")
-
-    assert [want.id for want in world.queries.wants_of_ref("a")] == [canceled, done]
 
 
 # Reopening (rule 5.3).
@@ -165,60 +123,6 @@ def test_a_taint_within_its_ttl_reopens_a_successful_want(world, ttl, seconds, e
 
     assert world.want_state(want) is expected
     assert world.due() == (["a"] if expected is WantState.IDLE else [])
-
-
-def test_a_reopened_want_ends_when_the_ref_is_rebuilt_and_opens_again(world):
-    """Rule 5.3"""
-    want = world.want("a")
-    world.live("a")
-
-    for _ in range(3):
-        world.taint("a")
-        assert world.want_state(want) is WantState.IDLE
-        world.live("a")
-        assert world.want_state(want) is WantState.SUCCESSFUL
-
-
-@pytest.mark.parametrize("ending", ["failed", "failed after it was open again", "upstream failed", "canceled"])
-def test_wants_that_ended_stay_ended_in_every_later_state_of_their_refs(world, ending):
-    """Rules 5.3, I10"""
-    want = world.want("a")
-    match ending:
-        case "failed":
-            world.fail("a")
-            world.taint("a")
-        case "failed after it was open again":
-            world.live("a")
-            world.taint("a")
-            world.fail("a")
-            world.taint("a")
-        case "upstream failed":
-            world.miss("a", "b")
-            world.fail("b")
-            world.taint("b")
-        case "canceled":
-            world.cancel_want(want)
-    before = world.want_state(want)
-
-    world.want("a")
-    world.succeed("a")
-    world.taint("a")
-
-    assert world.want_state(want) is before
-
-
-def test_a_want_reopens_by_the_time_of_the_events_so_that_a_replay_agrees(make_world):
-    """Rules 5.3, 2.4: never by the clock."""
-    world = make_world(dataset("a"))
-    want = world.want("a", ttl=100.0)
-    world.live("a")
-    world.clock.turn(50.0)
-    world.taint("a")
-
-    world.clock.turn(1000 * DAY)
-
-    assert world.check() == []
-    assert world.want_state(want) is WantState.IDLE
 
 
 # Refused (rule 5.7): nothing is recorded.
@@ -314,42 +218,7 @@ def test_a_dataset_that_its_location_no_longer_has_cannot_be_wanted(world):
         world.want("a")
 
 
-def test_a_source_can_be_wanted_and_waits_for_its_lot(make_world):
-    """Rule 5.7"""
-    world = make_world(dataset("outside", kind=DatasetKind.SOURCE))
-    want = world.want("outside")
-    assert world.want_state(want) is WantState.IDLE
-
-    world.arrive("outside", "file:///drop/1")
-
-    assert world.want_state(want) is WantState.SUCCESSFUL
-
-
 # Canceling (rule 6.10).
-
-
-def test_canceling_a_want_cancels_the_queued_job_run_that_no_other_want_needs(world):
-    """Rule 6.10"""
-    want = world.want("a")
-    world.buffer("a")
-    job_run = world.canonical("a").job_run
-
-    world.cancel_want(want)
-
-    assert world.want_state(want) is WantState.CANCELED
-    assert world.queries.job_run(job_run).state is JobRunState.CANCELED
-    assert world.state("a") is InstanceState.UP_FOR_RETRY
-
-
-def test_a_queued_job_run_goes_on_while_another_open_want_names_one_of_its_outputs(world):
-    """Rule 6.10"""
-    mine = world.want("left", "right")
-    world.want("right")
-    world.buffer("left", "right", together=True)
-
-    world.cancel_want(mine)
-
-    assert world.states("left", "right") == [InstanceState.BUILDING] * 2
 
 
 def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
@@ -363,18 +232,6 @@ def test_a_running_job_run_goes_on_unless_it_is_terminated(world):
     world.cancel_want(second, terminate=True)
 
     assert world.state("a") is InstanceState.UP_FOR_RETRY
-
-
-def test_termination_spares_a_job_run_that_another_want_needs(world):
-    """Rule 6.10"""
-    mine = world.want("a")
-    theirs = world.want("a")
-    world.start("a")
-
-    world.cancel_want(mine, terminate=True)
-
-    assert world.state("a") is InstanceState.BUILDING
-    assert world.want_state(theirs) is WantState.BUILDING
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -392,36 +249,6 @@ def test_a_build_that_a_waiting_ref_misses_is_kept_when_its_own_want_is_canceled
     assert len(world.derivative_wants("c")) == 1
 
 
-def test_a_build_that_refs_miss_which_only_the_canceled_want_needs_is_terminated(world):
-    """Rule 6.10: the want names the input as well as the ref that waits for what waits for it."""
-    mine = world.want("a", "c")
-    world.miss("a", "b")
-    world.miss("b", "c")
-    world.start("c")
-
-    world.cancel_want(mine, terminate=True)
-
-    assert world.states("a", "b", "c") == [InstanceState.UP_FOR_RETRY] * 3
-
-
-def test_a_queued_build_is_kept_when_the_dep_miss_that_needs_it_fails_its_want(world):
-    """Rule 6.10: one output fails on a cycle and with it the want, the other waits."""
-    world.want("right", "c")
-    world.want("left")
-    world.start("left", "right", together=True)
-    world.buffer("c")
-    job_run = world.canonical("c").job_run
-
-    world.handle(c.MissDeps(misses=(c.RunMiss(world.job_run("left"), {"left": ("c",), "right": ("right",)}),)))
-
-    assert world.states("left", "right", "c") == [
-        InstanceState.UPSTREAM_BUILDING,
-        InstanceState.FAILED,
-        InstanceState.BUILDING,
-    ]
-    assert world.queries.job_run(job_run).state is JobRunState.QUEUED
-
-
 def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
     """Rule 5.4"""
     outcome = world.handle(c.CreateWants(wants=(("a",), ("b",)), request_id="both"))
@@ -430,14 +257,6 @@ def test_a_request_is_canceled_by_its_id_as_far_as_it_is_open(world):
     world.cancel_want("both")
 
     assert [world.want_state(want) for want in outcome.want_ids] == [WantState.SUCCESSFUL, WantState.CANCELED]
-
-
-def test_a_misspelt_want_is_refused_with_the_near_one(world):
-    """Rule 3.5"""
-    want = world.want("a")
-
-    with pytest.raises(NotFound, match=f"Did you mean {want}"):
-        world.cancel_want(f"{want[:-1]}_")
 
 
 def test_canceling_what_ended_or_never_was_is_refused(world):
@@ -469,14 +288,3 @@ def test_a_person_who_cancels_a_job_run_takes_back_its_wants_or_keeps_them(world
     assert world.want_state(want) is expected
     assert world.state("a") is InstanceState.UP_FOR_RETRY
     assert world.due() == due
-
-
-def test_a_want_recorded_after_a_cancellation_builds_the_ref(world):
-    """Rules 4.3, 4.5"""
-    world.start("a")
-    world.cancel("a")
-
-    world.want("a")
-    world.succeed("a")
-
-    assert world.state("a") is InstanceState.LIVE

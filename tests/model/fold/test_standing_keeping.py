@@ -41,18 +41,6 @@ def test_the_other_days_of_a_month_are_built_when_one_has_failed(month):
     assert month.check() == []
 
 
-def test_a_dep_miss_on_what_has_failed_already_has_the_others_built(month):
-    """By rule 6.5 it is UpstreamFailed at once."""
-    month.fail("day@1")
-    month.want("month", priority=3)
-
-    month.miss("month", *DAYS)
-
-    assert month.state("month") is _I.UPSTREAM_FAILED
-    assert [want.priority for want in month.derivative_wants("day@2")] == [3]
-    assert month.due() == ["day@2", "day@3"]
-
-
 def test_a_want_for_what_failed_upstream_already_has_the_others_built(month):
     month.want("month", ttl=60.0)
     month.miss("month", *DAYS)
@@ -82,17 +70,6 @@ def test_what_a_failed_day_misses_besides_is_built_too(month):
     assert month.due() == []
 
 
-def test_a_kept_want_of_a_ref_that_waits_keeps_what_that_needs(month):
-    month.want("month")
-    month.miss("month", *DAYS)
-    month.miss("day@2", "raw@2")
-
-    month.fail("day@1")
-
-    assert month.state("day@2") is _I.UPSTREAM_BUILDING
-    assert month.due() == ["day@3", "raw@2"]
-
-
 def test_a_kept_want_is_as_urgent_as_the_wants_that_failed_and_lives_a_week_at_most(month):
     first = month.want("month", priority=2, ttl=None)
     month.want("month", priority=1, sla=50.0)
@@ -107,29 +84,6 @@ def test_a_kept_want_is_as_urgent_as_the_wants_that_failed_and_lives_a_week_at_m
         month.clock.now + 7 * DAY,
     )
     assert month.want_view(first).expires_at is None
-
-
-def test_no_later_move_of_the_month_ends_what_is_kept(month):
-    month.want("month")
-    month.miss("month", *DAYS)
-    month.fail("day@1")
-    before = kept(month, "day@2")
-
-    month.taint("day@1")
-
-    assert month.state("month") is _I.UP_FOR_RETRY
-    assert kept(month, "day@2") == before
-
-
-def test_a_taint_does_not_open_a_kept_want_that_was_met(month):
-    month.want("month")
-    month.miss("month", *DAYS)
-    month.fail("day@1")
-    month.live("day@2")
-
-    month.taint("day@2")
-
-    assert month.open_wants("day@2") == []
 
 
 @pytest.mark.parametrize("named", ["want", "request"])
@@ -184,54 +138,6 @@ def test_a_fail_fast_want_keeps_nothing(month):
     month.fail("raw@1")
 
     assert month.due() == []
-
-
-def test_where_both_kinds_need_a_ref_it_is_kept(month):
-    month.want("month", fail_fast=True, priority=5)
-    month.miss("month", *DAYS)
-    month.want("year")
-    month.miss("year", "month")
-
-    month.fail("day@1")
-
-    assert month.due() == ["day@2", "day@3"]
-    assert {want.priority for want in month.derivative_wants("day@2")} == {0}
-
-
-def test_nothing_is_kept_for_what_failed_by_itself_or_is_not_wanted(month):
-    want = month.want("month")
-    month.start("month")
-    month.cancel_want(want)
-    month.fail("day@1")
-
-    month.miss("month", *DAYS)
-
-    assert month.state("month") is _I.UPSTREAM_FAILED
-    assert month.due() == []
-
-
-def test_a_queued_job_run_of_what_is_kept_is_not_canceled(month):
-    """The want of the two refs was the only one for the day."""
-    month.want("month", "day@2")
-    month.buffer("day@2")
-    month.fail("day@1")
-
-    month.miss("month", "day@1", "day@2")
-
-    assert month.state("day@2") is _I.BUILDING
-    assert len(kept(month, "day@2")) == 1
-
-
-def test_a_terminated_cancel_stops_no_build_that_is_kept_for_others(month):
-    month.want("month")
-    month.miss("month", *DAYS)
-    mine = month.want("day@2")
-    month.start("day@2")
-    month.fail("day@1")
-
-    month.cancel_want(mine, terminate=True)
-
-    assert month.state("day@2") is _I.BUILDING
 
 
 def test_a_retry_is_as_fail_fast_as_the_want_was(month):

@@ -17,7 +17,6 @@ import pytest
 
 from databuild_dagster.engine.ids import new_id
 from databuild_dagster.model import commands as c
-from databuild_dagster.store import schema
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.backends.sqlite import SqliteDatabase
 from databuild_dagster.store.backends.write_lock import RESERVE_BYTES
@@ -133,13 +132,6 @@ def test_a_backup_goes_into_a_new_file_only(on_disk, tmp_path, place):
 
 
 # Opening
-
-
-def test_a_store_is_made_with_its_folder_when_it_is_not_there(tmp_path):
-    store = open_store(f"sqlite:///{tmp_path}/some/where/build.db")
-
-    assert (tmp_path / "some" / "where" / "build.db").exists()
-    store.close()
 
 
 def test_a_database_of_a_newer_version_is_refused_and_left_alone(on_disk):
@@ -434,32 +426,12 @@ def test_heartbeats_are_heard_by_other_processes_and_never_wait_for_the_log(on_d
     assert elsewhere.last(["l1"]) == {"l1": on_disk.clock.now}
 
 
-@pytest.mark.parametrize("path", [None, "beats"])
-def test_heartbeats_of_long_ago_are_forgotten(tmp_path, path):
-    beats = Heartbeats(FileAside(None if path is None else str(tmp_path / path)))
-    beats.beat(["old"], 10.0)
-    beats.beat(["new"], 20.0)
-
-    beats.forget_before(20.0)
-
-    assert beats.last(["old", "new"]) == {"new": 20.0}
-
-
 def test_heartbeats_where_none_can_be_kept_are_said_in_one_sentence(tmp_path):
     """Rule 3.5"""
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(StoreUnusable, match="cannot be used"):
         Heartbeats(FileAside(f"{tmp_path}/file/beats")).beat(["l"], 1.0)
-
-
-def test_the_tables_are_those_of_the_schema(on_disk):
-    """HOUSE_STYLE 9: the schema file and what is in a database are the same thing."""
-    with on_disk.store.reading() as connection:
-        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-
-    assert found == {table.name for table in schema.metadata.sorted_tables}
-    assert isinstance(on_disk.store._connection(), sqlite3.Connection)
 
 
 def test_the_reserve_is_given_back_to_a_full_disk_alone(tmp_path, monkeypatch):

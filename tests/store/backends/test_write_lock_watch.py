@@ -108,13 +108,6 @@ def test_a_suspended_process_that_has_the_lock_is_named_with_the_remedy(store_ur
     assert said.endswith(f"has it, and is suspended; {advice}")
 
 
-def test_a_short_wait_is_not_announced(store_url, warnings):
-    with a_process_in_a_transaction(store_url) as holder, a_writer_that_waits(store_url):
-        holder.kill()
-
-    assert warnings.empty()
-
-
 def test_a_thread_of_the_same_process_and_a_process_out_of_sight_are_distinguished(tmp_path):
     locked, free = tmp_path / "locked", tmp_path / "free"
     free.touch()

@@ -13,16 +13,6 @@ from tests.support.catalog import dataset
 from tests.support.world import COMPLETE, EMPTY, World
 
 
-def seen_at(world, ref, seq):
-    found = world.queries.canonical_at([ref], seq)[ref]
-    return found.state, found.uuid
-
-
-def seen_now(world, ref):
-    found = world.canonical(ref)
-    return found.state, found.uuid
-
-
 def but_for_reasons(canonical):
     """Fields that an as-of answer has too."""
     return canonical._replace(reason=None, retry_at=None, known_origin=None)
@@ -72,12 +62,6 @@ def test_a_dataset_of_then_has_the_refs_of_then(world):
     ]
 
 
-def test_a_seq_that_no_event_will_ever_have_is_as_good_as_the_last_one(world):
-    world.live("a")
-
-    assert seen_at(world, "a", 10**30) == seen_now(world, "a")
-
-
 def test_the_last_change_says_when_an_instance_came_into_its_state(world):
     uuid = world.succeed("a")
     live_seq, live_at = world.seq, world.clock.now
@@ -105,13 +89,6 @@ def test_a_time_means_the_last_event_that_had_happened_by_then(world):
     assert world.queries.seq_at(at + 10) == world.seq
     assert world.queries.seq_at(at + 10_000) == world.seq
     assert world.queries.time_of(world.seq + 1) is None
-
-
-def test_an_empty_log_has_no_last_event():
-    world = World()
-
-    assert world.queries.seq_at(1e12) == 0
-    world.store.close()
 
 
 WORDS = {

@@ -8,7 +8,6 @@ import pytest
 
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.canonical import MarkedGroup
-from databuild_dagster.store.queries.wants import WantFilter
 from tests.support.catalog import dataset
 from tests.support.world import EMPTY, World
 
@@ -56,12 +55,3 @@ def test_the_instances_built_from_an_instance_are_found_from_its_side(world: Wor
     assert [found.uuid for found in world.queries.instances_named([unused, used, "none"])] == [used, unused]
     assert (used, world.uuid("sum")) in world.queries.inputs_of([world.uuid("sum"), unused], 10)
     assert len(world.queries.inputs_of([world.uuid("sum")], 1)) == 1
-
-
-def test_open_wants_are_listed_newest_first(world: World) -> None:
-    newer = world.want("day@2023-02-02")
-
-    found = world.queries.wants(WantFilter(open_only=True))
-
-    assert [want.id for want in found][:1] == [newer]
-    assert len(found) == world.queries.n_wants(WantFilter(open_only=True)) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from databuild_dagster.model import commands as c
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.store.queries.instances import DataFacts, InputCounts, InputPair
 from databuild_dagster.store.queries.wants import WantFilter
@@ -26,20 +25,6 @@ def test_the_graph_of_an_earlier_event_has_no_later_fact(world):
         [("a", InstanceState.LIVE, True), ("b", InstanceState.LIVE, True)],
         [("a", InstanceState.TAINTED, False), ("b", InstanceState.LIVE, True)],
     ]
-
-
-def test_a_canonical_instance_of_then_may_be_one_that_a_revert_chose(world):
-    first = world.succeed("a")
-    world.taint("a")
-    second = world.succeed("a")
-    replaced = world.seq
-    world.handle(c.RevertCanonical(ref="a", uuid=first, force=True))
-
-    def canonical_at(seq):
-        return {one.uuid: one.canonical for one in world.queries.instances_at([first, second], seq)}
-
-    assert canonical_at(replaced) == {first: False, second: True}
-    assert canonical_at(world.seq) == {first: True, second: False}
 
 
 def test_inputs_of_two_instances_differ_by_ref(world):

@@ -19,12 +19,6 @@ def shown(world, *refs):
     return {ref: taint.reason for ref, taint in world.queries.taints_to_show(refs).items()}
 
 
-def test_of_what_is_live_or_was_never_built_nothing_is_held(world):
-    world.live("a")
-
-    assert shown(world, "a", "b") == {}
-
-
 def test_the_newest_taint_in_force_is_the_reason(world):
     world.live("a")
     world.taint("a", reason="old")

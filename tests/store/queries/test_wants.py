@@ -36,17 +36,6 @@ def test_wants_are_found_by_any_ref_that_they_name_and_by_dataset(world):
     assert refs(world, asset="b") == []
 
 
-def test_wants_are_found_by_state_open_or_ended(world):
-    world.want("a")
-    world.cancel_want(world.want("b"))
-    world.live("sales_report")
-    world.want("sales_report")
-
-    assert refs(world, states=(WantState.CANCELED,)) == [("b",)]
-    assert refs(world, states=(WantState.CANCELED, WantState.IDLE)) == [("b",), ("a",)]
-    assert refs(world, open_only=True) == [("a",)]
-
-
 def test_derivative_wants_are_left_out_or_alone(world):
     world.want("a")
     world.miss("a", "b")
@@ -64,13 +53,6 @@ def test_the_newest_derivative_want_of_a_ref_is_found_while_it_is_open_or_failed
 
     world.fail("b")
     assert [want.state for want in world.queries.derivative_wants(["b"])] == [WantState.FAILED]
-
-
-def test_a_derivative_want_that_was_met_is_not_found(world):
-    world.miss("a", "b")
-    world.live("b")
-
-    assert world.queries.derivative_wants(["a", "b"]) == []
 
 
 def test_wants_are_listed_as_of_an_earlier_event(world):
@@ -101,13 +83,6 @@ def test_a_source_that_does_not_exist_is_refused_with_a_near_name(world):
 
     with pytest.raises(NotFound, match="schedul'.*schedule"):
         world.queries.check_source("schedul")
-
-
-def test_a_count_of_wants_stops_where_it_is_cut(world):
-    for _ in range(3):
-        world.want("a")
-
-    assert [world.queries.n_wants(WantFilter(ref="a"), most) for most in (1, 3, 9)] == [1, 3, 3]
 
 
 def test_the_newest_wants_alone_are_looked_at_for_any_filter(world):

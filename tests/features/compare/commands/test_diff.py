@@ -41,13 +41,3 @@ def test_an_instance_is_compared_with_the_one_before_it(project: Project, sales:
     assert "column name" in text
     assert "code fingerprint" in text
     assert "no names" in text
-
-
-def test_instances_of_two_partitions_are_compared(project: Project, sales: PublishedWorld) -> None:
-    first, second = (sales.build(day, {"amount": [1.5]}) for day in DAYS[:2])
-
-    found = project.ask("diff", OTHER, "--from", first[-8:], "--to", second)
-    alone = project.call("diff", DAY, "--json")
-
-    assert (found["a"]["ref"], found["b"]["ref"], found["columns"], found["settings"]) == (DAY, OTHER, [], [])
-    assert (alone.code, alone.json["error"]["type"]) == (2, "NothingToCompare")

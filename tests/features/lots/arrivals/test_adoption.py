@@ -27,9 +27,8 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
 from databuild_dagster.features.lots.arrivals.file_patterns import BadFilePattern
 from databuild_dagster.model.commands import SucceedJobRuns
 from databuild_dagster.model.datasets import TableFormat, TableSpec
-from databuild_dagster.model.errors import BeingBuilt, DatabuildError, UnknownPartition
+from databuild_dagster.model.errors import BeingBuilt, DatabuildError
 from databuild_dagster.model.events import OutputFact, RunSuccess
-from databuild_dagster.model.selections import InvalidSelection
 from databuild_dagster.model.states import InstanceState
 from databuild_dagster.spark.errors import SchemasDiffer
 from tests.features.lots.arrivals.outside_files import OutsideFiles
@@ -138,13 +137,6 @@ def test_a_named_partition_without_files_is_refused(outside):
 
     pattern = f"{outside.folder}/day={DAYS[1]}/*.parquet"
     assert refused.message == f"No files for {SECOND}, {THIRD}: none match {pattern}."
-
-
-@pytest.mark.parametrize(
-    ("named", "kind"), [("1999-01-01", UnknownPartition), (f"{DAYS[2]}..{DAYS[0]}", InvalidSelection)]
-)
-def test_a_partition_that_does_not_exist_is_refused(outside, named, kind):
-    outside.refused(kind, named)
 
 
 @pytest.mark.parametrize(
@@ -285,17 +277,6 @@ def test_a_plain_asset_that_was_live_is_adopted_once_it_is_ours(outside):
 # Files
 
 
-def test_a_damaged_file_is_named(outside):
-    outside.day(DAYS[0], 1.0)
-    damaged = outside.day(DAYS[1], 1.0)
-    Path(damaged).write_bytes(b"PAR1 but not really PAR1")
-
-    refused = outside.refused(CannotRead)
-
-    assert (refused.facts["path"], refused.facts["ref"]) == (damaged, SECOND)
-    assert refused.message.startswith(f"{damaged} cannot be a file of {SECOND}: ")
-
-
 def test_times_of_nanoseconds_cannot_be_read(outside):
     outside.day(DAYS[0], 1.0, at=pd.to_datetime([DAYS[0]]).as_unit("ns"))
 
@@ -334,16 +315,6 @@ def test_columns_that_differ_within_a_partition_are_refused(outside):
     assert refused.facts["why"].startswith("it has more, or wider, columns")
 
 
-def test_columns_that_differ_from_what_is_live_are_refused(outside):
-    outside.day(DAYS[2], 1.0, note=["x"])
-    outside.adopt()
-    outside.day(DAYS[0], 1.0, note=[1])
-
-    refused = outside.refused(ColumnsDiffer, DAYS[0])
-
-    assert (refused.facts["why"], refused.facts["other"]) == ("column 'note' is bigint, not string", THIRD)
-
-
 def test_a_file_that_two_partitions_would_have_is_refused(outside):
     path = outside.write("orders.parquet", 1.0)
 
@@ -375,16 +346,6 @@ def test_files_of_our_own_warehouse_are_refused(outside):
     refused = outside.refused(OwnFiles, asset="airlines", files="airlines/data/*/*.parquet")
 
     assert refused.message == f"{path} lies in the warehouse {outside.warehouse.root}, whose files are databuild's own."
-
-
-def test_a_file_whose_name_no_manifest_can_have_is_refused(outside):
-    path = outside.day(DAYS[0], 1.0)
-    os.rename(path, os.path.join(os.path.dirname(path).encode(), b"caf\xe9.parquet"))
-
-    refused = outside.refused(CannotRead, DAYS[0])
-
-    assert refused.facts["path"].endswith("/caf\\udce9.parquet")
-    assert refused.facts["why"] == "its name is not UTF-8"
 
 
 @pytest.mark.parametrize("name", ["a#b.parquet", "a?b.parquet", "a\tb.parquet"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     NoSuchLot,
     NotABoundary,
     NothingGiven,
-    OwnFiles,
     SaidWrong,
 )
 from databuild_dagster.model.errors import DatabuildError
@@ -76,16 +74,6 @@ def test_a_lot_id_a_folder_and_a_pattern_mean_the_same(landing):
     assert again.recorded is None
 
 
-def test_a_listed_file_that_was_written_again_gives_way_to_late_data(landing):
-    """Its rows are others now, and what the manifest says of them would be wrong."""
-    landing.arrive(landing.write("a.parquet", 1))
-    landing.write("a.parquet", *range(1000))
-
-    landing.arrive(landing.write("b.parquet", 2))
-
-    assert (landing.numbers(REF), landing.n_instances(REF)) == ([2], 2)
-
-
 @pytest.mark.parametrize("arrives_again", ["the file itself", "another file"])
 def test_a_correction_that_keeps_size_and_footer_is_seen(landing, arrives_again):
     """Rule 10.6: the footer has the smallest and the largest value, and not the one between."""
@@ -99,24 +87,6 @@ def test_a_correction_that_keeps_size_and_footer_is_seen(landing, arrives_again)
 
     assert landing.numbers(REF) == ([10, 30, 40] if arrives_again == "the file itself" else [2])
     assert landing.n_instances(REF) == 2
-
-
-def test_a_file_that_is_only_touched_changes_nothing(landing):
-    path = landing.write("a.parquet", 1)
-    landing.arrive(path)
-    os.utime(path, (1, 1))
-
-    again = landing.arrive(path)
-
-    assert (again.recorded, landing.n_instances(REF)) == (None, 1)
-
-
-def test_replace_takes_these_files_alone(landing):
-    landing.arrive(landing.write("a.parquet", 1))
-
-    landing.arrive(landing.write("b.parquet", 2), replace_all=True)
-
-    assert landing.numbers(REF) == [2]
 
 
 def test_an_empty_lot_is_live_and_may_get_data_later(landing):
@@ -151,12 +121,6 @@ def test_a_tainted_lot_takes_the_same_file_only_with_replace(landing):
 
     assert refused.message == f"{REF} is tainted, and {file} is among its files."
     assert landing.numbers(REF) == [1]
-
-
-def test_a_lot_need_not_be_of_a_time(landing):
-    landing.arrive(landing.write("a.parquet", 1), lot="eu", dataset="prices")
-
-    assert landing.arrived() == [["prices@eu"]]
 
 
 @pytest.mark.parametrize(
@@ -206,12 +170,3 @@ def test_late_data_with_other_columns_is_refused(landing):
     refused = landing.refused(ColumnsDiffer, late, allow_schema_change=True)
 
     assert (refused.facts["path"], refused.facts["ref"], refused.facts["other"]) == (late, REF, file)
-
-
-def test_files_of_our_own_warehouse_are_refused(landing):
-    landing.folder = Path(landing.warehouse.root)
-    path = landing.write("airlines/data/a/part-0.parquet", 1)
-
-    refused = landing.refused(OwnFiles, path)
-
-    assert refused.facts["path"] == path

@@ -19,7 +19,7 @@ from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.features.lots.arrivals import watcher as watching
 from databuild_dagster.features.lots.arrivals.arrival import Arriver
-from databuild_dagster.features.lots.arrivals.arrival_errors import NoLandingFolder, OwnFiles
+from databuild_dagster.features.lots.arrivals.arrival_errors import NoLandingFolder
 from databuild_dagster.features.lots.arrivals.arrival_sensors import look_once, summary, warnings
 from databuild_dagster.features.lots.arrivals.boundaries import Boundary, boundary_of
 from databuild_dagster.features.lots.arrivals.landing import BadLandingPattern
@@ -156,17 +156,6 @@ def test_intervals_are_half_open(place):
     assert place.lots() == {"00": names[:1], "05": names[1:3], "06": names[3:4], "23": names[4:]}
 
 
-def test_several_files_of_an_interval_are_one_lot_and_other_files_are_none(place):
-    place.drop("flights_20130101T0500_a.parquet", 1.0)
-    place.drop("flights_20130101T0530_b.parquet", 2.0)
-    place.drop("weather_20130101T0500.parquet", 3.0)
-
-    look = place.look()
-
-    assert place.lots() == {"05": ["flights_20130101T0500_a.parquet", "flights_20130101T0530_b.parquet"]}
-    assert look.strangers == []
-
-
 def test_a_time_may_stand_in_folders_and_twice(place):
     place.drop("2013/01/01/05/flights_2013-01-01.parquet", 1.0)
     place.drop("2013/01/01/06/flights_2013-01-02.parquet", 1.0)
@@ -243,29 +232,6 @@ def test_a_person_names_the_lot_of_a_file_whose_local_time_is_unclear(place):
     assert (place.look(**options).unclear, place.queries.set_aside()) == ({}, [])
 
 
-def test_a_local_time_that_is_in_one_lot_by_either_reading_is_of_that_lot(place):
-    days = in_berlin(dg.DailyPartitionsDefinition, "2012-10-28", "2012-10-29")
-    place.drop("2012-10-28-02.parquet", 1.0)
-
-    look = place.look(files=f"{place.folder}/{{time:%Y-%m-%d-%H}}.parquet", partitions_def=days)
-
-    assert (look.unclear, [lot.ref for lot in look.recorded]) == ({}, ["flights@2012-10-28"])
-
-
-def test_a_local_time_with_its_offset_is_exact(place):
-    hours = in_berlin(dg.HourlyPartitionsDefinition, "2012-10-28-00:00", "2012-10-29-00:00")
-    place.drop("2012-10-28-02+0200.parquet", 1.0)
-    place.drop("2012-10-28-02+0100.parquet", 2.0)
-
-    look = place.look(files=f"{place.folder}/{{time:%Y-%m-%d-%H%z}}.parquet", partitions_def=hours)
-
-    found = {lot.ref: Path(lot.files[0].uri).name for lot in look.recorded}
-    assert found == {
-        "flights@2012-10-28-02:00": "2012-10-28-02+0200.parquet",
-        "flights@2012-10-28-02:00+0100": "2012-10-28-02+0100.parquet",
-    }
-
-
 def test_include_and_exclude_say_which_of_those_that_fit(place):
     for name in ("jfk", "lga", "jfk_test"):
         place.drop(f"flights_20130101T0500_{name}.parquet", 1.0)
@@ -337,21 +303,6 @@ def test_an_interval_without_files_is_an_empty_lot_where_the_boundary_says_so(pl
     assert place.queries.states(["flights@2013-01-01-00:00"]).popitem()[1] is InstanceState.LIVE
 
 
-def test_without_it_an_interval_with_nothing_stays_absent(place):
-    place.look()
-
-    assert place.lots() == {}
-
-
-def test_files_without_rows_make_an_empty_lot(place):
-    place.drop("flights_20130101T0500.parquet")
-
-    place.look()
-    place.look()
-
-    assert (place.lots(), place.instances(5)) == ({"05": []}, 1)
-
-
 # What comes again, and late
 
 
@@ -392,16 +343,6 @@ def test_looking_again_is_no_news(place):
     assert place.seq == events
 
 
-def test_the_same_file_delivered_again_is_no_news(place):
-    place.drop("flights_20130101T0500.parquet", 1.0)
-    place.look()
-    place.drop("flights_20130101T0500.parquet", 1.0, modified=LONG_AGO + 60)
-
-    place.look()
-
-    assert place.instances(5) == 1
-
-
 def test_a_copy_under_another_name_is_counted_once(place):
     first = place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
     shutil.copy2(first, place.folder / "flights_20130101T0500 (1).parquet")
@@ -411,17 +352,6 @@ def test_a_copy_under_another_name_is_counted_once(place):
     place.look()
 
     assert (place.manifest(AT_FIVE).rows, place.instances(5)) == (2, 1)
-
-
-def test_a_file_that_was_written_again_takes_its_own_place(place):
-    place.drop("flights_20130101T0500.parquet", 1.0)
-    place.look()
-    place.drop("flights_20130101T0500.parquet", 2.0, 3.0, modified=LONG_AGO + 60)
-
-    place.look()
-
-    manifest = place.manifest(AT_FIVE)
-    assert (len(manifest.files), manifest.rows, place.instances(5)) == (1, 2, 2)
 
 
 def test_a_later_lot_lists_what_is_left_in_a_landing_folder_that_was_tidied_up(place):
@@ -456,22 +386,6 @@ def test_a_tainted_lot_stays_so_until_the_file_is_another(place):
 # Trouble
 
 
-def test_a_damaged_file_holds_its_lot_and_no_other_and_is_named(place):
-    place.damage("flights_20130101T0500.parquet")
-    place.drop("flights_20130101T0600.parquet", 1.0)
-    watcher = place.watcher(empty=True)
-
-    look = watcher.look(at(7))
-    hours = sorted(place.lots())
-    place.drop("flights_20130101T0500.parquet", 2.0)
-    watcher.look(at(7))
-
-    assert "flights_20130101T0500.parquet cannot be a file of" in warnings(look)[0]
-    assert "05" not in hours
-    assert "06" in hours
-    assert place.lots()["05"] == ["flights_20130101T0500.parquet"]
-
-
 def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
     """Rule 11.7"""
 
@@ -494,20 +408,6 @@ def test_why_a_file_is_held_is_a_fact_until_it_is_repaired_or_gone(place):
     watcher.look(NOW + 1)
 
     assert aside() == set()
-
-
-def test_a_late_file_that_is_removed_holds_its_lot_no_longer(place):
-    place.drop("flights_20130101T0500.parquet", 1.0)
-    watcher = place.watcher()
-    watcher.look(NOW)
-    late = place.damage("flights_20130101T0500_late.parquet")
-    held = watcher.look(NOW)
-    late.unlink()
-
-    look = watcher.look(NOW)
-
-    assert ([*held.held], look.held) == ([AT_FIVE], {})
-    assert place.queries.set_aside() == []
 
 
 def test_a_file_whose_name_is_not_utf8_holds_its_lot_and_no_other_and_is_named(place):
@@ -605,25 +505,7 @@ def test_a_folder_that_is_not_there_makes_no_empty_lots(place):
     assert place.lots() == {}
 
 
-def test_the_warehouse_is_no_landing_folder(place):
-    place.folder = Path(place.warehouse.root, "landing")
-    place.drop("flights_20130101T0500.parquet", 1.0)
-
-    with pytest.raises(OwnFiles):
-        place.look()
-
-
 # Processes that die
-
-
-def test_a_watcher_that_dies_between_seeing_and_recording_has_forgotten_nothing(place):
-    place.drop("flights_20130101T0500.parquet", 1.0)
-    place.watcher(empty=True).see(NOW)
-
-    place.look(empty=True)
-
-    assert len(place.lots()) == 24
-    assert place.lots()["05"] == ["flights_20130101T0500.parquet"]
 
 
 def test_a_watcher_that_dies_between_two_batches_is_gone_on_with(place, monkeypatch):
@@ -698,28 +580,6 @@ def test_a_lot_is_read_by_what_is_built_from_it_and_wanted_like_any_other(instan
 
     states = place.states(AT_FIVE, "delays@2013-01-01-05:00", "delays@2013-01-01-07:00", "flights@2013-01-01-06:00")
     assert states == [InstanceState.LIVE, InstanceState.LIVE, InstanceState.UPSTREAM_BUILDING, None]
-
-
-def test_what_has_arrived_is_launched_downstream_by_the_next_tick(instance, tmp_path):
-    """Rules 10.5, 10.6: one tick from the arrival to the launch of what subscribes to it, beside its other duties."""
-    place = Place(instance, tmp_path / "landing")
-    place.drop("flights_20130101T0500.parquet", 1.0, 2.0)
-    flights = databuild_boundary("flights", partitions_def=hourly, files=f"{place.folder}{PATTERN}", settle_seconds=0)
-
-    @databuild_asset(partitions_def=hourly, subscribe="flights")
-    def delays(flights: pd.DataFrame) -> pd.DataFrame:
-        return flights
-
-    repository, deployment, boundary = deployed(flights, delays)
-    orders = OrderCollector(instance)
-    run_tick(instance, repository, deployment, orders)
-    assert orders.take_orders() == []
-
-    look_once(instance, repository, deployment, "flights", boundary)
-    report = run_tick(instance, repository, deployment, orders)
-
-    assert report.fired == ["delays@2013-01-01-05:00"]
-    assert [(order.job, order.partition_keys) for order in orders.take_orders()] == [("delays", ("2013-01-01-05:00",))]
 
 
 def test_a_tainted_lot_is_red_in_dagster_without_a_check_that_it_does_not_declare(instance, tmp_path):

@@ -41,13 +41,5 @@ def test_a_time_with_its_offset_has_one_reading():
     assert moments("Europe/Berlin", "%Y%m%dT%H%M%z", "20240331T0230Z") == ["31 02:30"]
 
 
-def test_a_day_whose_midnight_the_clocks_skip_begins_after_it():
-    assert moments("America/Sao_Paulo", "%Y-%m-%d", "2018-11-04") == ["04 03:00"]
-
-
-def test_an_hour_of_which_the_clocks_skip_a_part_begins_after_it():
-    assert moments("Australia/Lord_Howe", "%Y-%m-%dT%H", "2024-10-06T02") == ["05 15:30"]
-
-
 def test_a_name_without_a_time_that_can_be_has_none():
     assert moments("Europe/Berlin", "%Y-%m-%d", "2024-02-30") == []

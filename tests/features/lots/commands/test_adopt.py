@@ -108,36 +108,3 @@ def test_live_with_other_data_is_refused_until_the_user_says_which_counts(outsid
     assert "--live keep leaves it" in refused.err
     assert f"1 partition live with other data, and kept so: {FIRST}." in kept.out
     assert [entry["ref"] for entry in replaced["recorded"]] == [FIRST]
-
-
-def test_columns_that_differ_among_partitions_are_refused_unless_allowed(outside):
-    outside.day(DAYS[0], 1.0, note=["x"])
-    outside.day(DAYS[1], 1.0)
-
-    refused = outside.adopt("--json")
-    allowed = outside.adopt("--allow-schema-change")
-
-    assert (refused.code, refused.json["error"]["type"]) == (2, "ColumnsDiffer")
-    assert allowed.code == 0, allowed
-
-
-def test_a_file_that_goes_or_changes_later_is_named_and_never_read_as_another(outside):
-    """I7, the part that needs the disk."""
-    path = outside.day(DAYS[0], 1.0)
-    outside.adopt()
-    outside.day(DAYS[0], 1.0, 2.0, 3.0)
-
-    changed = outside.project.call("read", FIRST)
-    deep = outside.project.call("log", "check", "--deep")
-    path.unlink()
-    gone = outside.project.call("read", FIRST)
-
-    assert f"{path} is lost, or was changed since it was listed" in changed.err
-    assert (deep.code, str(path) in deep.out) == (1, True)
-    assert (changed.code, gone.code) == (2, 2)
-
-
-def test_an_asset_that_no_location_has_is_refused(known_project):
-    done = known_project.call("adopt", "order", "--files", "outside/{partition_key}", "--json")
-
-    assert (done.code, done.json["error"]["type"]) == (2, "UnknownAsset")

@@ -54,15 +54,6 @@ def test_a_day_is_a_row_and_a_lot_is_a_mark() -> None:
     ]
 
 
-def test_days_that_look_alike_share_a_row() -> None:
-    lines = drawn(UNITS["PT1H"], "2024-02-28", "2024-03-06")
-
-    assert lines[:2] == [
-        "2024-02-28                o" + 23 * "=",
-        "2024-02-29 to 2024-03-05  " + 24 * "=",
-    ]
-
-
 def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
     absent = dict.fromkeys((f"20240228PT5M{number:03}" for number in (7, 8, 9, 10, 12, 13, 14, 15)), GapCause.BUILDING)
 
@@ -73,23 +64,6 @@ def test_a_mark_for_several_lots_says_how_many_tenths_are_present() -> None:
         "B building 8   o empty 1   = complete 279",
         "A mark is 4 lots; a digit is the number of tenths that are present.",
     ]
-
-
-def test_a_year_of_5_minute_lots_of_which_a_tenth_is_there_shows_where_these_are() -> None:
-    """Rule 10.7: no day of the range is dropped."""
-    unit = UNITS["PT5M"]
-    since, until = (datetime(year, 1, 1, tzinfo=UTC).timestamp() for year in (2023, 2024))
-    ids = list(lots_between(since, until, unit).ids())
-    # Every day another two hours, and in the last week all of them.
-    there = {lot for number, lot in enumerate(ids) if number // 24 % 13 == 0 or number >= len(ids) - 7 * 288}
-
-    lines = drawn(unit, "2023-01-01", "2024-01-01", {lot: GapCause.NEVER_ARRIVED for lot in ids if lot not in there})
-
-    assert len(lines) <= MAX_ROWS + 2
-    assert lines[0].startswith("2023-01-01 to 2023-01-07  ")
-    assert set(lines[0].partition("2023-01-07")[2]) == {" ", "1", "?"}
-    assert "2023-12-31  " in lines[-3], "the latest is drawn"
-    assert "=" in lines[-3] or "8" in lines[-3]
 
 
 def test_days_are_drawn_by_months() -> None:
@@ -103,19 +77,6 @@ def test_a_terminal_has_colours_and_its_width_is_kept() -> None:
 
     assert "\x1b[32m" in lines[0]
     assert lines[0].count("=") <= 60
-
-
-def test_days_of_a_picture_that_would_be_long_share_a_row() -> None:
-    odd = {
-        f"{day}PT1H000": GapCause.FAILED for day in (f"2024{m:02}{d:02}" for m in range(1, 13) for d in range(1, 28, 2))
-    }
-
-    lines = drawn(UNITS["PT1H"], "2024-01-01", "2025-01-01", odd)
-
-    assert len(lines) <= MAX_ROWS + 2
-    assert lines[0] == "2024-01-01 to 2024-01-07  4" + 23 * "="
-    assert lines[-3] == "2024-12-30 to 2024-12-31  " + 24 * "="
-    assert lines[-1].startswith("A mark is 7 lots")
 
 
 def test_sixty_years_of_days_fit_as_well() -> None:
@@ -142,12 +103,6 @@ def test_a_day_has_as_many_marks_as_hours_where_the_clock_changes() -> None:
         "2024-03-31  o=F" + 20 * "=",
         "2024-04-01  " + 24 * "=",
     ]
-
-
-def test_days_of_a_zone_are_at_their_place_in_the_month() -> None:
-    days = dg.DailyPartitionsDefinition("2024-03-30", end_date="2024-04-03", timezone="Europe/Berlin")
-
-    assert drawn_windows(days, {"2024-04-01": GapCause.TAINTED})[:2] == ["2024-03  " + 29 * " " + "o=", "2024-04  T="]
 
 
 def test_weeks_and_months_are_drawn_by_years_and_years_by_decades() -> None:

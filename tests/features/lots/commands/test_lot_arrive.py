@@ -91,17 +91,6 @@ def test_empty_and_replace_say_what_the_lot_has_from_now_on(landing):
     assert landing.numbers() == [2]
 
 
-def test_other_columns_are_refused_unless_allowed(landing):
-    landing.arrive(landing.write("a.parquet", 1))
-    wider = ("lot", "arrive", "clicks", "2024-01-29-06:00", landing.write("b.parquet", 2, column="m"))
-
-    refused = landing.project.call(*wider, "--json")
-    allowed = landing.project.call(*wider, "--allow-schema-change")
-
-    assert (refused.code, refused.json["error"]["type"]) == (2, "ColumnsDiffer")
-    assert allowed.code == 0, allowed
-
-
 def test_a_dataset_of_definitions_that_are_not_loaded_is_said_to_be_theirs(landing):
     landing.arrive(landing.write("a.parquet", 1))
     (landing.project.folder / "others.py").write_text(

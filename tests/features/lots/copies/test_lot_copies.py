@@ -147,28 +147,6 @@ def test_a_lot_is_found_by_its_dataset_version_lot_and_state(place):
     ), "the files are named by their whole paths, for the copy lies elsewhere"
 
 
-def test_a_partition_key_without_an_interval_takes_the_place_of_the_lot(place):
-    for ref in ("raw/regions@eu/west", "raw/regions@..", "report"):
-        place.build(ref)
-
-    assert place.tick() == [
-        f"datasets/name=raw%2Fregions/version=0/lot={key}/state=complete/manifest.json" for key in ("%2E.", "eu%2Fwest")
-    ] + ["datasets/name=report/version=0/lot=_/state=complete/manifest.json"]
-
-
-def test_the_copy_is_replaced_when_the_canonical_instance_moves(place):
-    first = place.arrive_with(FLIGHTS, "file:///a", ManifestState.EMPTY)
-    assert place.tick() == [f"{OF_FLIGHTS}/state=empty/manifest.json"]
-
-    second = place.arrive_with(FLIGHTS, "file:///b")
-    assert place.tick() == [f"{OF_FLIGHTS}/state=complete/manifest.json"]
-    third = place.arrive_with(FLIGHTS, "file:///c")
-    place.tick()
-
-    assert len({first, second, third}) == 3
-    assert place.says(f"{OF_FLIGHTS}/state=complete/manifest.json")["instance_uuid"] == third
-
-
 def test_a_tainted_lot_has_no_manifest_for_others_until_the_taint_is_taken_back(place):
     place.arrive_with(FLIGHTS, "file:///a")
     keys = place.tick()
@@ -178,17 +156,6 @@ def test_a_tainted_lot_has_no_manifest_for_others_until_the_taint_is_taken_back(
     assert not (Path(place.warehouse.root) / OF_FLIGHTS).exists(), "not even a folder that is named after a state"
     place.untaint(taint)
     assert place.tick() == keys
-
-
-def test_a_revert_to_an_instance_brings_its_copy_back(place):
-    first = place.arrive_with(FLIGHTS, "file:///a")
-    place.arrive_with(FLIGHTS, "file:///b")
-    place.tick()
-
-    place.handle(c.RevertCanonical(ref=FLIGHTS, uuid=first))
-    place.tick()
-
-    assert place.says(f"{OF_FLIGHTS}/state=complete/manifest.json")["instance_uuid"] == first
 
 
 def test_an_attempt_that_failed_has_a_key_of_its_own_and_its_retry_takes_it_away(place):
@@ -223,24 +190,6 @@ def test_the_attempts_of_a_lot_that_is_not_live_stay_until_they_are_cleaned_up(p
     removed = f"{OF_DELAYS}/state=removed/attempt={first}/manifest.json"
     assert place.keys() == [f"{ARC}/partial.arc", second, removed]
     assert place.wrong() == []
-
-
-def test_the_copy_of_removed_data_has_that_state_and_its_arc_is_missing(place):
-    """Rule 10.8"""
-    removed = place.fail_with(DELAYS, ManifestState.REMOVED)
-
-    assert place.tick() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={removed}/manifest.json"]
-
-
-def test_the_copies_of_some_refs_are_up_to_date_without_a_tick(place):
-    """Rule 10.8: `gc` refreshes them before it returns."""
-    uuid = place.fail_with(DELAYS)
-    place.tick()
-    take_away(place.warehouse, "delays", uuid)
-
-    refresh_copies(place.instance, [DELAYS])
-
-    assert place.keys() == [f"{ARC}/missing.arc", f"{OF_DELAYS}/state=removed/attempt={uuid}/manifest.json"]
 
 
 def test_an_arc_is_running_while_it_builds_or_waits_and_then_what_became_of_it(place):
@@ -488,10 +437,3 @@ def test_check_names_a_new_version_of_a_dataset_and_a_repair_moves_all_copies(pl
     repair_lot_copies(place.instance)
 
     assert place.keys() == ["datasets/name=report/version=2/lot=_/state=complete/manifest.json"]
-
-
-def test_of_a_location_that_no_tick_has_followed_nothing_is_expected(place):
-    place.build("report")
-
-    assert place.wrong() == []
-    assert repair_lot_copies(place.instance).refs == 0

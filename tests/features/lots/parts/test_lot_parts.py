@@ -500,22 +500,6 @@ def test_a_failure_weighs_more_than_a_miss(deploy: Any, calls: Calls) -> None:
     assert len(manifest_of(site, uuids(site, REF)[0]).children) == 2
 
 
-def test_an_error_without_a_text_fails_its_part_alone(deploy: Any, calls: Calls) -> None:
-    class NoText(Exception):
-        def __str__(self) -> str:
-            raise RuntimeError("no text")
-
-    calls.bad = {3}
-    calls.error = lambda key: NoText()
-    site = deploy(numbers, factor, by_file(calls))
-
-    site.build(REF)
-
-    assert site.state(REF) is FAILED
-    assert "1 of 4 parts failed: " in site.failure()
-    assert "First: NoText: its text cannot be printed" in site.failure()
-
-
 def test_parts_with_different_columns_are_an_error_that_says_which(deploy: Any) -> None:
     @databuild_asset(partitions_def=daily, parts=ByKey("numbers", "k"))
     def mixed(numbers: pd.DataFrame) -> pd.DataFrame:

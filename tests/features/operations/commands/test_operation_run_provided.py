@@ -82,14 +82,6 @@ def test_a_validation_without_broken_rules_is_exit_code_0(project: Project) -> N
     assert [rule["rule"] for rule in done.json["rules"]] == ["n is not null", "n >= 0"]
 
 
-@by_spark
-def test_a_rule_that_no_column_fits_starts_nothing(project: Project) -> None:
-    with project.recording_nothing():
-        done = operate(project, "validate", "orders", "--not-null", "absent", "--json")
-
-    assert (done.code, done.json["error"]["type"]) == (2, "BadConstraint")
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -133,12 +125,3 @@ def test_an_index_spares_files_and_compacting_makes_them_few(project: Project) -
     assert (indexed.code, indexed.json["files"], indexed.json["columns"]) == (0, 12, ["n", "who"]), indexed
     assert (compacted.code, compacted.json["files_before"], compacted.json["files_after"]) == (0, 12, 3), compacted
     assert project.ask("log", "check", "--deep") == {"ok": True, "violations": []}
-
-
-@by_spark
-def test_a_filter_on_an_unknown_column_is_refused(project: Project) -> None:
-    done = project.call("read", "orders@mon", "--where", "absent = 1", "--json")
-
-    error = done.json["error"]
-    assert (done.code, error["type"]) == (2, "BadFilter")
-    assert "there is no column 'absent'" in error["message"]
