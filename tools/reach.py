@@ -22,16 +22,15 @@ FEATURES: Final = f"{PACKAGE}.features"
 CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindings")
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
-    # Keys with windows, columns without values and copies that Spark can read took 600 lines.
-    # 41,000 until damaged pointers and replaced databases stopped each command, and job runs had filters and views.
-    # 41,600 until commands waited for a database that restarts, and noticed a log that went back and code that differs.
-    "cli.build": 42_050,
+    # 41,600 until outages of Spark, the warehouse and the database became calm, dead hosts were noticed by what was seen of
+    # them, and a log that went back stopped each process.
+    "cli.build": 43_000,
     "cli.read": 28_000,
-    # 46,000 until damage stopped by name, job runs had filters and views, and attempts of lots were listed; 46,400 until
-    # commands waited for a database that restarts, and noticed a log that went back and code that differs.
-    "core": 46_700,
-    # 78,000 was the aim; decision 0057 says what is left. Right values and calm failures at the border took the rest.
-    "package": 83_000,
+    # 46,400 until then.
+    "core": 47_700,
+    # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
+    # the rest.
+    "package": 84_200,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

@@ -24,10 +24,10 @@ from databuild_dagster.model.commands import (
     SucceedJobRuns,
     TaintPartitions,
 )
-from databuild_dagster.model.decide.context import MAX_ATTEMPTS
 from databuild_dagster.model.events import BufferedRun
 from databuild_dagster.model.refs import derive_partition_uuid
 from databuild_dagster.model.states import InstanceState, JobRunState
+from databuild_dagster.model.surroundings import MAX_LOSSES
 from databuild_dagster.warehouse.errors import StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import read_manifest
@@ -161,8 +161,8 @@ def test_a_lost_job_run_is_not_adopted_after_a_new_want(site: Any, lost: Any, mo
 
 
 def test_a_lost_job_run_is_not_adopted_after_a_taint(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its attempts are used up, and a person says that the cause is repaired: everything is built again."""
-    for hour in range(MAX_ATTEMPTS):
+    """It was lost too often, and a person says that the cause is repaired: everything is built again."""
+    for hour in range(MAX_LOSSES):
         monkeypatch.setattr(site.engine, "clock", partial(float, time.time() + hour * 3600.0))
         finished, _ = claimed_by_a_dead_process(site)
         written(site, finished, REFS[0])
