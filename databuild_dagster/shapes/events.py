@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypedDict, cast
 
 from databuild_dagster.model import events as e
+from databuild_dagster.model.decide.context import MAX_ATTEMPTS
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.touched import touched_refs
 from databuild_dagster.model.wording import one_line
@@ -100,11 +101,23 @@ class AlikeShape(TypedDict):
     n_waiting: int
 
 
+class RetryingShape(TypedDict):
+    """Wanted refs of one asset that are tried again after one error: the last ones, and the number of all."""
+
+    refs: list[Ref]
+    n: int
+    why: str
+    #: The attempts that one of them has used at most, of `of`; outages and kills are none (rules 6.17, 6.18).
+    attempts: int
+    of: int
+
+
 class FailuresShape(TypedDict):
-    """The newest failures that are not repaired, one by one, and by asset and reason."""
+    """The newest failures that are not repaired, one by one, and by asset and reason; and what is tried again."""
 
     failures: list[FailureShape]
     alike: list[AlikeShape]
+    retrying: list[RetryingShape]
     #: All that are not repaired, those above among them; 10,001 for more than 10,000.
     n: int
 
@@ -125,4 +138,14 @@ def newest_failures(queries: Queries) -> FailuresShape:
         }
         for group in queries.failed_alike(MAX_FAILURES)
     ]
-    return {"failures": failures, "alike": alike, "n": n}
+    retrying: list[RetryingShape] = [
+        {
+            "refs": group.refs,
+            "n": group.n,
+            "why": one_line(group.why or _NO_REASON),
+            "attempts": group.attempts,
+            "of": MAX_ATTEMPTS,
+        }
+        for group in queries.retried_alike(MAX_FAILURES)
+    ]
+    return {"failures": failures, "alike": alike, "retrying": retrying, "n": n}

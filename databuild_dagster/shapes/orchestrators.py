@@ -14,6 +14,7 @@ from databuild_dagster.engine.orchestrator_notes import (
     code_at_work,
     last_tick,
 )
+from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.shapes.fields import when
 
@@ -29,6 +30,8 @@ class OrchestratorShape(TypedDict):
     last_tick_at: str | None
     why_not: str | None
     versions: str | None
+    #: A sentence for each outage and hold that keeps launches of the location back (rule 6.17).
+    outages: list[str]
 
 
 class Orchestrator(NamedTuple):
@@ -38,6 +41,7 @@ class Orchestrator(NamedTuple):
     last_tick: LastTick | None
     absence: Absence | None
     code: list[CodeAtWork]
+    outages: list[str]
 
     @property
     def sentence(self) -> str:
@@ -62,13 +66,19 @@ class Orchestrator(NamedTuple):
             "last_tick_at": None if self.last_tick is None else when(self.last_tick.at),
             "why_not": None if self.absence is None else self.absence.sentence,
             "versions": self.versions,
+            "outages": self.outages,
         }
 
 
 def orchestrators_of(engine: Engine, datasets: Iterable[DatasetSpec]) -> list[Orchestrator]:
     """The orchestrators of the locations that build something, by name."""
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
+    held: dict[str, list[str]] = {}
+    for what, aside in outages(engine):
+        held.setdefault(aside.location, []).append(in_words(what, aside))
     return [
-        Orchestrator(name, last_tick(engine, name), absence_of(engine, name), code_at_work(engine, name))
+        Orchestrator(
+            name, last_tick(engine, name), absence_of(engine, name), code_at_work(engine, name), held.get(name, [])
+        )
         for name in locations
     ]

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.testclient import TestClient
+
+from databuild_dagster.engine.outages import begin_outage
 from databuild_dagster.model.refs import Ref
+from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.shapes.events import EventShape
 from databuild_dagster.web.now_page import shortened, together
+from tests.support.catalog import HERE
+from tests.support.pages_world import PagesWorld
 
 
 def event(seq: int, kind: str, *refs: str, actor: str = "orchestrator") -> EventShape:
@@ -56,3 +62,17 @@ def test_wants_of_arcs_for_one_asset_share_a_line_and_those_of_people_do_not() -
     )
 
     assert [line.refs for line in found] == [["a@3", "a@2"], ["a@2"], ["a@1"], ["a@1"], ["b"]]
+
+
+def test_an_outage_and_what_is_tried_again_are_on_the_page(acting: TestClient, own_world: PagesWorld) -> None:
+    """Rule 6.17: given three days that failed by Spark, the outage is one sentence, and the days are one line."""
+    for day in range(1, 4):
+        ref = f"orders@2023-01-0{day}"
+        own_world.want(ref)
+        own_world.fail(ref, error="no session", owner=Surrounding.SPARK)
+    begin_outage(own_world.engine, HERE, Surrounding.SPARK, "no session", "job run")
+
+    page = acting.get("/").text
+
+    assert page.count("Spark is out of reach for") == 1
+    assert "0 of 3" in page[page.index("Tried again") :]

@@ -132,13 +132,15 @@ MAX_OF_ALIKE = 3
 
 
 class FailedAlike(NamedTuple):
-    """Refs of one dataset that failed by themselves for one reason."""
+    """Refs of one dataset that failed by themselves, or are tried again, for one reason."""
 
     #: The last ones, at most `MAX_OF_ALIKE`.
     refs: list[Ref]
     why: str | None
     #: The number of all.
     n: int
+    #: The most attempts that one of them has used.
+    attempts: int
 
 
 class RunBehind(NamedTuple):
@@ -298,17 +300,26 @@ class CanonicalQueries(Asking):
 
     def failed_alike(self, most: int) -> list[FailedAlike]:
         """The refs of one dataset that failed by themselves for one reason, for the last failures; of the last `MAX_COUNTED`."""
+        return self._alike(f"state = '{InstanceState.FAILED}'", most)
+
+    def retried_alike(self, most: int) -> list[FailedAlike]:
+        """The wanted refs of one dataset that are to be tried again after one error, the last first; of the last `MAX_COUNTED`."""
+        of_errors = "attempts + outages + losses > 0"
+        return self._alike(f"due = 1 AND state = '{InstanceState.UP_FOR_RETRY}' AND {of_errors}", most)
+
+    def _alike(self, which: str, most: int) -> list[FailedAlike]:
         sql = f"""
-            SELECT ref, reason, n FROM (
+            SELECT ref, reason, n, attempts FROM (
                 SELECT r.ref, i.reason, r.canonical_id, count(*) OVER alike AS n, max(r.canonical_id) OVER alike AS newest,
+                       max(r.attempts) OVER alike AS attempts,
                        row_number() OVER (PARTITION BY r.dataset_id, i.reason ORDER BY r.canonical_id DESC) AS place
-                FROM (SELECT ref, dataset_id, canonical_id FROM {PREFIX}refs WHERE state = '{InstanceState.FAILED}'
+                FROM (SELECT ref, dataset_id, canonical_id, attempts FROM {PREFIX}refs WHERE {which}
                       ORDER BY canonical_id DESC LIMIT ?) r JOIN {PREFIX}instances i ON i.id = r.canonical_id
                 WINDOW alike AS (PARTITION BY r.dataset_id, i.reason)
             ) counted WHERE place <= ? ORDER BY newest DESC, canonical_id DESC LIMIT ?"""
         found: dict[tuple[str, str | None], FailedAlike] = {}
-        for ref, why, n in self._all(sql, MAX_COUNTED, MAX_OF_ALIKE, most * MAX_OF_ALIKE):
-            found.setdefault((asset_of(ref), why), FailedAlike([], why, n)).refs.append(ref)
+        for ref, why, n, attempts in self._all(sql, MAX_COUNTED, MAX_OF_ALIKE, most * MAX_OF_ALIKE):
+            found.setdefault((asset_of(ref), why), FailedAlike([], why, n, attempts)).refs.append(ref)
         return list(found.values())[:most]
 
     def failed_as(self, refs: Iterable[Ref]) -> list[Ref]:
