@@ -66,7 +66,7 @@ def test_a_server_of_dagsters_database_that_is_away_is_named_without_its_passwor
     code = _report(raised.value, as_json=True)
 
     error = json.loads(capsys.readouterr().out)["error"]
-    assert (code, error["type"]) == (2, "DagsterStorageUnusable")
+    assert (code, error["type"]) == (75, "DagsterStorageUnusable")
     assert error["message"].startswith("Dagster's own database cannot be used: connection failed: connection to")
     assert error["hint"].startswith("Nothing is lost: check that the server runs")
     assert "of-the-server" not in str(error)
