@@ -64,7 +64,7 @@ def tick_of(engine: Engine, most: int) -> Pass:
 
 def planned(this: Pass, datasets: dict[int, DatasetSpec]) -> Plan:
     """What one level of planning would launch."""
-    return plan_due(this, datasets, SetAside(), now=this.engine.now(), room=RoomLeft(20, 20, Counter()))
+    return plan_due(this, datasets, SetAside(), now=this.engine.now(), room=RoomLeft(20, 20, Counter(), frozenset()))
 
 
 class Commands:

@@ -26,6 +26,7 @@ from databuild_dagster.model.states import InstanceState
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import pause_as_dict, picked, when
 from databuild_dagster.shapes.orchestrators import Orchestrator, orchestrators_of
+from databuild_dagster.shapes.outages import outages_with_refs
 from databuild_dagster.store.queries.planning import Aside
 from databuild_dagster.store.queries.wants import WantFilter, WantView
 
@@ -73,15 +74,16 @@ def status(as_json: bool) -> None:
     orchestrators = orchestrators_of(engine, datasets)
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
-    aside = engine.queries.set_aside()
+    aside, held = engine.queries.set_aside(), outages_with_refs(engine)
     parts = {row.field: row.show(datasets, the_instance) for row in rows(lambda feature: feature.status_parts)}
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
+        outages = {"outages": [outage.shape for outage in held]}
         further = {field: part.shape for field, part in parts.items()}
-        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **further})
+        emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **outages, **further})
         return
     _print_assets(assets)
     for asset in assets:
@@ -99,13 +101,14 @@ def status(as_json: bool) -> None:
             f"{count(n_unwanted, 'waiting ref')} without an open want, so nothing builds them. To continue with the oldest: "
             f"databuild build {typed(*unwanted)}"
         )
-    if "outages" in parts:
-        # They have sentences of their own.
-        aside = [found for found in aside if found.kind not in (Subject.OUTAGE, Subject.HOLD)]
+    # Outages have sentences of their own.
+    aside = [found for found in aside if found.kind not in (Subject.OUTAGE, Subject.HOLD)]
     if aside:
         click.echo(
             f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
+    for outage in held:
+        click.echo(outage.sentence)
     for part in parts.values():
         for sentence in part.sentences:
             click.echo(sentence)

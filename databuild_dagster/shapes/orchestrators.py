@@ -14,9 +14,9 @@ from databuild_dagster.engine.orchestrator_notes import (
     code_at_work,
     last_tick,
 )
-from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.shapes.fields import when
+from databuild_dagster.shapes.outages import outages_with_refs
 
 
 class OrchestratorShape(TypedDict):
@@ -74,8 +74,8 @@ def orchestrators_of(engine: Engine, datasets: Iterable[DatasetSpec]) -> list[Or
     """The orchestrators of the locations that build something, by name."""
     locations = sorted({spec.location for spec in datasets if spec.kind.is_built})
     held: dict[str, list[str]] = {}
-    for what, aside in outages(engine):
-        held.setdefault(aside.location, []).append(in_words(what, aside))
+    for outage in outages_with_refs(engine):
+        held.setdefault(outage.aside.location, []).append(outage.sentence)
     return [
         Orchestrator(
             name, last_tick(engine, name), absence_of(engine, name), code_at_work(engine, name), held.get(name, [])

@@ -4,12 +4,18 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from databuild_dagster.bindings.reading.probes import Ask, questions
+from dagster import DagsterInstance
+
+from databuild_dagster.bindings.building.deployment import Deployment
+from databuild_dagster.bindings.reading.probes import Ask, ask_spark, ask_warehouse
+from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, open_now
+from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.engine.outages import end_outage, outages
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.set_aside import Subject
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.spark.failures import explain_failure
+from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.threads import in_own_thread
 
 if TYPE_CHECKING:
@@ -63,3 +69,23 @@ def probe_outages(work: "Work") -> None:
         if probers[what].passed(engine.steady()):
             end_outage(engine, location, what, ACTOR)
             del probers[what]
+
+
+def questions(instance: DagsterInstance, deployment: Deployment) -> dict[Surrounding, Ask]:
+    """The questions of an orchestrator. Of a Spark that is no `DatabuildSpark` nothing can be asked outside of a Dagster run."""
+    warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
+    asks: dict[Surrounding, Ask] = {Surrounding.WAREHOUSE: lambda: ask_warehouse(warehouse)}
+    if isinstance(spark := deployment.spark, DatabuildSpark):
+        home = instance.root_directory
+        asks[Surrounding.SPARK] = lambda: ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
+    return asks
+
+
+class _AtHome:
+    """Drops the session that `open_now` keeps."""
+
+    def __init__(self, spark: DatabuildSpark, home: str | None) -> None:
+        self._spark, self._home = spark, home
+
+    def forget_session(self) -> None:
+        self._spark.forget_session_at(self._home)

@@ -6,12 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Any, Final
 
-from dagster import DagsterInstance
-
-from databuild_dagster.bindings.building.deployment import Deployment
-from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, forget_session_of, open_now
-from databuild_dagster.bindings.registry.instance import warehouse_of
-from databuild_dagster.model.surroundings import Surrounding
+from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.reach import PROBE, check_answers, check_reach
 from databuild_dagster.warehouse.layout import Warehouse
@@ -49,26 +44,6 @@ def ask_spark(resource: Any, session: Callable[[], Any], warehouse: Warehouse) -
     except Exception:
         forget_session_of(resource, opened)
         raise
-
-
-def questions(instance: DagsterInstance, deployment: Deployment) -> dict[Surrounding, Ask]:
-    """The questions of an orchestrator. Of a Spark that is no `DatabuildSpark` nothing can be asked outside of a Dagster run."""
-    warehouse = Warehouse(deployment.warehouse or warehouse_of(instance))
-    asks: dict[Surrounding, Ask] = {Surrounding.WAREHOUSE: lambda: ask_warehouse(warehouse)}
-    if isinstance(spark := deployment.spark, DatabuildSpark):
-        home = instance.root_directory
-        asks[Surrounding.SPARK] = lambda: ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
-    return asks
-
-
-class _AtHome:
-    """Drops the session that `open_now` keeps."""
-
-    def __init__(self, spark: DatabuildSpark, home: str | None) -> None:
-        self._spark, self._home = spark, home
-
-    def forget_session(self) -> None:
-        self._spark.forget_session_at(self._home)
 
 
 def why_not(ask: Ask, seconds: float = PROBE_SECONDS) -> str | None:

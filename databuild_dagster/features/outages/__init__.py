@@ -1,10 +1,10 @@
-"""Outages are listed with what waits behind them, and a person holds launches back or releases them (rule 6.17)."""
+"""A person lists outages, holds launches back, or releases them (rule 6.17)."""
 
 from databuild_dagster.feature import Column, Command, Feature
 
 FEATURE = Feature(
     package=__name__,
-    summary="Outages are listed with what waits behind them, and a person can hold launches back.",
+    summary="`databuild outage` lists outages, and a person can hold launches back.",
     commands=(
         Command(
             "outage list",
@@ -17,6 +17,5 @@ FEATURE = Feature(
         Command("outage hold", "commands:hold_launches", "Hold back launches that need WHAT.", "By subject", "list"),
         Command("outage release", "commands:release_launches", "Launch what needs WHAT again.", "By subject", "hold"),
     ),
-    status_parts=Column("status_parts:STATUS_PARTS"),
     measures=Column("measures:MEASURES"),
 )

@@ -1,4 +1,4 @@
-"""What waits behind an outage: the wanted refs whose launches need what is out of reach."""
+"""Outages and holds as JSON has them (rules 15, 6.17), with what waits behind them: the wanted refs whose launches need what is away."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ class Outage(NamedTuple):
 
     @property
     def shape(self) -> dict[str, object]:
-        """For JSON (rules 15)."""
         of_aside = picked(self.aside, "location", "kind", "reason")
         return {"what": self.what.value, **of_aside, "since": when(self.aside.since), "waiting": self.n_waiting}
 
