@@ -123,8 +123,20 @@ class Judge:
         if self._gone(holder):
             return "its process is gone"
         with self._lock:
-            silent = self._silence(who, *marks, now)
-        return f"it has sent no heartbeat for {silent:.0f} s" if silent > self.lease_seconds else None
+            return self._why_silent(self._silence(who, *marks, now))
+
+    def why_silent(self, launch: LaunchView, now: float) -> str | None:
+        """Why a launch is lost whose process beats by itself, as far as the looks have shown; None where a tick must judge."""
+        if launch.holder is None or launch.holder.startswith(PLAIN_HOLDER) or self._gone(launch.holder):
+            return None
+        if any(witness(launch, now) is not None for witness in self._witnesses):
+            return None
+        with self._lock:
+            sign = self._signs.get(launch.launch_id)
+            return None if sign is None else self._why_silent(now - sign.at)
+
+    def _why_silent(self, seconds: float) -> str | None:
+        return f"it has sent no heartbeat for {seconds:.0f} s" if seconds > self.lease_seconds else None
 
     def _silence(self, who: str, leased: float | None, heartbeat: float, now: float) -> float:
         """Seconds since the last sign that this judge saw. Another heartbeat and a later lease are signs of now, and so is the

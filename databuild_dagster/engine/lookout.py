@@ -7,13 +7,19 @@ says nothing about what happened in it: the process may have been stopped, or th
 import time
 from collections.abc import Callable, Iterable
 from threading import Thread
-from typing import Final
+from typing import Final, NamedTuple
 
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.model.commands import LoseLaunches
 
+#: The actor in the log.
+ACTOR: Final = "lookout"
 #: Seconds between two looks: a break is three times as long.
 LOOK_SECONDS: Final = 5.0
+#: If the last tick was longer ago, by its interval or because of slow sensors, a lookout declares silent launches lost itself: with
+#: a beat every 10 s and a lease of 30 s, a dead host is noticed 45 s after its last beat at any interval.
+MAX_SECONDS_SINCE_TICK: Final = 5.0
 #: A lookout ends when no tick has kept it for so long.
 MAX_UNKEPT_SECONDS: Final = 600.0
 
@@ -38,6 +44,8 @@ class Lookout:
         names = list(self._names())
         if names:
             self._judge.look(self._engine.steady(), self._engine.heartbeats.last(names))
+            if self._engine.steady() - self._kept_at > MAX_SECONDS_SINCE_TICK:
+                lose_silent(self._engine, self._judge)
         return bool(names)
 
     def _live(self, pause: Callable[[float], object] = time.sleep) -> None:
@@ -54,3 +62,29 @@ class Lookout:
 def lookout_over_launches(engine: Engine, judge: Judge) -> Lookout:
     """A lookout that finds open launches by itself: one may begin and die between two ticks."""
     return Lookout(engine, judge, lambda: [launch.launch_id for launch in engine.queries.open_launches()])
+
+
+class LostBetween(NamedTuple):
+    """A launch that was declared lost between two ticks."""
+
+    why: str
+    dagster_run_id: str | None
+
+
+def lose_silent(engine: Engine, judge: Judge) -> None:
+    """Declare the launches lost whose process has fallen silent. The next tick does the rest (`lost_between_ticks`).
+
+    A process of this machine that is gone is left to the tick, which adopts what it has finished; what a silent one has finished
+    is adopted by the next build of its refs (rule 6.9).
+    """
+    for launch in engine.queries.open_launches():
+        why = judge.why_silent(launch, engine.steady())
+        if why and engine.handle(LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
+            lost = engine.memory.of(LostBetween, dict[str, LostBetween])
+            lost[launch.launch_id] = LostBetween(why, launch.dagster_run_id)
+
+
+def lost_between_ticks(engine: Engine) -> dict[str, LostBetween]:
+    """The launches that this process declared lost since the last call."""
+    lost = engine.memory.of(LostBetween, dict[str, LostBetween])
+    return {launch_id: lost.pop(launch_id) for launch_id in list(lost)}

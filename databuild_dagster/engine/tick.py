@@ -17,6 +17,7 @@ from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.follower import Cursor, LogFollower
 from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
+from databuild_dagster.engine.lookout import lost_between_ticks
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.outages import n_launches, out_of_reach
 from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
@@ -118,6 +119,11 @@ def tick(this: Pass) -> TickReport:
     datasets = engine.queries.datasets() if this.datasets is None else this.datasets
     reasons = AsideReasons(engine, this.location, datasets)
     report.set_aside = aside = reasons.aside
+    for launch_id, lost in lost_between_ticks(engine).items():
+        report.lost[launch_id] = lost.why
+        if lost.dagster_run_id is not None:
+            with aside.guard(launch_name(launch_id), kind=Subject.LAUNCH):
+                this.launcher.fail_dagster_run(lost.dagster_run_id, f"databuild: the launch is lost: {lost.why}")
     _end_overdue(engine, now, report)
     if open_launches := engine.queries.open_launches():
         with aside.guard(OF_LAUNCHES, kind=Subject.QUESTION):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from databuild_dagster.engine.judge import LEASE_SECONDS, Judge
 from databuild_dagster.engine.lookout import LOOK_SECONDS, Lookout, lookout_over_launches
+from databuild_dagster.model.states import InstanceState
+from tests.support.catalog import dataset
+from tests.support.orchestrator import Orchestrator
 
 DATABASES = ("sqlite",)
 
@@ -38,3 +43,54 @@ def test_a_lookout_ends_when_there_is_nothing_to_observe_or_nothing_to_read(worl
         lookout._kept_at = world.clock.steady()
 
         lookout._live(pause=lambda seconds: None)
+
+
+@pytest.mark.parametrize("slow", [0, 16], ids=["alone", "beside a slow sensor"])
+@pytest.mark.parametrize("interval", [1, 5, 9, 10, 11, 15, 29, 30, 45, 60])
+def test_a_dead_host_is_noticed_within_45_seconds_at_any_interval_of_ticks(make_world, interval, slow):
+    """Rule 6.9: a heartbeat comes every 10 s, a look every 5 s, and a tick whenever Dagster evaluates the sensor."""
+    for died_at in range(100, 100 + interval + slow, 7):
+        world = make_world(dataset("a"))
+        here = Orchestrator(world)
+        lookout = lookout_over_launches(world.engine, here.judge)
+        world.want("a")
+        here.tick()
+        (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+        here.start(launch_id)
+        next_tick = 0
+        for second in range(died_at + 200):
+            if second % 10 == 3 and second < died_at:
+                world.engine.beat([launch_id])
+                last_beat = second
+            if second >= next_tick:
+                here.tick(interval_seconds=interval)
+                lookout._kept_at = world.clock.steady()
+                next_tick = second + interval + slow
+            if second % LOOK_SECONDS == 0:
+                lookout.look()
+            if launch_id not in {launch.launch_id for launch in world.queries.open_launches()}:
+                break
+            world.clock.turn(1)
+
+        assert LEASE_SECONDS < second - last_beat <= 45
+
+
+def test_the_next_tick_ends_the_dagster_run_of_a_launch_that_was_lost_before_it(world):
+    """Rule 6.9: and its remains are removed by the duties of that tick."""
+    here = Orchestrator(world)
+    lookout = lookout_over_launches(world.engine, here.judge)
+    world.want("a")
+    here.tick()
+    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+    here.start(launch_id)
+    world.engine.beat([launch_id])
+    for _ in range(10):
+        world.clock.turn(LOOK_SECONDS)
+        lookout.look()
+    assert world.state("a") is InstanceState.UP_FOR_RETRY
+
+    report = here.tick()
+
+    assert "it has sent no heartbeat" in report.lost[launch_id]
+    assert here.launcher.failed
+    assert here.tick().lost == {}
