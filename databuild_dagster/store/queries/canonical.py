@@ -310,13 +310,13 @@ class CanonicalQueries(Asking):
     def _alike(self, which: str, most: int) -> list[FailedAlike]:
         sql = f"""
             SELECT ref, reason, n, attempts FROM (
-                SELECT r.ref, i.reason, r.canonical_id, count(*) OVER alike AS n, max(r.canonical_id) OVER alike AS newest,
-                       max(r.attempts) OVER alike AS attempts,
-                       row_number() OVER (PARTITION BY r.dataset_id, i.reason ORDER BY r.canonical_id DESC) AS place
+                SELECT newest.ref, i.reason, newest.canonical_id, count(*) OVER alike AS n, max(newest.canonical_id) OVER alike AS last,
+                       max(newest.attempts) OVER alike AS attempts,
+                       row_number() OVER (PARTITION BY newest.dataset_id, i.reason ORDER BY newest.canonical_id DESC) AS place
                 FROM (SELECT ref, dataset_id, canonical_id, attempts FROM {PREFIX}refs WHERE {which}
-                      ORDER BY canonical_id DESC LIMIT ?) r JOIN {PREFIX}instances i ON i.id = r.canonical_id
-                WINDOW alike AS (PARTITION BY r.dataset_id, i.reason)
-            ) counted WHERE place <= ? ORDER BY newest DESC, canonical_id DESC LIMIT ?"""
+                      ORDER BY canonical_id DESC LIMIT ?) newest JOIN {PREFIX}instances i ON i.id = newest.canonical_id
+                WINDOW alike AS (PARTITION BY newest.dataset_id, i.reason)
+            ) counted WHERE place <= ? ORDER BY last DESC, canonical_id DESC LIMIT ?"""
         found: dict[tuple[str, str | None], FailedAlike] = {}
         for ref, why, n, attempts in self._all(sql, MAX_COUNTED, MAX_OF_ALIKE, most * MAX_OF_ALIKE):
             found.setdefault((asset_of(ref), why), FailedAlike([], why, n, attempts)).refs.append(ref)
