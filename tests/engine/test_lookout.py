@@ -45,18 +45,23 @@ def test_a_lookout_ends_when_there_is_nothing_to_observe_or_nothing_to_read(worl
         lookout._live(pause=lambda seconds: None)
 
 
+def launched(world):
+    """An orchestrator, its lookout, and the launch of `a` that it has begun."""
+    here = Orchestrator(world)
+    world.want("a")
+    here.tick()
+    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
+    here.start(launch_id)
+    return here, lookout_over_launches(world.engine, here.judge), launch_id
+
+
 @pytest.mark.parametrize("slow", [0, 16], ids=["alone", "beside a slow sensor"])
 @pytest.mark.parametrize("interval", [1, 5, 9, 10, 11, 15, 29, 30, 45, 60])
 def test_a_dead_host_is_noticed_within_45_seconds_at_any_interval_of_ticks(make_world, interval, slow):
     """Rule 6.9: a heartbeat comes every 10 s, a look every 5 s, and a tick whenever Dagster evaluates the sensor."""
     for died_at in range(100, 100 + interval + slow, 7):
         world = make_world(dataset("a"))
-        here = Orchestrator(world)
-        lookout = lookout_over_launches(world.engine, here.judge)
-        world.want("a")
-        here.tick()
-        (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
-        here.start(launch_id)
+        here, lookout, launch_id = launched(world)
         next_tick = 0
         for second in range(died_at + 200):
             if second % 10 == 3 and second < died_at:
@@ -77,12 +82,7 @@ def test_a_dead_host_is_noticed_within_45_seconds_at_any_interval_of_ticks(make_
 
 def test_the_next_tick_ends_the_dagster_run_of_a_launch_that_was_lost_before_it(world):
     """Rule 6.9: and its remains are removed by the duties of that tick."""
-    here = Orchestrator(world)
-    lookout = lookout_over_launches(world.engine, here.judge)
-    world.want("a")
-    here.tick()
-    (launch_id,) = [launch.launch_id for launch in world.queries.open_launches()]
-    here.start(launch_id)
+    here, lookout, launch_id = launched(world)
     world.engine.beat([launch_id])
     for _ in range(10):
         world.clock.turn(LOOK_SECONDS)
