@@ -201,14 +201,19 @@ def decide_level(
 
 
 def parts_of(due: Sequence[DueRef], at: Mapping[Ref, int]) -> list[list[Ref]]:
-    """The refs of a job, apart by their losses: a launch that ends its process again takes few others with it (rule 6.18)."""
-    by_losses: dict[int, list[Ref]] = defaultdict(list)
-    for ref, place in at.items():
-        by_losses[due[place].losses].append(ref)
+    """The refs of a job, apart by their losses: a launch that ends its process again takes few others with it (rule 6.18).
+
+    The outputs of one partition key stay together, because one job run builds them (rule 6.1).
+    """
+    if not any(due[place].losses for place in at.values()):
+        return [list(at)]
+    by_losses: dict[int, list[tuple[Ref, ...]]] = defaultdict(list)
+    for outputs in outputs_by_key(at).values():
+        by_losses[max(due[at[ref]].losses for ref in outputs)].append(outputs)
     parts = []
-    for n_losses, refs in by_losses.items():
-        size = -(-len(refs) // PARTS_AFTER_LOSS) if n_losses else len(refs)
-        parts += [refs[start : start + size] for start in range(0, len(refs), size)]
+    for n_losses, keys in by_losses.items():
+        size = -(-len(keys) // PARTS_AFTER_LOSS) if n_losses else len(keys)
+        parts += [list(chain.from_iterable(keys[start : start + size])) for start in range(0, len(keys), size)]
     return parts
 
 

@@ -34,6 +34,8 @@ def world(make_world):
         dataset("plain", kind=DatasetKind.PLAIN),
         dataset("days", keys=DAYS, most=1),
         dataset("batch", keys=DAYS),
+        dataset("left", keys=DAYS, job="both"),
+        dataset("right", keys=DAYS, job="both"),
         dataset("elsewhere", location="there"),
     )
 
@@ -178,3 +180,17 @@ def test_refs_lost_together_are_launched_apart_until_the_guilty_one_is_alone(wor
         if guilty.removeprefix("batch@") in order.partition_keys
     ]
     assert sizes == [20, 20 // PARTS_AFTER_LOSS, 2, 1, 1, 1]
+
+
+def test_the_outputs_of_a_lost_job_run_are_launched_together_again(world):
+    """Rule 6.18"""
+    here = Orchestrator(world)
+    world.want(*(f"{asset}@{day}" for asset in ("left", "right") for day in DAYS), ttl=None)
+    (launch,) = here.tick().launched
+    world.start_launch(launch)
+    world.lose("left@d00")
+
+    again = here.tick().launched
+
+    assert len(again) == PARTS_AFTER_LOSS
+    assert {order.assets for order in here.launcher.orders} == {("left", "right")}

@@ -2126,8 +2126,16 @@ GUARDS = (
         "refs that were lost together are launched together",
         "6.18",
         "engine/planning.py",
-        "size = -(-len(refs) // PARTS_AFTER_LOSS) if n_losses else len(refs)",
-        "size = len(refs)",
+        "size = -(-len(keys) // PARTS_AFTER_LOSS) if n_losses else len(keys)",
+        "size = len(keys)",
+        (OUTAGES,),
+    ),
+    Guard(
+        "the outputs of a lost job run are launched apart",
+        "6.18",
+        "engine/planning.py",
+        "for outputs in outputs_by_key(at).values():",
+        "for outputs in ((ref,) for ref in at):",
         (OUTAGES,),
     ),
     Guard(
