@@ -25,8 +25,9 @@ LEASE_SECONDS = 30.0
 OWNERSHIP_SECONDS = 60.0
 #: Signs of life that are remembered before old ones are removed.
 MAX_REMEMBERED = 1_000
-#: The recorded times of a process's signs of life: when it took a lease, of which it may have several, and its last heartbeat.
-Marks = tuple[float, float]
+#: The recorded times of a process's signs of life: when it took a lease, of which it may have several, or None where the caller
+#: does not know, and its last heartbeat.
+Marks = tuple[float | None, float]
 #: Looks that are further apart are a break in the observation.
 BREAK_SECONDS = LEASE_SECONDS / 2
 #: Begins the holder of a launch that reports only by its Dagster run's end (rule 6.11).
@@ -41,8 +42,13 @@ class Evidence(NamedTuple):
     why: str = ""
 
 
-#: Says of a launch at this time that it lives or is lost, None where it does not know. The judge asks each before it looks itself.
+#: Says of a launch, at a time of the judge's steady clock, that it lives or is lost, None where it does not know. The judge asks each before it looks itself.
 Witness = Callable[[LaunchView, float], Evidence | None]
+
+
+def marks_of(launch: LaunchView, heartbeat: float | None) -> Marks:
+    """The signs of life of a launch."""
+    return launch.started_at or launch.buffered_at, heartbeat or 0.0
 
 
 class _Sign(NamedTuple):
@@ -80,9 +86,10 @@ class Judge:
     def look(self, now: float, heartbeats: Mapping[str, float] | None = None) -> None:
         """Note that the judge is awake and the store readable, and the heartbeats that it shows."""
         with self._lock:
-            if self._last is None or not 0 <= now - self._last <= BREAK_SECONDS:
+            if self._last is None or now - self._last > BREAK_SECONDS:
                 self._signs.clear()
-            self._last = now
+            # Another thread may have looked meanwhile.
+            self._last = now if self._last is None else max(now, self._last)
             for who, heartbeat in (heartbeats or {}).items():
                 self._silence(who, None, heartbeat, now)
             if len(self._signs) > MAX_REMEMBERED:
@@ -116,7 +123,7 @@ class Judge:
             holder = launch.holder
         if holder is None:
             return self.never_began(dagster_run, now)
-        return self.why_gone(launch.launch_id, holder, (launch.started_at or launch.buffered_at, heartbeat or 0.0), now)
+        return self.why_gone(launch.launch_id, holder, marks_of(launch, heartbeat), now)
 
     def why_gone(self, who: str, holder: str, marks: Marks, now: float) -> str | None:
         """Why a process has lost its lease, None while it may live; `marks` are its signs of life."""

@@ -5,7 +5,7 @@ says nothing about what happened in it: the process may have been stopped, or th
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Thread
 from typing import Final, NamedTuple
 
@@ -22,6 +22,17 @@ LOOK_SECONDS: Final = 5.0
 MAX_SECONDS_SINCE_TICK: Final = 5.0
 #: A lookout ends when no tick has kept it for so long.
 MAX_UNKEPT_SECONDS: Final = 600.0
+
+
+def look_at(engine: Engine, judge: Judge, names: Iterable[str]) -> tuple[Mapping[str, float], float]:
+    """Let a judge look at processes; their last heartbeats, and the time of the look by the judge's clock.
+
+    The time is that after the answer: while the question waits for a database that is away, no process can beat.
+    """
+    heartbeats = engine.heartbeats.last(names)
+    now = engine.steady()
+    judge.look(now, heartbeats)
+    return heartbeats, now
 
 
 class Lookout:
@@ -43,7 +54,7 @@ class Lookout:
         """One look; whether there is anything left to observe."""
         names = list(self._names())
         if names:
-            self._judge.look(self._engine.steady(), self._engine.heartbeats.last(names))
+            look_at(self._engine, self._judge, names)
             if self._engine.steady() - self._kept_at > MAX_SECONDS_SINCE_TICK:
                 lose_silent(self._engine, self._judge)
         return bool(names)

@@ -16,8 +16,8 @@ import msgspec
 from databuild_dagster.engine.arcs import fire_arcs
 from databuild_dagster.engine.engine import Engine, Outcome
 from databuild_dagster.engine.follower import Cursor, LogFollower
-from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge
-from databuild_dagster.engine.lookout import lost_between_ticks
+from databuild_dagster.engine.judge import PLAIN_HOLDER, Judge, marks_of
+from databuild_dagster.engine.lookout import look_at, lost_between_ticks
 from databuild_dagster.engine.orchestrator_notes import forget_old_heartbeats, note_tick
 from databuild_dagster.engine.outages import n_launches, out_of_reach
 from databuild_dagster.engine.planning import Plan, RoomLeft, observe_sources, plan_due
@@ -232,11 +232,11 @@ def _refs_of(*runs: BufferedRun) -> list[Ref]:
 def _look_after(this: Pass, out: list[LaunchView], now: float, report: TickReport) -> None:
     """Declare launches of any location lost; start those of this location again that never reached Dagster."""
     dagster_runs = this.launcher.dagster_runs({launch.launch_id: launch.dagster_run_id for launch in out})
-    heartbeats = this.engine.heartbeats.last([launch.launch_id for launch in out])
+    heartbeats, seen_at = look_at(this.engine, this.judge, [launch.launch_id for launch in out])
     for launch in out:
         with report.set_aside.guard(launch_name(launch.launch_id), kind=Subject.LAUNCH):
             id = launch.launch_id
-            _look_after_one(this, launch, dagster_runs.get(id), heartbeats.get(id), now, report)
+            _look_after_one(this, launch, dagster_runs.get(id), heartbeats.get(id), now, seen_at, report)
 
 
 def _look_after_one(
@@ -245,23 +245,24 @@ def _look_after_one(
     dagster_run: DagsterRunState | None,
     heartbeat: float | None,
     now: float,
+    seen_at: float,
     report: TickReport,
 ) -> None:
+    """`now` is of the log, for the owner of a launch; `seen_at` is when the heartbeat was read, by the judge's clock: the data of
+    the launches before this one may have taken minutes."""
     engine, judge = this.engine, this.judge
-    # Silence is measured by the steady clock; the owner of a launch follows from the log.
-    steady = engine.steady()
-    dagster_run = judge.believed(launch.launch_id, dagster_run, (launch.buffered_at, heartbeat or 0.0), steady)
+    dagster_run = judge.believed(launch.launch_id, dagster_run, marks_of(launch, heartbeat), seen_at)
     dataset = _dataset_of(engine, launch)
     is_plain = dataset is not None and dataset.kind is not DatasetKind.OURS
-    has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, steady)
+    has_died = judge.died_with_its_process(dagster_run) or judge.never_began(dagster_run, seen_at)
     if is_plain and not has_died:
         _follow_plain(engine, launch, dagster_run, this.foreign, report)
-    elif why := judge.verdict(launch, heartbeat, dagster_run, steady):
+    elif why := judge.verdict(launch, heartbeat, dagster_run, seen_at):
         _declare_lost(this, launch, dagster_run, why, report)
         return
     never_came = dagster_run is None and launch.dagster_run_id is None and launch.location == this.location
     is_others = launch.owner != this.owner and not judge.abandoned(launch, now)
-    if judge.is_unsure(launch.launch_id, steady) or (never_came and is_others):
+    if judge.is_unsure(launch.launch_id, seen_at) or (never_came and is_others):
         report.unsure.append(launch.launch_id)
     if not never_came or is_others:
         return
@@ -416,11 +417,12 @@ def give_up_for_ended(
     _forget(waiting, [run_id for run_id in known if run_id not in still])
     asked = [run_id for run_id in known if run_id in still][:MAX_DAGSTER_RUNS]
     dagster_runs = launcher.dagster_runs({run_id: run_id for run_id in asked}) if asked else {}
-    heartbeats = engine.heartbeats.last([run_id for run_id, run in dagster_runs.items() if run.is_disowned])
+    disowned = [run_id for run_id, run in dagster_runs.items() if run.is_disowned]
+    heartbeats, seen_at = look_at(engine, judge, disowned) if disowned else ({}, engine.steady())
     ended: list[str] = []
     for run_id in asked:
-        marks = (0.0, heartbeats.get(run_id, 0.0))
-        why = _why_ended(judge.believed(run_id, dagster_runs.get(run_id), marks, engine.steady()), judge)
+        marks = (None, heartbeats.get(run_id, 0.0))
+        why = _why_ended(judge.believed(run_id, dagster_runs.get(run_id), marks, seen_at), judge)
         refs = tuple(ref for ref, is_followed_up in still[run_id].items() if not is_followed_up)
         if why is not None and refs:
             engine.handle(c.GiveUpDelegations(requester=run_id, reason=why, refs=refs), actor=actor)

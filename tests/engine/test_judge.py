@@ -12,6 +12,7 @@ from databuild_dagster.engine.judge import (
     MAX_REMEMBERED,
     OWNERSHIP_SECONDS,
     Judge,
+    marks_of,
 )
 from databuild_dagster.engine.lookout import LOOK_SECONDS
 from databuild_dagster.engine.ports import DagsterRunState, DagsterRunStatus
@@ -262,6 +263,28 @@ def test_a_judge_is_unsure_of_a_launch_until_it_has_seen_a_sign():
     judge.look(5.0, {"launch": START + 10})
 
     assert not judge.is_unsure("launch", 5.0)
+
+
+def test_a_judge_is_unsure_of_a_run_that_was_marked_as_failed_too():
+    """Rule 6.9: its process may have died, and monitoring marked it meanwhile."""
+    judge = Judge(gone=lambda holder: False)
+    one = launch(buffered_at=START - 5)
+    judge.look(0.0)
+    believed = judge.believed("launch", disowned(), marks_of(one, START), 0.0)
+    judge.verdict(one, START, believed, 0.0)
+
+    assert judge.is_unsure("launch", 0.0)
+
+
+def test_a_look_of_another_thread_that_comes_late_is_no_break():
+    """Rule 6.9"""
+    judge = Judge(gone=lambda holder: False)
+    judge.look(5.0)
+    judge.verdict(launch(), START, None, 5.0)
+
+    judge.look(4.9)
+
+    assert judge.names() == ["launch"]
 
 
 def disowned():

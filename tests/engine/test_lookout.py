@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from databuild_dagster.engine.judge import LEASE_SECONDS, Judge
-from databuild_dagster.engine.lookout import LOOK_SECONDS, Lookout, lookout_over_launches
+from databuild_dagster.engine.lookout import LOOK_SECONDS, Lookout, look_at, lookout_over_launches
 from databuild_dagster.model.states import InstanceState
 from tests.support.catalog import dataset
 from tests.support.orchestrator import Orchestrator
@@ -30,6 +30,23 @@ def test_a_lookout_observes_a_launch_that_no_tick_has_seen(world):
 
     judge.look(world.clock.steady())
     assert "it has sent no heartbeat" in judge.verdict(launch, beat, None, world.clock.steady())
+
+
+def test_a_look_that_waits_for_the_database_is_a_break(world):
+    """Rule 6.9: no process could beat meanwhile, and the tick may read before the first one beats again."""
+    judge = Judge(gone=lambda holder: False)
+
+    def names():
+        world.clock.turn(LEASE_SECONDS)
+        yield "one"
+
+    world.engine.beat(["one"])
+    look_at(world.engine, judge, ["one"])
+    world.clock.turn(LOOK_SECONDS)
+
+    heartbeats, now = look_at(world.engine, judge, names())
+
+    assert judge.why_gone("one", "somewhere", (None, heartbeats["one"]), now) is None
 
 
 def test_a_lookout_ends_when_there_is_nothing_to_observe_or_nothing_to_read(world):

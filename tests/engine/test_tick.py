@@ -169,6 +169,31 @@ def test_a_launch_that_falls_silent_is_lost_and_built_again(graph):
     assert [run.state for run in graph.queries.job_runs_of_launch(launch_id)] == [JobRunState.LOST]
 
 
+class SlowDisk:
+    """The data of a lost job run takes longer than a lease to look at."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def finished(self, job_runs):
+        self.clock.turn(2 * LEASE_SECONDS)
+        return []
+
+
+def test_the_data_of_a_lost_launch_takes_no_time_of_the_next_one(graph):
+    """Rule 6.9: the heartbeats were read before."""
+    here = Orchestrator(graph, gone=lambda holder: holder == "dead", remains=SlowDisk(graph.clock))
+    graph.want("names")
+    (dead,) = here.tick().launched
+    graph.want("raw@1")
+    (alive,) = here.tick().launched
+    here.start(alive)
+    here.tick()
+    graph.start_launch(dead, holder="dead")
+
+    assert list(here.tick().lost) == [dead]
+
+
 @pytest.mark.parametrize("started", [True, False])
 def test_a_dagster_run_that_ended_without_reporting_loses_its_job_runs(graph, started):
     """Rule 6.9: Queued job runs included."""

@@ -2003,6 +2003,36 @@ GUARDS = (
         (JUDGE,),
     ),
     Guard(
+        "the wait for the database counts as silence of a process",
+        "6.9",
+        "engine/lookout.py",
+        """    heartbeats = engine.heartbeats.last(names)
+    now = engine.steady()
+    judge.look(now, heartbeats)
+""",
+        """    judge.look(engine.steady())
+    heartbeats = engine.heartbeats.last(names)
+    now = engine.steady()
+""",
+        ("tests/engine/test_lookout.py",),
+    ),
+    Guard(
+        "a look of another thread that comes late begins the measurement again",
+        "6.9",
+        "engine/judge.py",
+        "if self._last is None or now - self._last > BREAK_SECONDS:",
+        "if self._last is None or not 0 <= now - self._last <= BREAK_SECONDS:",
+        (JUDGE,),
+    ),
+    Guard(
+        "the data of a lost launch takes the time of the next one",
+        "6.9",
+        "engine/tick.py",
+        "elif why := judge.verdict(launch, heartbeat, dagster_run, seen_at):",
+        "elif why := judge.verdict(launch, heartbeat, dagster_run, engine.steady()):",
+        (TICK,),
+    ),
+    Guard(
         "a heartbeat of a clock that was set back is no sign of life",
         "6.9",
         "engine/judge.py",

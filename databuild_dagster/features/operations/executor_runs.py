@@ -50,7 +50,7 @@ from databuild_dagster.bindings.orchestration.side_ticks import SideReport, Side
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
-from databuild_dagster.engine.lookout import Lookout
+from databuild_dagster.engine.lookout import Lookout, look_at
 from databuild_dagster.features.operations.coordinator import Coordination, Coordinator
 from databuild_dagster.features.operations.executor import Executor, Progress
 from databuild_dagster.features.operations.job import JobContext
@@ -285,22 +285,23 @@ class OperationsTick:
         """Operation to its executors that are queued or running; dead ones are ended in Dagster."""
         records = self._instance.get_run_records(RunsFilter(job_name=OPERATION_JOB, statuses=_OPEN))
         executors = [record.dagster_run.tags.get(EXECUTOR_TAG) or "" for record in records]
-        beats = self._engine.heartbeats.last([executor for executor in executors if executor]) if records else {}
+        names = [executor for executor in executors if executor]
+        beats, seen_at = look_at(self._engine, self._judge, names) if names else ({}, self._engine.steady())
         found: dict[str, list[RunRecord]] = {}
         for record, executor in zip(records, executors, strict=True):
             run = record.dagster_run
-            if why := self._why_gone(record, executor, beats.get(executor)):
+            if why := self._why_gone(record, executor, beats.get(executor), seen_at):
                 self._instance.add_run_tags(run.run_id, {OUTCOME_TAG: OUTCOME_LOST})
                 self._instance.report_run_failed(run, f"databuild: this executor is lost: {why}")
             else:
                 found.setdefault(run.tags.get(OPERATION_TAG, ""), []).append(record)
         return found
 
-    def _why_gone(self, record: RunRecord, executor: str, last_beat: float | None) -> str | None:
-        state, now = self._runs.state_of(record), self._engine.steady()
+    def _why_gone(self, record: RunRecord, executor: str, last_beat: float | None, now: float) -> str | None:
+        state = self._runs.state_of(record)
         if state.worker is None or last_beat is None:
             return self._judge.never_began(state, now)
-        return self._judge.why_gone(executor, state.worker, (last_beat, last_beat), now)
+        return self._judge.why_gone(executor, state.worker, (None, last_beat), now)
 
     def _requests(self, id: OperationId, n_waiting: int, now_running: list[RunRecord]) -> list[RunRequest]:
         """The useful and allowed number of further executors; a request that Dagster did not submit is repeated."""

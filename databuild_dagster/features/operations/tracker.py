@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from databuild_dagster.engine.judge import Judge
+from databuild_dagster.engine.lookout import look_at
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.meta_storage import MetaStorage, Watch
 from databuild_dagster.model.errors import NewerOperations
@@ -226,7 +227,7 @@ def gone_of(leases: Iterable[Lease], manager: DistributedOperationManager, judge
             latest[lease.executor] = lease
     if not latest:
         return set()
-    beats, now = manager.engine.heartbeats.last(latest), manager.engine.steady()
+    beats, now = look_at(manager.engine, judge, latest)
     return {
         executor
         for executor, lease in latest.items()
