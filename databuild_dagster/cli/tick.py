@@ -16,6 +16,7 @@ from databuild_dagster.cli.building import REST_SECONDS, WAIT_SECONDS, Workshop
 from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
+from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
 from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 #: How long the ticks wait for the end of an outage before they leave it to the next command.
 OUTAGE_SECONDS = 30.0
+#: How long they wait for signs of life of others. Then a launch that never began is no longer its orchestrator's, and was judged;
+#: ticks that take longer than a break of the judge never come to that.
+UNSURE_SECONDS = OWNERSHIP_SECONDS + 2 * LEASE_SECONDS
 #: Ticks in a row that have nothing to do, while others record events all the time.
 MAX_MOVED = 20
 
@@ -48,7 +52,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     """Run one tick of the orchestrator in this process.
 
     With --until-idle the command runs ticks until no work is left, for example in a cron job. It builds open wants and waits for
-    retries. It waits for other processes only until each has shown that it lives, or is lost: at most 30 s. Its exit code is 1
+    retries. It waits for other processes only until each has shown that it lives, or is lost: at most two minutes. Its exit code is 1
     if a ref or an operation failed in the end, if an operation cannot continue, if Spark or the warehouse stays out of reach, or if
     the time of --timeout has passed.
     """
@@ -93,7 +97,7 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
     """The results of all ticks with the troubles of the last one, and whether that left nothing to do."""
     engine, pause = workshop.engine, threading.Event()
     built = _built_here(workshop)
-    whole, n_moved, patience = TickReport(), 0, time.monotonic() + OUTAGE_SECONDS
+    whole, n_moved, moved_at = TickReport(), 0, time.monotonic()
     deadline = None if timeout is None else time.monotonic() + timeout
     while deadline is None or time.monotonic() < deadline:
         n_ended = len(seen.ended)
@@ -103,13 +107,13 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
         # A later tick tries again what an earlier one set aside.
         whole.set_aside = report.set_aside
         if not report.idle or len(seen.ended) > n_ended:
-            n_moved, patience = 0, time.monotonic() + OUTAGE_SECONDS
-        elif report.unsure or seen.is_unsure:
+            n_moved, moved_at = 0, time.monotonic()
+        elif (report.unsure or seen.is_unsure) and time.monotonic() - moved_at < UNSURE_SECONDS:
             # A host may have died with what it holds, and no process may tick after this one.
             pause.wait(WAIT_SECONDS)
         elif (retry_at := engine.queries.next_retry(built, report.planned_at)) is not None:
             pause.wait(min(max(retry_at - engine.now(), 0.0), WAIT_SECONDS))
-        elif time.monotonic() < patience and _outages(workshop):
+        elif time.monotonic() - moved_at < OUTAGE_SECONDS and _outages(workshop):
             # A probe may pass soon. What lasts longer is told, and left to the next command.
             pause.wait(WAIT_SECONDS)
         elif engine.queries.head().seq != report.began_at and n_moved < MAX_MOVED:

@@ -42,7 +42,8 @@ class Evidence(NamedTuple):
     why: str = ""
 
 
-#: Says of a launch, at a time of the judge's steady clock, that it lives or is lost, None where it does not know. The judge asks each before it looks itself.
+#: Says of a launch, at a time of the judge's clock, that it lives or is lost, None where it does not know. The judge asks each
+#: before it looks itself.
 Witness = Callable[[LaunchView, float], Evidence | None]
 
 

@@ -52,7 +52,9 @@ def outages(engine: Engine, location: str | None = None) -> list[tuple[Surroundi
 
 
 def begin_outage(engine: Engine, location: str, what: Surrounding, why: str, actor: str) -> None:
-    """Hold back the launches of a location that need it, until a probe passes."""
+    """Hold back the launches of a location that need it, until a probe passes. An open outage keeps its begin and its reason."""
+    if (what, Subject.OUTAGE) in [(known, aside.kind) for known, aside in outages(engine, location)]:
+        return
     _change(engine, location, [(Subject.OUTAGE, what)], why, actor)
 
 
@@ -96,14 +98,14 @@ def n_launches(engine: Engine, location: str, missing: Collection[Surrounding], 
 def in_words(what: Surrounding, aside: Aside) -> str:
     """One sentence about an outage or a hold, without its full stop."""
     location, since = aside.location, when(aside.since)
+    release = (
+        f"`databuild outage release spark --location {typed(location)}`"
+        if what is Surrounding.SPARK
+        else f"`databuild outage release warehouse --location {typed(location)}`"
+    )
     if aside.kind is Subject.HOLD:
-        command = (
-            f"`databuild outage release spark --location {typed(location)}`"
-            if what is Surrounding.SPARK
-            else f"`databuild outage release warehouse --location {typed(location)}`"
-        )
-        return f"launches of {location} that need {what.in_words} are held since {since}: {aside.reason}; {command} ends that"
+        return f"launches of {location} that need {what.in_words} are held since {since}: {aside.reason}; {release} ends that"
     return (
-        f"{what.in_words} is out of reach for {location} since {since}: {aside.reason.rstrip('.')}; a probe looks every 15 s, "
-        "and what waits is launched when it is back"
+        f"{what.in_words} is out of reach for {location} since {since}: {aside.reason.rstrip('.')}; the orchestrator asks it every "
+        f"15 s and launches what waits when it answers, and {release} launches it at once"
     )

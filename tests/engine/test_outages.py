@@ -145,6 +145,8 @@ def test_an_outage_is_recorded_once_and_no_tick_ends_it(world):
     before = world.seq
 
     begin_outage(world.engine, HERE, Surrounding.SPARK, "no answer after 9 s", "another one")
+    world.clock.turn(60.0)
+    begin_outage(world.engine, HERE, Surrounding.SPARK, "connection refused", "a third one")
     here.tick()
 
     ((what, aside),) = outages(world.engine, HERE)

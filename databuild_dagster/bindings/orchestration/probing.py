@@ -12,7 +12,7 @@ from databuild_dagster.bindings.reading.spark_resource import DatabuildSpark, op
 from databuild_dagster.bindings.registry.instance import warehouse_of
 from databuild_dagster.engine.outages import end_outage, outages
 from databuild_dagster.model.logs import logger
-from databuild_dagster.model.set_aside import Subject
+from databuild_dagster.model.set_aside import Subject, same_reason
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.warehouse.layout import Warehouse
@@ -37,6 +37,8 @@ class Prober:
     next_at: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS
     running: Future[object] | None = field(default=None)
+    #: Why the last probe failed.
+    why: str | None = None
 
     def passed(self, now: float) -> bool:
         """Whether the probe has passed since the last look; begins another one when its time has come."""
@@ -50,7 +52,10 @@ class Prober:
         self.running = None
         if (error := done.exception()) is None:
             return True
-        _log.debug("databuild: a probe failed: %s", explain_failure(error))
+        said, self.why = self.why, explain_failure(error)
+        if not same_reason(said, self.why):
+            # The job run that began the outage may have had another reason, on another host.
+            _log.warning("databuild: what is out of reach does not answer this process: %s", self.why)
         self.next_at, self.pause = now + self.pause, min(2 * self.pause, MAX_PAUSE_SECONDS)
         return False
 
@@ -58,9 +63,11 @@ class Prober:
 def probe_outages(work: "Work") -> None:
     """End the outages of the location whose probe has passed. A tick waits for no probe."""
     engine, location = work.engine, work.deployment.location
-    if not work.report.out_of_reach:
-        return
     probers: dict[Surrounding, Prober] = engine.memory.of((probe_outages, location), dict)
+    if not work.report.out_of_reach:
+        # An answer to a question of the last outage is none to that of the next one.
+        probers.clear()
+        return
     out = {what for what, aside in outages(engine, location) if aside.kind is Subject.OUTAGE}
     for what in out:
         if what not in probers:
