@@ -2217,6 +2217,14 @@ GUARDS = (
         ("tests/features/outages/test_commands.py::test_a_probe_of_a_tick_ends_an_outage_and_the_work_goes_on",),
     ),
     Guard(
+        "a step whose process was killed is an error of the run",
+        "6.18",
+        "bindings/claims/launcher.py",
+        "if found is None and (crash := self._crash_of(run)) is not None:",
+        "if found is None and (crash := None) is not None:",
+        ("tests/bindings/claims/test_launcher.py",),
+    ),
+    Guard(
         "a ref counts a crash of a process that the code server saw as a kill",
         "6.18",
         "bindings/claims/launcher.py",

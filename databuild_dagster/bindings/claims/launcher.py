@@ -44,7 +44,7 @@ _STATUS = {
 }
 
 
-#: How Dagster's code server says that the process of a run has ended without an end of the run.
+#: How Dagster's code server, or an executor whose steps are processes, says that one has ended without an end of its own.
 _CRASH = re.compile(r"was terminated by signal \d+ \((\w+)\)|unexpectedly exited with code -?\d+")
 #: Signals that others send: a person, a container's end, or the kernel for want of memory, which cannot be told apart.
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGTERM", "SIGINT", "SIGHUP"})
@@ -122,9 +122,12 @@ class OrderCollector:
         for event in self._last_events(run, dg.DagsterEventType.RUN_FAILURE):
             if event.event_specific_data is None:
                 # Another process marked the run as failed: Dagster's code server or run monitoring, or a person.
-                fate, clause = self._crash_of(run)
-                return one_line(f"{event.message or ''}{clause}") or None, fate, True
+                fate, sentence = self._crash_of(run) or (Fate.KILLED, "")
+                return one_line(f"{event.message or ''} {sentence}".strip()) or None, fate, True
             found = event.job_failure_data.error
+            if found is None and (crash := self._crash_of(run)) is not None:
+                # With an executor whose steps are processes, that of the step ended, and the run said so.
+                return crash[1], crash[0], False
             while found is not None and found.cause is not None:
                 found = found.cause
             error = None if found is None else one_line(found.message)
@@ -132,12 +135,12 @@ class OrderCollector:
             return error, Fate.KILLED if is_of_database else Fate.RAISED, False
         return None, Fate.KILLED, False
 
-    def _crash_of(self, run: dg.DagsterRun) -> tuple[Fate, str]:
-        """How the process of a run ended, as Dagster's code server saw it, with a clause about it."""
+    def _crash_of(self, run: dg.DagsterRun) -> tuple[Fate, str] | None:
+        """How the process of a run or a step ended, as its parent saw it, with a sentence about it."""
         for event in self._last_events(run, dg.DagsterEventType.ENGINE_EVENT):
             if found := _CRASH.search(event.message or ""):
-                return Fate.KILLED if found[1] in _FROM_OUTSIDE else Fate.CRASHED, f" Its process {found[0]}."
-        return Fate.KILLED, ""
+                return Fate.KILLED if found[1] in _FROM_OUTSIDE else Fate.CRASHED, f"Its process {found[0]}."
+        return None
 
     def _last_events(self, run: dg.DagsterRun, kind: dg.DagsterEventType) -> Iterator[dg.DagsterEvent]:
         page = self._instance.get_records_for_run(run.run_id, of_type=kind, ascending=False)

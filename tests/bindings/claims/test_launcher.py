@@ -173,6 +173,21 @@ def test_the_exit_of_a_process_that_dagster_has_seen_is_the_fate_of_its_launch(s
     assert state.fate is fate
 
 
+def test_the_exit_of_a_step_whose_executor_saw_it_is_the_fate_of_its_launch(site: Any) -> None:
+    """Rule 6.18: the run itself ended in order, and recorded no error of its own."""
+    launch_id, run = requested(site)
+    message = get_run_crash_explanation("Multiprocess executor: child process for step alone", -signal.SIGKILL)
+    site.instance.report_engine_event(message, run)
+    failure = DagsterEvent.job_failure(run.job_name, "", RunFailureReason.STEP_FAILURE)
+    site.instance.report_dagster_event(failure, run_id=run.run_id)
+
+    state = OrderCollector(site.instance).dagster_runs({launch_id: None})[launch_id]
+
+    assert (state.fate, state.is_disowned) == (Fate.KILLED, False)
+    assert state.error is not None
+    assert "SIGKILL" in state.error
+
+
 @pytest.mark.parametrize(
     ("error", "n_losses"), [("KeyError: 'token'", 3), ("OperationalError: the server is gone", 20)]
 )
