@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, wraps
 from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar
 from urllib.parse import unquote
-from weakref import ref
+from weakref import WeakKeyDictionary
 
 from databuild_dagster.store import errors, log
 from databuild_dagster.store.backends.base import Connection, Database
@@ -226,7 +226,7 @@ class Store:
         self._home = home
         if self.path is None or not self.identity().is_in_place:
             self._seen = self._noted = Witness(home, store_id).last_seen()
-        atexit.register(_note_at_end, ref(self), os.getpid())
+        _watched[self] = os.getpid()
 
     def note_seen(self) -> None:
         """Note the last event that this process has seen, unless it is noted."""
@@ -264,6 +264,10 @@ class Store:
         self.database.close()
 
 
+#: The stores that a process watches for a home, each with the process that opened it.
+_watched: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+
+
 def again_if_cut(transact: Callable[P, T]) -> Callable[P, T]:
     """A transaction that is tried again when a server has cut its connection.
 
@@ -280,10 +284,12 @@ def again_if_cut(transact: Callable[P, T]) -> Callable[P, T]:
     return patiently
 
 
-def _note_at_end(store: ref[Store], pid: int) -> None:
+@atexit.register
+def _note_at_end() -> None:
     """A fork ends without it."""
-    if pid == os.getpid() and (found := store()) is not None:
-        found.note_seen()
+    for store, pid in list(_watched.items()):
+        if pid == os.getpid():
+            store.note_seen()
 
 
 def _named(versions: tuple[int, int]) -> str:
