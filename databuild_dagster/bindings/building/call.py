@@ -95,14 +95,22 @@ class Tools:
 
     def failed(self, run: HostedRun, error: BaseException) -> Failed:
         """The result of a job run that this error ended."""
-        reason = error.__cause__ if isinstance(error, RetryRequested) and error.__cause__ is not None else error
-        owned, details = self.owners.of(reason), traceback_of(error)
-        failed = Failed(run, explain_failure(reason), self.is_transient(error), details, cause=error)
+        why = explain_failure(_reason_of(error))
+        return self.owned(Failed(run, why, self.is_transient(error), traceback_of(error), cause=error), error)
+
+    def owned(self, failed: Failed, error: BaseException) -> Failed:
+        """The failure with the owner of its error, if that is not the partition itself (rule 6.17)."""
+        owned = self.owners.of(_reason_of(error))
         return failed if owned is None else replace(failed, owner=owned.owner, why_out_of_reach=owned.why)
 
     def is_transient(self, error: BaseException) -> bool:
         """Whether the same call may succeed later."""
         return isinstance(error, MAY_RETRY) or is_transient(error)
+
+
+def _reason_of(error: BaseException) -> BaseException:
+    """An author may ask for a retry because of another error."""
+    return error.__cause__ if isinstance(error, RetryRequested) and error.__cause__ is not None else error
 
 
 class Stops:

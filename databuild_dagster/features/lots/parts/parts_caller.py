@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from threading import BoundedSemaphore
 
@@ -141,9 +140,7 @@ class PartsCaller:
         ]
         transient = all(self._tools.is_transient(error) for error in lot.failed.values())
         first = next(iter(lot.failed.values()))
-        owned = self._tools.owners.of(first)
-        failed = Failed(run, why, transient, "\n".join([*details, kept]), cause=first)
-        return failed if owned is None else replace(failed, owner=owned.owner, why_out_of_reach=owned.why)
+        return self._tools.owned(Failed(run, why, transient, "\n".join([*details, kept]), cause=first), first)
 
     def _kept(self, run: HostedRun, lot: LotInParts, why: str) -> str:
         """Keep the finished parts; returns a sentence with their place. Raises errors of writing."""
