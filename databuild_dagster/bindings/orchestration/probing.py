@@ -2,6 +2,7 @@
 
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dagster import DagsterInstance
@@ -14,6 +15,7 @@ from databuild_dagster.engine.outages import end_outage, outages
 from databuild_dagster.model.logs import logger
 from databuild_dagster.model.set_aside import Subject, same_reason
 from databuild_dagster.model.surroundings import Surrounding
+from databuild_dagster.spark.errors import SparkRunsNoJob
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.threads import in_own_thread
@@ -84,8 +86,17 @@ def questions(instance: DagsterInstance, deployment: Deployment) -> dict[Surroun
     asks: dict[Surrounding, Ask] = {Surrounding.WAREHOUSE: lambda: ask_warehouse(warehouse)}
     if isinstance(spark := deployment.spark, DatabuildSpark):
         home = instance.root_directory
-        asks[Surrounding.SPARK] = lambda: ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
+        asks[Surrounding.SPARK] = partial(_ask_spark_of, spark, home, warehouse)
     return asks
+
+
+def _ask_spark_of(spark: DatabuildSpark, home: str | None, warehouse: Warehouse) -> None:
+    try:
+        ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
+    except SparkRunsNoJob:
+        # A connection whose other end is gone is silent for a quarter of an hour; the next probe tries a new one.
+        spark.leave_session_at(home)
+        raise
 
 
 class _AtHome:

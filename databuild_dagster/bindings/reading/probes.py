@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.model.errors import DatabuildError
+from databuild_dagster.spark.errors import SparkRunsNoJob, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.spark.reach import PROBE, check_answers, check_reach
+from databuild_dagster.warehouse.errors import DiskTrouble, StorageTrouble
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.threads import in_own_thread
 
@@ -18,6 +20,9 @@ from databuild_dagster.warehouse.threads import in_own_thread
 PROBE_SECONDS: Final = 30.0
 
 Ask = Callable[[], object]
+
+#: Errors of a probe after which other calls in the same session may go on.
+_OF_A_SESSION_THAT_WORKS: Final = (SparkRunsNoJob, WarehouseOutOfReach, DiskTrouble, StorageTrouble)
 
 #: The files of a probe, whose names say nothing to a reader of the sentence.
 _OF_A_PROBE: Final = re.compile(rf"/{re.escape(PROBE)}-[0-9a-f]+(/probe)?")
@@ -39,12 +44,15 @@ def ask_warehouse(warehouse: Warehouse) -> None:
 def ask_spark(resource: Any, session: Callable[[], Any], warehouse: Warehouse) -> None:
     """Open a session unless one is open, run a job in it, and see that it meets this process in the warehouse.
 
-    Raises errors of opening, and those of `check_answers` and `check_reach`. A session that does not answer is dropped.
+    Raises errors of opening, and those of `check_answers` and `check_reach`. A session that is lost or broken is stopped. One that
+    is slow, or does not reach the warehouse, is not: calls of this process may run in it.
     """
     opened = session()
     try:
         check_answers(opened, PROBE_SECONDS)
         check_reach(opened, warehouse, start_seconds=PROBE_SECONDS)
+    except _OF_A_SESSION_THAT_WORKS:
+        raise
     except Exception:
         forget_session_of(resource, opened)
         raise

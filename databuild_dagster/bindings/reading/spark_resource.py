@@ -130,6 +130,10 @@ class DatabuildSpark(LazyPySparkResource):
         """Drop the session of all Dagster runs of the instance at `home`."""
         _forget(self.settings_at(home))
 
+    def leave_session_at(self, home: str | None) -> None:
+        """Let the next use open another session; calls that run in this one go on."""
+        _leave(self.settings_at(home))
+
     def settings(self) -> SparkSettings:
         """The settings of the session. Those of a temporary server make its folder, so only a session asks for them."""
         settings = self._given_settings()
@@ -174,10 +178,13 @@ def _session_for(settings: SparkSettings) -> Any:
         return _sessions[_key(settings)]
 
 
-def _forget(settings: SparkSettings) -> None:
+def _leave(settings: SparkSettings) -> Any:
     with _sessions_lock:
-        lost = _sessions.pop(_key(settings), None)
-    if lost is not None:
+        return _sessions.pop(_key(settings), None)
+
+
+def _forget(settings: SparkSettings) -> None:
+    if (lost := _leave(settings)) is not None:
         abandon(lost)
 
 
