@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 #: How long the ticks wait for the end of an outage before they leave it to the next command.
 OUTAGE_SECONDS = 30.0
-#: How long they wait for signs of life of others. Then a launch that never began is no longer its orchestrator's, and was judged;
-#: ticks that take longer than a break of the judge never come to that.
+#: How long they wait for signs of life of others: ticks that take longer than a break of the judge would wait for ever.
 UNSURE_SECONDS = OWNERSHIP_SECONDS + 2 * LEASE_SECONDS
 #: Ticks in a row that have nothing to do, while others record events all the time.
 MAX_MOVED = 20

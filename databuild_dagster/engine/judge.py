@@ -25,8 +25,7 @@ LEASE_SECONDS = 30.0
 OWNERSHIP_SECONDS = 60.0
 #: Signs of life that are remembered before old ones are removed.
 MAX_REMEMBERED = 1_000
-#: The recorded times of a process's signs of life: when it took a lease, of which it may have several, or None where the caller
-#: does not know, and its last heartbeat.
+#: The recorded times of a process's signs of life: the last lease it took, None if that is not known, and its last heartbeat.
 Marks = tuple[float | None, float]
 #: Looks that are further apart are a break in the observation.
 BREAK_SECONDS = LEASE_SECONDS / 2
@@ -89,8 +88,7 @@ class Judge:
         with self._lock:
             if self._last is None or now - self._last > BREAK_SECONDS:
                 self._signs.clear()
-            # Another thread may have looked meanwhile.
-            self._last = now if self._last is None else max(now, self._last)
+            self._last = max(now, self._last or now)  # Another thread may have looked meanwhile.
             for who, heartbeat in (heartbeats or {}).items():
                 self._silence(who, None, heartbeat, now)
             if len(self._signs) > MAX_REMEMBERED:

@@ -25,10 +25,8 @@ MAX_UNKEPT_SECONDS: Final = 600.0
 
 
 def look_at(engine: Engine, judge: Judge, names: Iterable[str]) -> tuple[Mapping[str, float], float]:
-    """Let a judge look at processes; their last heartbeats, and the time of the look by the judge's clock.
-
-    The time is that after the answer: while the question waits for a database that is away, no process can beat.
-    """
+    """Let a judge look at processes; their last heartbeats, and the time of the look by the judge's clock. That is the time after the
+    answer: while the question waits for a database that is away, no process can beat."""
     heartbeats = engine.heartbeats.last(names)
     now = engine.steady()
     judge.look(now, heartbeats)

@@ -248,8 +248,7 @@ def _look_after_one(
     seen_at: float,
     report: TickReport,
 ) -> None:
-    """`now` is of the log, for the owner of a launch; `seen_at` is when the heartbeat was read, by the judge's clock: the data of
-    the launches before this one may have taken minutes."""
+    # The owner of a launch follows from the log. The data of the launches before may have taken minutes since the heartbeats were read.
     engine, judge = this.engine, this.judge
     dagster_run = judge.believed(launch.launch_id, dagster_run, marks_of(launch, heartbeat), seen_at)
     dataset = _dataset_of(engine, launch)

@@ -2068,7 +2068,7 @@ GUARDS = (
         "a process that was stopped takes everybody for dead",
         "6.9",
         "engine/judge.py",
-        "if self._last is None or not 0 <= now - self._last <= BREAK_SECONDS:",
+        "if self._last is None or now - self._last > BREAK_SECONDS:",
         "if self._last is None:",
         (JUDGE,),
     ),
