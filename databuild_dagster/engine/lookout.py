@@ -52,9 +52,9 @@ class Lookout:
         """One look; whether there is anything left to observe."""
         names = list(self._names())
         if names:
-            look_at(self._engine, self._judge, names)
-            if self._engine.steady() - self._kept_at > MAX_SECONDS_SINCE_TICK:
-                lose_silent(self._engine, self._judge)
+            _, now = look_at(self._engine, self._judge, names)
+            if now - self._kept_at > MAX_SECONDS_SINCE_TICK:
+                lose_silent(self._engine, self._judge, now)
         return bool(names)
 
     def _live(self, pause: Callable[[float], object] = time.sleep) -> None:
@@ -80,14 +80,14 @@ class LostBetween(NamedTuple):
     dagster_run_id: str | None
 
 
-def lose_silent(engine: Engine, judge: Judge) -> None:
-    """Declare the launches lost whose process has fallen silent. The next tick does the rest (`lost_between_ticks`).
+def lose_silent(engine: Engine, judge: Judge, now: float) -> None:
+    """Declare the launches lost whose process had fallen silent by the last look. The next tick does the rest (`lost_between_ticks`).
 
     A process of this machine that is gone is left to the tick, which adopts what it has finished; what a silent one has finished
     is adopted by the next build of its refs (rule 6.9).
     """
     for launch in engine.queries.open_launches():
-        why = judge.why_silent(launch, engine.steady())
+        why = judge.why_silent(launch, now)
         if why and engine.handle(LoseLaunches(launch_ids=(launch.launch_id,), reason=why), actor=ACTOR).events:
             lost = engine.memory.of(LostBetween, dict[str, LostBetween])
             lost[launch.launch_id] = LostBetween(why, launch.dagster_run_id)
