@@ -17,13 +17,13 @@ from databuild_dagster.cli.options import DURATION, Where, common, definitions
 from databuild_dagster.cli.output import count, emit
 from databuild_dagster.cli.process import FAILED, Exit, printing_to_stderr
 from databuild_dagster.engine.judge import LEASE_SECONDS, OWNERSHIP_SECONDS
-from databuild_dagster.engine.outages import in_words, outages
 from databuild_dagster.engine.planning import built_here
 from databuild_dagster.engine.tick import TickReport
 from databuild_dagster.model.refs import Ref
 from databuild_dagster.model.states import FAILING
 from databuild_dagster.model.wording import typed
 from databuild_dagster.shapes.fields import picked
+from databuild_dagster.shapes.outages import outages_with_refs
 
 if TYPE_CHECKING:
     from databuild_dagster.bindings.orchestration.side_ticks import SideReport
@@ -71,7 +71,7 @@ def tick(until_idle: bool, timeout: float | None, where: Where, as_json: bool) -
     else:
         _tell(report, seen)
         for sentence in out_of_reach:
-            click.echo(f"{sentence}.")
+            click.echo(sentence)
         if failed:
             says = f"`databuild explain {typed(failed[0])}` says why"
             click.echo(f"{count(len(failed), 'ref')} failed: {says if len(failed) == 1 else f'of the first, {says}'}.")
@@ -125,9 +125,10 @@ def _ticks(workshop: Workshop, seen: _Seen, timeout: float | None) -> tuple[Tick
 
 
 def _outages(workshop: Workshop) -> list[str]:
-    """A sentence for each outage of these locations (rule 6.17)."""
+    """A sentence for each outage of these locations behind which something waits (rule 6.17)."""
     here = {location.deployment.location for location in workshop.locations if location.deployment is not None}
-    return [in_words(what, aside) for what, aside in outages(workshop.engine) if aside.location in here]
+    found = outages_with_refs(workshop.engine)
+    return [outage.sentence for outage in found if outage.aside.location in here and outage.n_waiting]
 
 
 def _built_here(workshop: Workshop) -> set[int]:

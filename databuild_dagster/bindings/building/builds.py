@@ -44,7 +44,7 @@ class Builder:
     def __init__(self, tools: Tools, *, threads: int) -> None:
         self._tools = tools
         self._context, self._body, self._frames = tools.context, tools.body, tools.frames
-        self.stops = Stops(tools.frames)
+        self.stops, self.owners = Stops(tools.frames), tools.owners
         self.leftovers = Leftovers(tools.context, tools.frames.warehouse)
         self._outputs = Outputs(tools, self.stops, self.leftovers)
         self._owns_warehouse = False

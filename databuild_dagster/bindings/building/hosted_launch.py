@@ -14,6 +14,7 @@ from dagster import AssetExecutionContext, DagsterRunStatus
 
 from databuild_dagster.bindings.adapter.dagster_private import DagsterExecutionInterruptedError
 from databuild_dagster.bindings.building.builds import Builder
+from databuild_dagster.bindings.building.owners import Owned
 from databuild_dagster.bindings.claims.results import Attempt, Built, Failed, Missed, Result, Stopped
 from databuild_dagster.bindings.declare.build_context import HostedRun
 from databuild_dagster.bindings.declare.gates import Verdict
@@ -40,7 +41,7 @@ from databuild_dagster.model.set_aside import steady
 from databuild_dagster.model.states import JobRunState
 from databuild_dagster.model.surroundings import PROBED, Surrounding
 from databuild_dagster.model.wording import few_of
-from databuild_dagster.spark.failures import explain_failure, owner_of
+from databuild_dagster.spark.failures import explain_failure
 from databuild_dagster.warehouse.threads import DaemonThreads
 
 #: The open launches of this process: the Dagster run of each, and the function that abandons it.
@@ -130,7 +131,7 @@ class HostedLaunch:
                     # The calls that this thread waited for were canceled.
                     raise DagsterExecutionInterruptedError from error
                 # An error of ours or of Dagster, not of the asset: the job runs are retried a limited number of times.
-                self._end(explain_failure(error), as_failure=True, owner=owner_of(error))
+                self._end(explain_failure(error), as_failure=True, owned=self.builder.owners.of(error))
                 raise
             except BaseException:
                 # Interrupted, or Dagster closed the step.
@@ -204,10 +205,8 @@ class HostedLaunch:
                     log.error(f"{ref} cannot be built: {miss.damage}")
                 else:
                     log.info(f"{ref} waits for {few_of(missing)}.")
-        if self.location != AD_HOC_LOCATION:
-            for owner, failure in {failure.owner: failure for failure in failed}.items():
-                if owner in PROBED:
-                    begin_outage(self.engine, self.location, owner, failure.why_out_of_reach, self._actor)
+        for owner, failure in {failure.owner: failure for failure in failed if failure.owner is not None}.items():
+            self._begin_outage(owner, failure.why_out_of_reach)
         for failure in failed:
             if not progress.failed:
                 progress.cause = failure.cause
@@ -223,6 +222,11 @@ class HostedLaunch:
             progress.live[output.fact.ref] = output.manifest.instance_uuid
             progress.verdicts[output.fact.ref] = output.verdicts
         yield from self.painter.built(built)
+
+    def _begin_outage(self, what: Surrounding, why: str) -> None:
+        """Hold back what needs it, where an orchestrator launches and probes."""
+        if self.location != AD_HOC_LOCATION and what in PROBED:
+            begin_outage(self.engine, self.location, what, why, self._actor)
 
     def _accepted(self, results: list[_Ended], command_of: Callable[[Sequence[_Ended]], Command]) -> list[_Ended]:
         """The results that the engine recorded. A stale job run does not affect its neighbors."""
@@ -259,7 +263,7 @@ class HostedLaunch:
                 lambda: few_of([ref for run in self.job_runs if run.id in self._unfinished for ref in run.refs], 3)
             )
 
-    def _end(self, why: str, *, as_failure: bool, owner: Surrounding | None = None) -> None:
+    def _end(self, why: str, *, as_failure: bool, owned: Owned | None = None) -> None:
         """End the unfinished job runs, so that others need not wait for their leases to lapse."""
         ids_left = sorted(self._unfinished)
         if not ids_left:
@@ -271,6 +275,7 @@ class HostedLaunch:
         keep_wants = not self._was_terminated()
 
         def end(ids: Sequence[str]) -> None:
+            owner = None if owned is None else owned.owner
             fail = FailJobRuns(failures=tuple(RunFailure(job_run_id, why, "transient", owner) for job_run_id in ids))
             cancel = CancelJobRuns(job_run_ids=tuple(ids), reason=why, keep_wants=keep_wants)
             try:
@@ -281,6 +286,8 @@ class HostedLaunch:
                     end([job_run_id])
 
         end(ids_left)
+        if owned is not None:
+            self._begin_outage(owned.owner, owned.why)
         if not as_failure and not keep_wants:
             refs = [ref for run in self.job_runs if run.id in ids_left for ref in run.refs]
             for sentence in built_again(self.engine, refs):
