@@ -51,7 +51,8 @@ def execute(
     """
     job = repository.get_job(dagster_private.IMPLICIT_ASSET_JOB_NAME).get_subset(asset_selection=assets)
     interrupted = False
-    names = [run.run_id, run.tags[LAUNCH_TAG]]
+    launch_id = run.tags.get(LAUNCH_TAG)
+    names = [run.run_id] if launch_id is None else [run.run_id, launch_id]
     with Beating(f"Dagster run {run.run_id}", partial(engine_for(instance).beat, names), lambda: None):
         try:
             for event in dagster_private.execute_run_iterator(dagster_private.InMemoryJob(job), run, instance):
