@@ -63,7 +63,7 @@ def test_from_the_red_cell_to_the_repair_it_is_at_most_five_clicks(shop: Shop) -
         page.get_by_text("could not convert string to float").first.wait_for()
         clicks.link("Retry")
         page.get_by_label("Your name").fill("Anna")
-        page.get_by_label("Reason").fill("the code reads commas now")
+        page.get_by_role("textbox", name="Reason").fill("the code reads commas now")
         clicks.button("Retry")
         page.get_by_text("Done: ").first.wait_for()
 
