@@ -333,7 +333,9 @@ MUTATIONS = (
         seed=4,
     ),
     Mutation("the standing rule is switched off", "6.4", ("rule 6.4", "I11"), _without_the_standing_rule),
-    Mutation("lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove"), _with_lost_wake_ups, seed=23),
+    Mutation(
+        "lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove", "explain"), _with_lost_wake_ups, seed=23
+    ),
     Mutation(
         "transactions are torn",
         "3.3",
@@ -365,7 +367,13 @@ MUTATIONS = (
     Mutation("wakes are lost", "10.5", ("arc",), _with_lost_wakes),
     Mutation("a tick has no guard around each ref", "11.5", ("tick",), _without_a_guard_around_each_ref, seed=10),
     Mutation("what exists is not looked at", "11.5", ("explain", "I11"), _without_a_look_at_what_exists, seed=1),
-    Mutation("orders that Dagster refuses are repeated", "11.5", ("I11",), _with_orders_that_dagster_refuses, seed=11),
+    Mutation(
+        "orders that Dagster refuses are repeated",
+        "11.5",
+        ("I11", "explain"),
+        _with_orders_that_dagster_refuses,
+        seed=11,
+    ),
     Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=41),
     Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=238),
 )
