@@ -334,7 +334,7 @@ MUTATIONS = (
     ),
     Mutation("the standing rule is switched off", "6.4", ("rule 6.4", "I11"), _without_the_standing_rule),
     Mutation(
-        "lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove", "explain"), _with_lost_wake_ups, seed=23
+        "lost wake-ups are put back", "6.5", ("I3", "I11", "IllegalMove", "explain"), _with_lost_wake_ups, seed=40
     ),
     Mutation(
         "transactions are torn",
@@ -372,7 +372,7 @@ MUTATIONS = (
         "11.5",
         ("I11", "explain"),
         _with_orders_that_dagster_refuses,
-        seed=11,
+        seed=219,
     ),
     Mutation("dep misses know no deploys", "6.3", ("rule 6.3",), _without_patience_for_deploys, seed=41),
     Mutation("slow watchers are believed", "10.6", ("arrival",), _without_a_look_at_what_has_come_since, seed=238),
