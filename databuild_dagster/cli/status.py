@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import chain
 
 import click
 
@@ -74,14 +75,14 @@ def status(as_json: bool) -> None:
     orchestrators = orchestrators_of(engine, datasets)
     pauses = _grouped(engine.queries.pauses_in_force(engine.now()))
     n_unwanted, unwanted = engine.queries.unwanted(MAX_UNWANTED)
-    aside, held = engine.queries.set_aside(), outages_with_refs(engine)
+    aside = engine.queries.set_aside()
     parts = {row.field: row.show(datasets, the_instance) for row in rows(lambda feature: feature.status_parts)}
     if as_json:
         answer = _as_json(assets, wants, n_wants, orchestrators)
         paused = [_pause_as_dict(of_asset) for of_asset in pauses]
         asides = _asides_as_json(engine, aside)
         unwanted_as_json = {"count": n_unwanted, "refs": unwanted}
-        outages = {"outages": [outage.shape for outage in held]}
+        outages = {"outages": [outage.shape for outage in outages_with_refs(engine)]}
         further = {field: part.shape for field, part in parts.items()}
         emit({**answer, "unwanted": unwanted_as_json, "paused": paused, "set_aside": asides, **outages, **further})
         return
@@ -107,8 +108,8 @@ def status(as_json: bool) -> None:
         click.echo(
             f"Refs, arcs, launches, files and tables set aside for now: {len(aside)}; first {aside[0].name}: {aside[0].reason}"
         )
-    for outage in held:
-        click.echo(outage.sentence)
+    for sentence in chain.from_iterable(orchestrator.outages for orchestrator in orchestrators):
+        click.echo(sentence)
     for part in parts.values():
         for sentence in part.sentences:
             click.echo(sentence)

@@ -41,9 +41,9 @@ class Fate(StrEnum):
 
     #: Dagster recorded an error of the run, such as that of a resource.
     RAISED = "raised"
-    #: The process ended by itself: a signal of its own, an exit code, or the kernel for want of memory.
+    #: The process ended by itself: a signal of its own, or an exit code.
     CRASHED = "crashed"
-    #: It was stopped from outside, its host is gone, or nobody knows.
+    #: It was stopped from outside, also by the kernel for want of memory, its host is gone, or nobody knows.
     KILLED = "killed"
 
 

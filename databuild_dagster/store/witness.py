@@ -14,7 +14,7 @@ import msgspec
 
 #: The file in a home.
 WITNESS_NAME = "databuild.seen"
-#: Logs that the file has; a take-over begins another one.
+#: Logs that the file has; a take-over begins another log.
 MOST_LOGS = 20
 
 

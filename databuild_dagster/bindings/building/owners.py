@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from databuild_dagster.bindings.reading.frames import Frames
 from databuild_dagster.bindings.reading.probes import Ask, ask_spark, ask_warehouse, why_not
+from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.model.surroundings import Surrounding
 from databuild_dagster.spark.errors import NoSession
 from databuild_dagster.spark.failures import explain_failure, owner_of
+from databuild_dagster.warehouse.layout import Warehouse
 
 #: The answer of a probe counts for failures of so many seconds: many job runs fail at once.
 KEPT_SECONDS: Final = 10.0
@@ -25,10 +27,12 @@ class Owned(NamedTuple):
 class Owners:
     """The owner of each failure of a step. Thread-safe."""
 
-    def __init__(self, frames: Frames, clock: Callable[[], float] = time.monotonic) -> None:
-        spark, warehouse = frames.spark, frames.warehouse
+    def __init__(self, spark: Any, warehouse: Warehouse, clock: Callable[[], float] = time.monotonic) -> None:
+        """`spark` is the resource with the session."""
         self._questions: dict[Surrounding, Ask] = {
-            Surrounding.SPARK: lambda: ask_spark(spark.resource, lambda: spark.resource.spark_session, warehouse),
+            Surrounding.SPARK: lambda: ask_spark(
+                lambda: spark.spark_session, partial(forget_session_of, spark), warehouse
+            ),
             Surrounding.WAREHOUSE: lambda: ask_warehouse(warehouse),
         }
         self._clock = clock

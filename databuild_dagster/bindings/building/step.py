@@ -93,7 +93,7 @@ class _Step:
             on_session=self._show_spark,
         )
         self.painter = Painter(context, self.frames.warehouse, self.datasets, sample_rows=self.deployment.sample_rows)
-        self.owners = Owners(self.frames)
+        self.owners = Owners(self.frames.spark.resource, self.frames.warehouse)
         self.progress = Progress()
         asker = asking(
             context.instance,

@@ -31,7 +31,7 @@ def n_beside_the_queue(instance: DagsterInstance) -> int:
 
 
 def with_more_runs(limit: int, n_more: int) -> int:
-    """A limit of Dagster's queue that leaves these runs out; -1 is none, and 0 stops the queue."""
+    """A limit of Dagster's queue that leaves these runs out; the limit -1 is no limit, and the limit 0 stops the queue."""
     return limit + n_more if limit > 0 else limit
 
 

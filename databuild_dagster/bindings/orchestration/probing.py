@@ -1,7 +1,7 @@
 """Probes beside the ticks: what is out of reach is asked again and again, and an outage ends with the first answer (rule 6.17)."""
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -38,12 +38,12 @@ class Prober:
     ask: Ask
     next_at: float = 0.0
     pause: float = FIRST_PAUSE_SECONDS
-    running: Future[object] | None = field(default=None)
+    running: Future[object] | None = None
     #: Why the last probe failed.
     why: str | None = None
 
     def passed(self, now: float) -> bool:
-        """Whether the probe has passed since the last look; begins another one when its time has come."""
+        """Whether the probe has passed since the last look; begins the next probe when the time of that has come."""
         done = self.running
         if done is None:
             if now >= self.next_at:
@@ -92,18 +92,8 @@ def questions(instance: DagsterInstance, deployment: Deployment) -> dict[Surroun
 
 def _ask_spark_of(spark: DatabuildSpark, home: str | None, warehouse: Warehouse) -> None:
     try:
-        ask_spark(_AtHome(spark, home), lambda: open_now(spark, home), warehouse)
+        ask_spark(partial(open_now, spark, home), lambda session: spark.forget_session_at(home), warehouse)
     except SparkRunsNoJob:
         # A connection whose other end is gone is silent for a quarter of an hour; the next probe tries a new one.
         spark.leave_session_at(home)
         raise
-
-
-class _AtHome:
-    """Drops the session that `open_now` keeps."""
-
-    def __init__(self, spark: DatabuildSpark, home: str | None) -> None:
-        self._spark, self._home = spark, home
-
-    def forget_session(self) -> None:
-        self._spark.forget_session_at(self._home)

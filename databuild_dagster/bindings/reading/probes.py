@@ -7,7 +7,6 @@ from concurrent.futures import wait
 from contextlib import suppress
 from typing import Any, Final
 
-from databuild_dagster.bindings.reading.spark_resource import forget_session_of
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark.errors import SparkRunsNoJob, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure
@@ -41,11 +40,11 @@ def ask_warehouse(warehouse: Warehouse) -> None:
             warehouse.storage.remove_tree(folder)
 
 
-def ask_spark(resource: Any, session: Callable[[], Any], warehouse: Warehouse) -> None:
+def ask_spark(session: Callable[[], Any], forget: Callable[[Any], object], warehouse: Warehouse) -> None:
     """Open a session unless one is open, run a job in it, and see that it meets this process in the warehouse.
 
-    Raises errors of opening, and those of `check_answers` and `check_reach`. A session that is lost or broken is stopped. One that
-    is slow, or does not reach the warehouse, is not: calls of this process may run in it.
+    Raises errors of opening, and those of `check_answers` and `check_reach`. `forget` stops a session that is lost
+    or broken, and no session that is slow or does not reach the warehouse: calls of this process may run in it.
     """
     opened = session()
     try:
@@ -54,7 +53,7 @@ def ask_spark(resource: Any, session: Callable[[], Any], warehouse: Warehouse) -
     except _OF_A_SESSION_THAT_WORKS:
         raise
     except Exception:
-        forget_session_of(resource, opened)
+        forget(opened)
         raise
 
 

@@ -131,7 +131,7 @@ class DatabuildSpark(LazyPySparkResource):
         _forget(self.settings_at(home))
 
     def leave_session_at(self, home: str | None) -> None:
-        """Let the next use open another session; calls that run in this one go on."""
+        """Let the next use open another session; calls that run in the present session go on."""
         _leave(self.settings_at(home))
 
     def settings(self) -> SparkSettings:

@@ -24,7 +24,7 @@ class Lost(Exception):
 def owners(root: str, *, session: Any = None, clock: Any = lambda: 0.0) -> Owners:
     """The owners of a step whose Spark is a resource without one."""
     resource = SimpleNamespace(spark_session=session)
-    return Owners(SimpleNamespace(spark=SimpleNamespace(resource=resource), warehouse=Warehouse(root)), clock)  # type: ignore[arg-type]
+    return Owners(resource, Warehouse(root), clock)
 
 
 def test_trouble_with_a_warehouse_that_answers_is_of_the_partition(tmp_path) -> None:

@@ -18,9 +18,8 @@ def asked(collect: Any, root: Any) -> tuple[type[Exception], bool]:
     session = SimpleNamespace(
         range=lambda n: SimpleNamespace(collect=collect), sparkContext=SimpleNamespace(master="local[1]")
     )
-    resource = SimpleNamespace(forget_session=lambda: dropped.append(True))
     with pytest.raises(NoSession) as raised:
-        ask_spark(resource, lambda: session, Warehouse(str(root)))
+        ask_spark(lambda: session, lambda lost: dropped.append(True), Warehouse(str(root)))
     return raised.type, bool(dropped)
 
 
@@ -34,7 +33,7 @@ def test_a_session_that_is_busy_is_not_stopped(tmp_path: Any, monkeypatch: pytes
 
 
 def test_a_session_that_raises_is_dropped(tmp_path: Any) -> None:
-    """The next question opens another one."""
+    """The next question opens another session."""
 
     def collect() -> None:
         raise ConnectionError("the other end is gone")
