@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.model.commands import LoseLaunches
+from databuild_dagster.model.logs import log_failure, logger
+from databuild_dagster.store.errors import StoreUnusable
 
 #: The actor in the log.
 ACTOR: Final = "lookout"
@@ -22,6 +24,8 @@ LOOK_SECONDS: Final = 5.0
 MAX_SECONDS_SINCE_TICK: Final = 5.0
 #: A lookout ends when no tick has kept it for so long.
 MAX_UNKEPT_SECONDS: Final = 600.0
+
+_log = logger(__name__)
 
 
 def look_at(engine: Engine, judge: Judge, names: Iterable[str]) -> tuple[Mapping[str, float], float]:
@@ -63,8 +67,11 @@ class Lookout:
             try:
                 if not self.look():
                     return
-            except Exception:
-                # The database is away. The next tick reports it, and the judge observes from then on.
+            except StoreUnusable:
+                # The next tick reports it, and the judge observes from then on.
+                return
+            except Exception as error:
+                log_failure(_log, "a look between two ticks failed; the next tick looks again", error)
                 return
 
 
