@@ -13,6 +13,7 @@ PACKAGE = TESTS.parent / "databuild_dagster"
 
 #: Folders whose tests look at the whole system, and what only helps others.
 WHOLE_SYSTEM = {
+    "cluster",
     "e2e",
     "engines",
     "fuzz",

@@ -1,0 +1,1 @@
+"""Hosts of a deployment, made of namespaces of one machine, and the faults of their network."""

@@ -1,0 +1,218 @@
+"""Hosts that share no file and no process: each has its own network, mounts, process ids and name (Linux namespaces, as root).
+
+A host sees the machine's programs and this repository read-only, its own `/tmp`, and its own folder at `/mnt/host`. A bridge
+connects the hosts. A cut drops packets silently, as a firewall does: nothing answers "connection refused".
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Final, Literal
+
+from tests.support.cluster import wait_until
+from tests.support.processes import with_parent
+
+ROOT: Final = Path(__file__).parents[2]
+#: Where a host has its own files: its Dagster home, its database, its logs.
+HOME: Final = Path("/mnt/host")
+PROGRAMS: Final = ("ip", "nft", "nsenter", "unshare")
+#: The bridges of labs that run at the same time each have a network of these.
+NETWORKS: Final = tuple(IPv4Network("10.231.0.0/16").subnets(new_prefix=24))
+START_SECONDS: Final = 30.0
+
+Way = Literal["in", "out", "both"]
+
+#: Runs as the first process of a host. Its mounts end with it.
+_FIRST_PROCESS = """
+set -e
+mount --make-rprivate /
+mount -t tmpfs tmpfs /mnt
+mkdir /mnt/host /mnt/seen
+mount --bind {own} /mnt/host
+mount --bind /mnt/host/etc-hosts /etc/hosts
+n=0
+for folder in {seen}; do mkdir /mnt/seen/$n; mount --bind "$folder" /mnt/seen/$n; n=$((n+1)); done
+for folder in /tmp /dev/shm /run "$HOME"; do mount -t tmpfs -o mode=1777 tmpfs "$folder"; done
+n=0
+for folder in {seen}; do
+    mkdir -p "$folder"; mount --bind /mnt/seen/$n "$folder"; mount -o remount,bind,ro "$folder"; n=$((n+1))
+done
+hostname {name}
+touch /mnt/host/is-up
+exec sleep infinity
+"""
+
+
+@cache
+def why_not() -> str | None:
+    """Why hosts cannot be made here, in one sentence; none if they can."""
+    if os.geteuid() != 0:
+        return "hosts are made of namespaces, which only root makes here"
+    if missing := [name for name in PROGRAMS if shutil.which(name) is None]:
+        return f"hosts need the programs {', '.join(missing)} (Debian: iproute2, nftables, util-linux)"
+    tried = subprocess.run(
+        ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "nft", "add table inet tried"], capture_output=True
+    )
+    return f"this kernel makes no hosts: {tried.stderr.decode().strip()}" if tried.returncode else None
+
+
+@dataclass
+class Host:
+    """A machine of the lab. `start` may follow `kill`: the files of a host stay."""
+
+    name: str
+    address: IPv4Address
+    folder: Path
+    namespace: str
+    known: Mapping[str, IPv4Address]
+    _first: subprocess.Popen[bytes] | None = None
+    _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Boot it: no process runs but the first one."""
+        up = self.folder / "is-up"
+        up.unlink(missing_ok=True)
+        names = "".join(f"{address} {name}\n" for name, address in self.known.items())
+        (self.folder / "etc-hosts").write_text(f"127.0.0.1 localhost\n{names}")
+        seen = shlex.join(
+            str(folder) for folder in sorted({ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
+        )
+        script = _FIRST_PROCESS.format(own=shlex.quote(str(self.folder)), seen=seen, name=self.name)
+        apart = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
+        command = ["ip", "netns", "exec", self.namespace, *apart, "sh", "-c", script]
+        with (self.folder / "first.log").open("wb") as log:
+            self._first = subprocess.Popen(
+                with_parent(command, signal.SIGKILL), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        wait_until(up.exists, f"host {self.name} is up", START_SECONDS)
+
+    def spawn(
+        self, command: Sequence[str], *, log: str, environment: Mapping[str, str] = {}, cwd: Path = HOME
+    ) -> subprocess.Popen[bytes]:
+        """Start a command on the host; its output is appended to the file `log` of the host's folder."""
+        with (self.folder / log).open("ab") as out:
+            process = subprocess.Popen(
+                self.entering(command, cwd), env=dict(environment), stdin=subprocess.DEVNULL, stdout=out, stderr=out
+            )
+        self._processes.append(process)
+        return process
+
+    def run(
+        self, command: Sequence[str], *, environment: Mapping[str, str] = {}, cwd: Path = HOME, seconds: float = 600.0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on the host until it ends."""
+        return subprocess.run(
+            self.entering(command, cwd),
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
+    def entering(self, command: Sequence[str], cwd: Path) -> list[str]:
+        """The command line that runs `command` in the host's namespaces."""
+        return ["nsenter", "--target", str(self._pid()), "--all", f"--wdns={cwd}", "--", *command]
+
+    def kill(self) -> None:
+        """Pull the plug: every process of the host ends at once, and its packets in flight are lost."""
+        if self._first is None:
+            return
+        self._first.kill()
+        self._first.wait()
+        self._first = None
+        for process in self._processes:
+            process.wait()
+        self._processes.clear()
+
+    def _pid(self) -> int:
+        """The first process, which `unshare` forked."""
+        assert self._first is not None, f"host {self.name} is down"
+        parent = self._first.pid
+        [child] = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+        return int(child)
+
+
+class Lab:
+    """Hosts on one bridge. Use it as a context: at its end no process, namespace, or bridge is left."""
+
+    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+        self._folder = folder
+        self._mark = f"db{os.getpid()}"
+        self._network = NETWORKS[os.getpid() % len(NETWORKS)]
+        addresses = list(self._network.hosts())
+        self.gateway = addresses[0]
+        known = dict(zip(names, addresses[9:], strict=False))
+        self.hosts = {
+            name: Host(name, address, folder / name, f"{self._mark}-{name}", known) for name, address in known.items()
+        }
+
+    def __getitem__(self, name: str) -> Host:
+        return self.hosts[name]
+
+    def __enter__(self) -> Lab:
+        _do("ip", "link", "add", self._mark, "type", "bridge")
+        _do("ip", "address", "add", f"{self.gateway}/{self._network.prefixlen}", "dev", self._mark)
+        _do("ip", "link", "set", self._mark, "up")
+        for n, host in enumerate(self.hosts.values()):
+            host.folder.mkdir(parents=True)
+            inside = ("ip", "-netns", host.namespace)
+            _do("ip", "netns", "add", host.namespace)
+            _do("ip", "link", "add", f"{self._mark}v{n}", "type", "veth", "peer", "eth0", "netns", host.namespace)
+            _do("ip", "link", "set", f"{self._mark}v{n}", "master", self._mark, "up")
+            _do(*inside, "address", "add", f"{host.address}/{self._network.prefixlen}", "dev", "eth0")
+            _do(*inside, "link", "set", "eth0", "up")
+            _do(*inside, "link", "set", "lo", "up")
+            host.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for host in self.hosts.values():
+            host.kill()
+            subprocess.run(["ip", "netns", "delete", host.namespace], capture_output=True)
+        subprocess.run(["ip", "link", "delete", self._mark], capture_output=True)
+
+    def cut(self, host: str, *, way: Way = "both", peers: Sequence[str] | None = None) -> None:
+        """Drop what the host sends, receives, or both; with `peers` only between it and these hosts."""
+        rules = []
+        for peer in self.hosts if peers is None else peers:
+            if peer != host:
+                rules += [f"add rule inet cut out ip daddr {self.hosts[peer].address} drop"] * (way != "in")
+                rules += [f"add rule inet cut into ip saddr {self.hosts[peer].address} drop"] * (way != "out")
+        self._filter(host, rules)
+
+    def slow(self, host: str, kbytes_per_second: int) -> None:
+        """Drop what the host sends and receives beyond a rate."""
+        over = f"limit rate over {kbytes_per_second} kbytes/second burst 20 kbytes drop"
+        self._filter(
+            host, [f"add rule inet cut out oifname eth0 {over}", f"add rule inet cut into iifname eth0 {over}"]
+        )
+
+    def heal(self, host: str) -> None:
+        """End each cut and each limit of the host."""
+        self._nft(host, "add table inet cut", "delete table inet cut")
+
+    def _filter(self, host: str, rules: Sequence[str]) -> None:
+        chains = [
+            f"add chain inet cut {chain} {{ type filter hook {hook} priority 0; }}"
+            for chain, hook in (("out", "output"), ("into", "input"))
+        ]
+        self._nft(host, "add table inet cut", *chains, *rules)
+
+    def _nft(self, host: str, *lines: str) -> None:
+        _do("ip", "netns", "exec", self.hosts[host].namespace, "nft", "; ".join(lines))
+
+
+def _do(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr.strip()}"
