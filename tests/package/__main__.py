@@ -45,6 +45,7 @@ def main() -> int:
             use_example(folder, python)
             use_sources(folder)
             if given.all:
+                use_image(folder)
                 resolve_docs(folder)
                 upgrade(folder)
         except Failed as failure:
@@ -137,6 +138,22 @@ def use_sources(folder: Path) -> None:
         said = run(command, "build", "monthly_revenue@2024-02-01", cwd=folder / "shop", more=home, exits=2)
         if "No module named 'pyspark'" not in said or "Traceback" in said:
             raise Failed(f"the sentence is missing:\n{said}")
+
+
+def use_image(folder: Path) -> None:
+    """Install what the Dockerfile of `deploy` installs, and load the project of `databuild init` as its processes do."""
+    dockerfile = (CHECKOUT / "deploy" / "Dockerfile").read_text()
+    (distribution,) = re.findall(r"^ARG DATABUILD='(.*)'$", dockerfile, re.MULTILINE)
+    (line,) = re.findall(r"^RUN pip (install .*)$", dockerfile, re.MULTILINE)
+    with step("what deploy/Dockerfile installs loads the definitions of databuild init"):
+        python = environment(folder / "image")
+        arguments = shlex.split(line.replace("$DATABUILD", distribution))
+        pip(python, *arguments, "--find-links", str(folder / "index"))
+        pip(python, "check")
+        run(str(python.with_name("databuild")), "init", "image-shop", cwd=folder)
+        home = {"DAGSTER_HOME": str(folder / "home"), "DAGSTER_DISABLE_TELEMETRY": "1"}
+        run(str(python.with_name("dagster")), "definitions", "validate", cwd=folder / "image-shop", more=home)
+        run(str(python), "-c", "import dagster_k8s, dagster_postgres, dagster_webserver, psycopg, s3fs")
 
 
 def resolve_docs(folder: Path) -> None:
