@@ -23,14 +23,14 @@ CORE: Final = ("model", "store", "engine", "warehouse", "data", "spark", "bindin
 #: Most lines behind a door, and most lines of the core and of the package.
 LIMITS: Final[Mapping[str, int]] = {
     # 41,600 until outages of Spark, the warehouse and the database became calm, dead hosts were noticed by what was seen of
-    # them, and a log that went back stopped each process.
-    "cli.build": 43_100,
+    # them, and a log that went back stopped each process. 43,100 until a build kept its want, and SIGTERM ended each wait.
+    "cli.build": 43_150,
     "cli.read": 28_000,
     # 46,400 until then.
     "core": 47_800,
     # 78,000 was the aim; decision 0057 says what is left. Right values, calm failures at the border, calm outages and liveness took
-    # the rest.
-    "package": 84_300,
+    # the rest; health has 400.
+    "package": 84_700,
 }
 #: Further doors that are measured.
 DOORS: Final = ("cli.build", "cli.read", "bindings.building.step", "bindings.authoring.definitions", "engine.tick")

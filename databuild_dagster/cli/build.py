@@ -69,6 +69,9 @@ class NothingStale(Refused):
     metavar="N",
     help="Launches that run at a time in this process.",
 )
+@click.option(
+    "--keep-want", is_flag=True, help="Leave the want open after Ctrl-C or SIGTERM; an orchestrator builds it."
+)
 @FAIL_FAST
 @click.option("--retry", is_flag=True, help="First retry what failed of REFS and behind them.")
 @definitions
@@ -82,6 +85,7 @@ def build(
     downstream: bool,
     timeout: float | None,
     at_once: int,
+    keep_want: bool,
     fail_fast: bool,
     retry: bool,
     where: Where,
@@ -109,11 +113,13 @@ def build(
         command = CreateWants(
             wants=wants, priority=priority, comment=comment, rebuild=rebuild, fresh=fresh, fail_fast=fail_fast
         )
-        built = build_refs(workshop, command, progress=progress, timeout_seconds=timeout, retry=retry)
+        built = build_refs(
+            workshop, command, progress=progress, timeout_seconds=timeout, retry=retry, keep_want=keep_want
+        )
     if as_json:
         emit(built.as_json())
     else:
-        _summarize(built, refs, log)
+        _summarize(built, refs, log, keep_want=keep_want)
     if built.interrupted:
         raise Exit(INTERRUPTED)
     if built.not_live or built.timed_out is not None:
@@ -149,7 +155,7 @@ def opened_workshop(where: Where, *, at_once: int = 1) -> Workshop:
     return Workshop.opened(instance, locations, at_once=at_once)
 
 
-def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
+def _summarize(built: Built, refs: Sequence[Ref], log: Path | None, *, keep_want: bool) -> None:
     if built.not_live:
         rows = [(ref.ref, ref.state.value if ref.state else "missing", ref.why) for ref in built.not_live]
         table(("ref", "state", "why"), rows, empty="")
@@ -158,7 +164,8 @@ def _summarize(built: Built, refs: Sequence[Ref], log: Path | None) -> None:
         click.echo(hint)
     if built.interrupted:
         again = f"databuild build {typed(*refs)}" if len(refs) <= MAX_NAMED else "run the same command"
-        click.echo(f"Interrupted: the want is taken back, and what is live stays live. To continue: {again}")
+        want = "stays open" if keep_want else "is taken back"
+        click.echo(f"Interrupted: the want {want}, and what is live stays live. To continue: {again}")
     if built.timed_out is not None:
         click.echo(f"{built.timed_out.message} {built.timed_out.advice}")
     n_refs = built.live + len(built.not_live)

@@ -96,13 +96,18 @@ class Workshop:
 
         `at_once` is how many launches may run at a time. Raises `LocationTaken`.
         """
-        from databuild_dagster.bindings.adapter.dagster_private import send_no_telemetry, shield_log_tails
+        from databuild_dagster.bindings.adapter.dagster_private import (
+            interrupt_waits_for_pools,
+            send_no_telemetry,
+            shield_log_tails,
+        )
         from databuild_dagster.bindings.adapter.sqlite_tuning import tune_dagster_writes
         from databuild_dagster.bindings.registry.instance import engine_for
 
         send_no_telemetry(instance)
         tune_dagster_writes()
         shield_log_tails()
+        interrupt_waits_for_pools()
         engine = engine_for(instance)
         return cls(instance, engine, locations, register_all(engine, locations), Launches(instance, at_once))
 
@@ -277,8 +282,9 @@ def build_refs(
     progress: BuildProgress,
     timeout_seconds: float | None = None,
     retry: bool = False,
+    keep_want: bool = False,
 ) -> Built:
-    """Create wants, and work until all of them have ended, or the timeout.
+    """Create wants, and work until all of them have ended, or the timeout. `keep_want`: also after an interrupt they stay open.
 
     Raises `DatabuildError` before anything is recorded, and `Stopped` afterwards.
     """
@@ -294,7 +300,7 @@ def build_refs(
     outcome = engine.handle(command, actor=this_user())
     assert outcome.request_id is not None
     try:
-        return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds)
+        return _build(workshop, Built(outcome.request_id), refs, progress, timeout_seconds, keep_want)
     except Exception as error:
         workshop.launches.abandon()
         workshop.leave_duties()
@@ -302,7 +308,12 @@ def build_refs(
 
 
 def _build(
-    workshop: Workshop, built: Built, refs: Sequence[Ref], progress: BuildProgress, timeout_seconds: float | None
+    workshop: Workshop,
+    built: Built,
+    refs: Sequence[Ref],
+    progress: BuildProgress,
+    timeout_seconds: float | None,
+    keep_want: bool,
 ) -> Built:
     began, engine = time.monotonic(), workshop.engine
     unserved = engine.queries.unserved(built.request_id)
@@ -318,7 +329,7 @@ def _build(
         heed_no_more_interrupts()
         if alarm.has_rung:
             _report_timeout(engine, built, timeout_seconds)
-        _clean_up(engine, built.request_id, keep_wants=alarm.has_rung)
+        _clean_up(engine, built.request_id, keep_wants=keep_want or alarm.has_rung)
     progress.end()
     _count(engine, progress.tally, built)
     _tell_refs(engine, refs, built)

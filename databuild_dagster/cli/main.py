@@ -28,6 +28,7 @@ from databuild_dagster.cli.process import (
     OutputLost,
     Stopped,
     guard_streams,
+    heed_interrupts,
     heed_no_more_interrupts,
     replace_what_streams_cannot_show,
 )
@@ -173,13 +174,14 @@ def cli() -> None:
 
     Every command works on the Dagster instance of DAGSTER_HOME, or of .dagster_home in the project. With --json,
     stdout is JSON alone. Exit codes: 0 done, 1 something wanted failed, a check found something, or stdout could not
-    be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted.
+    be written, 2 refused or bad usage, 75 the database was away or busy, 130 interrupted by Ctrl-C or SIGTERM.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     guard_streams()
+    heed_interrupts()
     # A crash in a library's native code names the calls of each thread: no message of ours can.
     faulthandler.enable()
     # PySpark warns of it in every process, in the middle of a build; `make matrix` has a row for pandas 3.

@@ -25,7 +25,7 @@ FAILED = 1
 REFUSED = 2
 #: The server of the build state or of Dagster was away, silent or busy; as EX_TEMPFAIL of sysexits.h.
 AWAY = 75
-#: Ctrl-C.
+#: Ctrl-C, or SIGTERM.
 INTERRUPTED = 130
 
 #: ASCII by another name: click writes UTF-8 to a stream of ASCII, which it takes for a mistake.
@@ -117,10 +117,20 @@ def _ascii_of_terminals(name: str) -> codecs.CodecInfo | None:
     )
 
 
+def heed_interrupts() -> None:
+    """Let SIGTERM end a command as Ctrl-C does. The first process of a container would ignore it otherwise.
+
+    A shell lets commands in the background ignore Ctrl-C. Dagster then ignores SIGTERM too, and so does `Alarm`: so they heed both.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+
+
 def heed_no_more_interrupts() -> None:
     """One Ctrl-C is enough: those that follow would cut short how the process takes its leave."""
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 class Alarm:

@@ -51,6 +51,28 @@ def test_ctrl_c_cancels_the_job_runs_and_the_request_and_a_second_build_continue
 
 
 @INTERRUPTED
+def test_a_build_that_keeps_its_want_leaves_it_after_sigterm_and_another_begins_at_once(project: Project) -> None:
+    """Kubernetes evicts a pod so: the job run is handed back, and the next command has nothing to wait for (rule 8.9)."""
+    project.hold("2024-01-30")
+    process = project.start("build", DAY, "--keep-want")
+    project.wait_until_held("2024-01-30")
+
+    process.send_signal(signal.SIGTERM)
+    wait_for_line(process, "Stopping")
+    project.release("2024-01-30")
+    out, err = process.communicate(timeout=MAX_SECONDS)
+
+    assert process.returncode == 130, err
+    assert "Interrupted: the want stays open" in out
+    (want,) = project.ask("want", "list")
+    assert [run["state"] for run in project.ask("job-run", "list")] == ["Canceled"]
+    assert project.ask("tick")["launched_jobs"] == ["orders (1 partition)"]
+    (report,) = project.ask("want", "show", want["id"])
+    assert report["state"] == "Successful"
+    assert project.is_sound()
+
+
+@INTERRUPTED
 @pytest.mark.parametrize(
     "place",
     [

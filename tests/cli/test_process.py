@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from databuild_dagster.cli.process import Alarm
+from databuild_dagster.cli.process import Alarm, heed_interrupts
+
+
+@pytest.fixture
+def kept_handlers() -> Iterator[None]:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def test_an_alarm_interrupts_the_main_thread_and_names_the_time_out(capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,3 +25,15 @@ def test_an_alarm_interrupts_the_main_thread_and_names_the_time_out(capsys: pyte
         threading.Event().wait(30)
 
     assert capsys.readouterr().err == "The --timeout of 0.01 s has passed.\n"
+
+
+def test_sigterm_interrupts_as_ctrl_c_does_also_in_the_background_of_a_shell(kept_handlers: None) -> None:
+    """A shell lets such a command ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    heed_interrupts()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            threading.Event().wait(30)

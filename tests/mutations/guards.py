@@ -2249,6 +2249,22 @@ GUARDS = (
         ("tests/bindings/claims/test_launcher.py",),
     ),
     Guard(
+        "a command that a shell runs in the background heeds neither its --timeout nor SIGTERM",
+        "6.10",
+        "cli/process.py",
+        "    for number in (signal.SIGINT, signal.SIGTERM):\n        signal.signal(number, signal.default",
+        "    for number in (signal.SIGTERM,):\n        signal.signal(number, signal.default",
+        ("tests/cli/test_process.py",),
+    ),
+    Guard(
+        "a wait for a slot of a pool ends by no signal",
+        "6.10",
+        "bindings/adapter/dagster_private.py",
+        "    with raise_execution_interrupts():\n",
+        "    if True:\n",
+        ("tests/bindings/orchestration/test_inprocess.py::test_ctrl_c_ends_the_wait_for_a_slot_of_a_pool",),
+    ),
+    Guard(
         "a dead host is noticed by ticks alone",
         "6.9",
         "engine/lookout.py",

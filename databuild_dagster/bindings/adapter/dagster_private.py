@@ -8,6 +8,7 @@ The tests of the callers use each name, so that they fail after an upgrade that 
 
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from datetime import datetime
@@ -52,7 +53,11 @@ try:
     from dagster._core.definitions.reconstruct import repository_def_from_target_def
     from dagster._core.definitions.sensor_definition import SensorType
     from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-    from dagster._core.errors import DagsterExecutionInterruptedError, DagsterRunAlreadyExists
+    from dagster._core.errors import (
+        DagsterExecutionInterruptedError,
+        DagsterRunAlreadyExists,
+        raise_execution_interrupts,
+    )
     from dagster._core.events import (
         AssetMaterializationPlannedData,
         AssetObservationData,
@@ -62,6 +67,7 @@ try:
     )
     from dagster._core.execution import compute_logs
     from dagster._core.execution.api import create_execution_plan, execute_run_iterator
+    from dagster._core.execution.plan.active import ActiveExecution
     from dagster._core.instance import DynamicPartitionsStore
     from dagster._core.storage.asset_value_loader import AssetValueLoader
     from dagster._core.storage.compute_log_manager import CapturedLogContext
@@ -118,6 +124,20 @@ def shield_log_tails() -> None:
     """
     in_its_own_session = partial(subprocess.Popen, start_new_session=True)
     compute_logs.subprocess = SimpleNamespace(Popen=in_its_own_session)  # type: ignore[assignment,attr-defined]
+
+
+def interrupt_waits_for_pools() -> None:
+    """Let Ctrl-C end the wait of a step for a slot of its pool from now on. A second call changes nothing.
+
+    Dagster holds an interrupt back until the code of a step runs, and none does while its executor waits.
+    """
+    ActiveExecution.sleep_til_ready = _sleep_til_ready  # type: ignore[method-assign,assignment]
+
+
+def _sleep_til_ready(execution: Any) -> None:
+    with raise_execution_interrupts():
+        # Dagster's own interval is 0 for a step that waits for a slot.
+        time.sleep(max(execution.sleep_interval(), 0.1))
 
 
 def send_no_telemetry(instance: dg.DagsterInstance) -> None:

@@ -76,7 +76,8 @@ def execute_order(
 def _is_interrupt(event: dagster_private.DagsterEvent) -> bool:
     if event.event_type is DagsterEventType.PIPELINE_CANCELED:
         return True
-    error = event.step_failure_data.error if event.is_step_failure else None
+    # Of a step, or of the whole run if it waited for a pool.
+    error = getattr(event.event_specific_data, "error", None)
     return error is not None and error.cls_name == dagster_private.DagsterExecutionInterruptedError.__name__
 
 

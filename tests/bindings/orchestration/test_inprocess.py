@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import threading
 from collections import Counter
 from types import SimpleNamespace
 
@@ -12,7 +14,9 @@ from dagster._core.launcher import WorkerStatus
 from dagster._daemon.monitoring.run_monitoring import execute_run_monitoring_iteration
 
 from databuild_dagster import databuild_asset
+from databuild_dagster.bindings.adapter.dagster_private import interrupt_waits_for_pools
 from databuild_dagster.bindings.claims.launcher import OrderCollector
+from databuild_dagster.bindings.orchestration.inprocess import execute_order
 from databuild_dagster.bindings.orchestration.orchestrator import run_tick
 from databuild_dagster.data.home import DB_URL_VARIABLE
 from databuild_dagster.model.states import InstanceState
@@ -83,3 +87,35 @@ def test_a_build_whose_run_the_launcher_does_not_know_is_not_lost(deploy, answer
     assert (seen["report"].lost, seen["report"].launched) == ({}, [])
     assert site.state("slow") is InstanceState.LIVE
     assert [run.status for run in site.instance.get_runs()] == [dg.DagsterRunStatus.SUCCESS]
+
+
+def test_ctrl_c_ends_the_wait_for_a_slot_of_a_pool(deploy):
+    """Rule 6.10. Dagster keeps the interrupt until a step runs, and SIGTERM has the same handler."""
+    events = []
+
+    @databuild_asset(pool="licences")
+    def numbers() -> pd.DataFrame:
+        return pd.DataFrame({"n": [1]})
+
+    interrupt_waits_for_pools()
+    site = deploy(numbers)
+    slots = site.instance.event_log_storage
+    slots.set_concurrency_slots("licences", 1)
+    slots.claim_concurrency_slot("licences", "another run", "its step")
+    site.want("numbers")
+    launcher = OrderCollector(site.instance)
+    run_tick(site.instance, site.repository, site.deployment, launcher)
+    (order,) = launcher.take_orders()
+
+    # A test that waits nevertheless ends.
+    freeing = threading.Timer(20, slots.set_concurrency_slots, ("licences", 2))
+    freeing.start()
+    with pytest.raises(KeyboardInterrupt):
+        for event in execute_order(site.instance, site.repository, order):
+            events.append(event.event_type)
+            if "blocked by limit for pool" in (event.message or ""):
+                os.kill(os.getpid(), signal.SIGINT)
+    freeing.cancel()
+
+    assert dg.DagsterEventType.STEP_START not in events
+    assert slots.get_concurrency_info("licences").pending_step_count == 0
