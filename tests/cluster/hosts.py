@@ -78,6 +78,10 @@ class Host:
     _first: subprocess.Popen[bytes] | None = None
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
+    @property
+    def is_up(self) -> bool:
+        return self._first is not None
+
     def start(self) -> None:
         """Boot it: no process runs but the first one."""
         up = self.folder / "is-up"

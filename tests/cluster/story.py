@@ -1,0 +1,282 @@
+"""What people do with a deployment while faults strike: commands of three hosts, wants, files that land."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Any, Final, NamedTuple
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .faults import FAULTS, may_strike, striking
+from .services import BUCKET, COMMANDERS, Deployment, wait_for
+
+#: On a busy machine a command takes minutes.
+COMMAND_SECONDS: Final = 900.0
+REACHED_SECONDS: Final = 300.0
+END_SECONDS: Final = 900.0
+#: Done, and "the same command may succeed later".
+GOOD_CODES: Final = (0, 75)
+#: By the field that a command's answer has, the kind of what it acknowledges.
+KINDS: Final = {"request_id": "request", "taint_id": "taint", "operation": "operation"}
+MAX_OPEN_WANTS: Final = 25
+MAX_AT_ONCE: Final = 2
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    host: str
+    words: Sequence[str]
+    code: int
+    out: str
+    err: str
+
+
+class Story:
+    """The commands of a story, and what they acknowledged."""
+
+    def __init__(self, at: Deployment) -> None:
+        self.at = at
+        self.acknowledged: list[tuple[str, str]] = []
+        self.landed: dict[str, list[int]] = {}
+        self.codes: Counter[str] = Counter()
+        #: What commands said that ended neither well nor because their host was killed.
+        self.complaints: list[str] = []
+        self._pool = ThreadPoolExecutor(max_workers=8)
+
+    # Commands
+
+    def start(self, host: str, *words: str) -> Future[Done]:
+        """`databuild WORDS --json` on a host."""
+        return self._pool.submit(self.run, host, *words)
+
+    def run(self, host: str, *words: str) -> Done:
+        kills = self.at.kills[host]
+        try:
+            ended = self.at.lab[host].run(
+                ["databuild", *words, "--json"], environment=self.at.environment(host), seconds=COMMAND_SECONDS
+            )
+        except AssertionError:
+            # The host is down.
+            return Done(host, words, 137, "", "")
+        except subprocess.TimeoutExpired:
+            self.complaints.append(f"{host}: databuild {' '.join(words)} did not end within {COMMAND_SECONDS:.0f} s")
+            return Done(host, words, 124, "", "")
+        done = Done(host, words, ended.returncode, ended.stdout, ended.stderr)
+        self._acknowledge(done.out)
+        killed = self.at.kills[host] > kills
+        self.codes["of a killed host" if killed else f"exit {done.code}"] += 1
+        if done.code not in GOOD_CODES and not killed:
+            said = (done.out.strip() or done.err.strip())[-600:]
+            self.complaints.append(f"{host}: databuild {' '.join(words)} ended with {done.code}: {said}")
+        return done
+
+    def _acknowledge(self, out: str) -> None:
+        with suppress(ValueError, IndexError):
+            answer = json.loads(out.splitlines()[-1])
+            for entry in answer if isinstance(answer, list) else [answer]:
+                found = [(kind, entry[name]) for name, kind in KINDS.items() if name in entry]
+                self.acknowledged += [item for item in found if item[1] and item not in self.acknowledged]
+
+    def land(self, day: str) -> None:
+        """Put a file into the bucket, beside any that the day has."""
+        value = 1 + sum(map(len, self.landed.values()))
+        contents = io.BytesIO()
+        pq.write_table(pa.table({"value": [value]}), contents)
+        key = f"landing/{day.replace('-', '')}-{value}.parquet"
+        self.at.s3.put_object(Bucket=BUCKET, Key=key, Body=contents.getvalue())
+        self.landed.setdefault(day, []).append(value)
+
+    # What the log says, by SQL
+
+    def host_that_builds(self, ref: str, seconds: float = REACHED_SECONDS) -> str:
+        """Wait until a job run of the ref has started, and return the host of its process."""
+        hosts: list[str] = []
+
+        def started() -> bool:
+            events = self.at.sql(
+                "SELECT type, payload FROM databuild_events WHERE type IN ('JobRunBuffered', 'JobRunStarted') ORDER BY seq DESC "
+                "LIMIT 300"
+            )
+            of_ref = [
+                {run["job_run_id"] for run in payload["runs"] if ref in run["refs"]}
+                for kind, text in events
+                if kind == "JobRunBuffered" and (payload := json.loads(text))
+            ]
+            runs = set[str]().union(*of_ref)
+            starts = [json.loads(text) for kind, text in events if kind == "JobRunStarted"]
+            hosts[:] = [start["holder"].split("/")[0] for start in starts if runs & set(start["job_run_ids"])]
+            return bool(hosts)
+
+        assert wait_for(started, f"{ref} is being built", seconds), f"{ref} was not built within {seconds:.0f} s"
+        return hosts[0]
+
+    def count(self, query: str, *values: Any) -> int:
+        return int(self.at.sql(query, *values)[0][0])
+
+    def open_wants(self) -> int:
+        return self.count("SELECT count(*) FROM databuild_wants WHERE ended_at IS NULL")
+
+    def losses(self) -> int:
+        return self.count("SELECT count(*) FROM databuild_events WHERE type = 'JobRunLost'")
+
+    def ended(self) -> bool:
+        """Whether every want and every acknowledged operation ended, and every landed file is recorded, within the time."""
+        n_files = sum(map(len, self.landed.values()))
+        operations = [id for kind, id in self.acknowledged if kind == "operation"]
+
+        def is_over() -> bool:
+            recorded = self.at.sql(
+                "SELECT coalesce(sum((lot ->> 'rows')::int), 0) FROM (SELECT DISTINCT ON (a ->> 'ref') "
+                "a -> 'manifest' AS lot FROM databuild_events, jsonb_array_elements(payload::jsonb -> 'arrivals') a "
+                "WHERE type = 'LotArrived' ORDER BY a ->> 'ref', seq DESC) newest"
+            )[0][0]
+            open_ones = [
+                id
+                for id in operations
+                if not self.at.sql("SELECT 1 FROM databuild_meta_entries WHERE key = %s", f"distOpHistory.{id}")
+            ]
+            return self.open_wants() == 0 and recorded >= n_files and not open_ones
+
+        return wait_for(is_over, "wants, files and operations are done", END_SECONDS)
+
+    def close(self) -> None:
+        """Wait for the commands."""
+        self._pool.shutdown()
+
+
+def short_story(story: Story) -> None:
+    """Each kind of fault once, where it hurts; some beside each other, because a lease takes 35 s to be lost."""
+    at = story.at
+
+    at.say("1. No fault: wants, builds of hosts with two versions of the code, files")
+    for day in ("2013-01-01", "2013-01-01", "2013-01-02"):
+        story.land(day)
+    story.run("c2", "want", "create", "totals@000", "totals@001")
+    build = story.start("c1", "build", "numbers@010", "numbers@011")
+    # Without an orchestrator each command would register its code as a whole.
+    story.host_that_builds("totals@000")
+    story.run("c3", "build", "extra@001")
+    build.result()
+
+    at.say("2. A run worker and a build are cut off, the host of another build is killed, each in its function")
+    story.run("c3", "want", "create", "slow@020")
+    builds = [story.start("c1", "build", "slow@021"), story.start("c2", "build", "slow@022")]
+    losses = story.losses()
+    with ExitStack() as faults:
+        faults.enter_context(striking(at, "cut off", story.host_that_builds("slow@020")))
+        faults.enter_context(striking(at, "cut off, outgoing", story.host_that_builds("slow@021")))
+        with striking(at, "host killed", story.host_that_builds("slow@022"), 5.0):
+            pass
+        assert wait_for(lambda: story.losses() >= losses + 2, "job runs are lost", REACHED_SECONDS)
+    for command in builds:
+        command.result()
+
+    at.say("3. The primary dies in the middle of a build, and the replica is promoted")
+    build = story.start("c3", "build", "slow@030")
+    story.host_that_builds("slow@030")
+    with striking(at, "failed over", at.primary):
+        story.run("c2", "want", "create", "totals@030")
+    build.result()
+
+    at.say("4. The store is away, a builder is cut off from Spark, clocks are wrong, the database is restarted")
+    with striking(at, "clock behind", "c2"), striking(at, "clock ahead", "c1"):
+        with striking(at, "store away", "store", 30.0):
+            builds = [story.start("c1", "build", "slow@040"), story.start("c2", "build", "slow@041")]
+        for ref in ("slow@040", "slow@041"):
+            story.host_that_builds(ref)
+    with striking(at, "database restarted", at.primary):
+        pass
+    with striking(at, "cut off from Spark", "c3", 20.0):
+        builds.append(story.start("c3", "build", "numbers@042"))
+    for command in builds:
+        command.result()
+
+    at.say("5. An operation whose executor's host is killed")
+    story.run("c2", "operation", "run", "count", "numbers", "--no-wait")
+    executor = "SELECT count(*) FROM databuild_meta_entries WHERE key LIKE 'distOp.%%.executor'"
+    wait_for(lambda: story.count(executor) > 0, "an executor has a job", REACHED_SECONDS)
+    with striking(at, "host killed", "w1", 5.0), striking(at, "slow link", "w2", 10.0):
+        pass
+
+    at.say("6. A rolling upgrade: the next code server, with a Spark on a JVM, beside the present one")
+    with striking(at, "upgraded", "code2"):
+        story.run("c1", "want", "create", "extra@060", "spark_only@007", "squares@060")
+        story.host_that_builds("extra@060")
+    story.run("c1", "want", "create", "totals@060")
+
+
+def endless_story(story: Story, seconds: float, seed: int) -> None:
+    """Faults and commands of a seed, for so long."""
+    at, over = story.at, threading.Event()
+    wanting = threading.Thread(target=_want_on, args=(story, random.Random(seed + 1), over), daemon=True)
+    wanting.start()
+    choose, deadline = random.Random(seed), time.monotonic() + seconds
+    striking_now: list[tuple[str, threading.Thread]] = []
+    while time.monotonic() < deadline:
+        striking_now = [(host, thread) for host, thread in striking_now if thread.is_alive()]
+        name = choose.choices(list(FAULTS), [fault.weight for fault in FAULTS.values()])[0]
+        host, lasts = choose.choice(FAULTS[name].hosts), choose.uniform(*FAULTS[name].seconds)
+        busy = {host for host, _ in striking_now}
+        # Two faults of one host end each other, and the servers that all share have one fault at a time.
+        alone = host in ("db", "store", "code", "code2")
+        if len(busy) < MAX_AT_ONCE and not (alone and busy) and host not in busy and may_strike(at, name, host):
+            thread = threading.Thread(target=_strike, args=(at, name, host, lasts), daemon=True)
+            thread.start()
+            striking_now.append((host, thread))
+        time.sleep(choose.uniform(3, 20))
+    over.set()
+    for _, thread in striking_now:
+        thread.join()
+    wanting.join()
+
+
+def _strike(at: Deployment, name: str, host: str, seconds: float) -> None:
+    with striking(at, name, host, seconds):
+        pass
+
+
+def _want_on(story: Story, choose: random.Random, over: threading.Event) -> None:
+    """Commands of three hosts, until it is over."""
+    running: list[Future[Done]] = []
+    while not over.wait(choose.uniform(2, 8)):
+        running = [command for command in running if not command.done()]
+        with suppress(psycopg.OperationalError):
+            if len(running) < MAX_AT_ONCE * 2 and story.open_wants() < MAX_OPEN_WANTS:
+                running += _something(story, choose)
+
+
+def _something(story: Story, choose: random.Random) -> list[Future[Done]]:
+    host, key = choose.choice(COMMANDERS), choose.randrange(900)
+    asset = choose.choice(["totals", "squares", "squares", "slow", "slow", "numbers", "spark_only", "extra"])
+    refs = [f"{asset}@{key + n:03}" for n in range(choose.randint(1, 3))]
+    what = choose.random()
+    if what < 0.40:
+        return [story.start(host, "want", "create", *refs)]
+    if what < 0.75:
+        # Only the host with the next version of the code can build `extra` itself.
+        return [story.start("c3" if asset == "extra" else host, "build", *refs[:2])]
+    if what < 0.82:
+        live = story.at.sql(
+            "SELECT ref FROM databuild_refs WHERE state = 'Live' AND ref LIKE 'numbers@%%' ORDER BY ref"
+        )
+        tainted = choose.choice(live)[0] if live else "numbers@000"
+        return [story.start(host, "taint", tainted, "--reason", "to see it built again")] if live else []
+    if what < 0.92:
+        with suppress(Exception):
+            story.land(f"2013-01-{choose.randint(3, 28):02}")
+        return []
+    if what < 0.96:
+        return [story.start(host, "tick", "--until-idle", "--timeout", "2m")]
+    return [story.start(host, "operation", "run", "count", "numbers", "--no-wait")]
