@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from databuild_dagster.shapes.contributions import Check, Measure, StatusPart
     from databuild_dagster.store.invariants import Invariant
     from databuild_dagster.web.action import Action
-    from databuild_dagster.web.routes import ApiRoute, Page
+    from databuild_dagster.web.routes import ApiRoute, Page, Probe
 
 T = TypeVar("T", covariant=True)
 
@@ -107,9 +107,10 @@ class Feature:
     measures: Column[Measure] = _NONE
     #: Commands of the command line; plain data, because `--help` shows them.
     commands: tuple[Command, ...] = ()
-    #: Urls of the API, pages, and actions.
+    #: Urls of the API, pages, urls that say whether the web server is well, and actions.
     routes: Column[ApiRoute] = _NONE
     pages: Column[Page] = _NONE
+    probes: Column[Probe] = _NONE
     actions: Column[Action] = _NONE
     #: Reasons why `gc` keeps the data of an instance.
     keeps: Column[OpenKeeper] = _NONE

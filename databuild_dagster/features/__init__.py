@@ -15,4 +15,5 @@ BUILT_IN: Final = (
     "migrate",
     "relocate",
     "outages",
+    "health",
 )

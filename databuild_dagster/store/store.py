@@ -165,11 +165,11 @@ class Store:
         database, seen = self.database, self._seen
         try:
             connection = self._connection()
-            database.begin(connection, (log.HEAD_TO_WRITE, (seen.seq,)))
+            database.begin(connection, _head_after(seen))
         except BaseException as error:
             database.raise_trouble(error)
         try:
-            work = UnitOfWork(connection, self._head_to_write(connection, seen))
+            work = UnitOfWork(connection, self._checked_head(connection.execute(*_head_after(seen)).fetchall(), seen))
             yield work
             work.flush()
             database.commit(connection)
@@ -184,14 +184,18 @@ class Store:
                 database.end(connection)
                 raise
 
-    def _head_to_write(self, connection: Connection, seen: Mark) -> log.Head:
+    def look(self) -> log.Head:
+        """The log's end, which this process has seen from now on. Raises as `writing`, and waits for no writer."""
+        seen = self._seen
+        return self._checked_head(self.ask(*_head_after(seen)), seen)
+
+    def _checked_head(self, found: Sequence[Sequence[Any]], seen: Mark) -> log.Head:
         """The log's end. Raises `NewerStore`, `OlderProjection`, `LogWentBack`, and `StoreReplaced` for a log that took over."""
-        found = connection.execute(log.HEAD_TO_WRITE, (seen.seq,)).fetchone()
-        if found is None:
+        if not found:
             self._check_versions(self.versions())
             self.check_head(0)
             return log.BEFORE_ALL
-        seq, at, *versions, command_id, command_seen = found
+        ((seq, at, *versions, command_id, command_seen),) = found
         if tuple(versions) != _KNOWN:
             self._check_versions(self._read_versions(*versions))
         self.check_head(seq)
@@ -199,7 +203,8 @@ class Store:
             self._raise_other_log(
                 f"its event {seen.seq:,} is another one than this process or one of its home has seen"
             )
-        self._seen = Mark(seq, command_id)
+        if seq > self._seen.seq:
+            self._seen = Mark(seq, command_id)
         return log.Head(seq, at)
 
     def check_head(self, seq: int) -> None:
@@ -262,6 +267,11 @@ class Store:
         """Close this thread's connections."""
         self.note_seen()
         self.database.close()
+
+
+def _head_after(seen: Mark) -> tuple[str, tuple[int]]:
+    """The question for the log's end, and for the event in the place of the last one seen."""
+    return log.HEAD_TO_WRITE, (seen.seq,)
 
 
 #: The stores that a process watches for a home, each with the process that opened it.

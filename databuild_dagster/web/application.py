@@ -28,6 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from databuild_dagster.bindings.registry.instance import engine_for
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.orchestrator_notes import ANNOUNCE_EVERY_SECONDS, note_pages
+from databuild_dagster.feature import rows
 from databuild_dagster.model.errors import DatabuildError, NotFound
 from databuild_dagster.model.logs import log_failure, logger
 from databuild_dagster.shapes.fields import error_as_json
@@ -40,7 +41,7 @@ from databuild_dagster.web.authority import Authority
 from databuild_dagster.web.pages import DONE, Pages, pages
 from databuild_dagster.web.parameters import read_parameters
 from databuild_dagster.web.refusals import OnlyPosted, OnlyRead, status_of, without_place
-from databuild_dagster.web.routes import ApiRoute, Page
+from databuild_dagster.web.routes import ApiRoute, Page, Probe
 from databuild_dagster.web.settings import DEFAULTS, Settings, settings_of_environment
 from databuild_dagster.web.state import State
 from databuild_dagster.web.streams import LogStreams
@@ -83,6 +84,10 @@ def make_application(state: State, path_prefix: str = "", settings: Settings = D
             Mount(openapi.root(), app=Router(api, redirect_slashes=False)),
             Mount("/static", _Files(directory=STATIC)),
             *(Route(page.path, _page_endpoint(state, rendered, page), methods=["GET"]) for page in pages()),
+            *(
+                Route(probe.path, _probe_endpoint(state, probe), methods=["GET"])
+                for probe in rows(lambda feature: feature.probes)
+            ),
             *(
                 Route(f"/confirm/{action.name}", partial(acting.confirm, action), methods=["GET"])
                 for action in actions()
@@ -175,6 +180,13 @@ def _page_endpoint(state: State, rendered: Pages, page: Page) -> Endpoint:
         done = read_parameters((DONE,), [pair for pair in query if pair[0] == DONE.name], 0)[DONE.name]
         html = await state.ask(lambda: rendered.render(page, values, urlencode(others), done))
         return Response(html, media_type="text/html")
+
+    return answer
+
+
+def _probe_endpoint(state: State, probe: Probe) -> Endpoint:
+    async def answer(_: Request) -> Response:
+        return _json(*await probe.ask(state))
 
     return answer
 

@@ -8,15 +8,19 @@ questions on the row of its url, with the effects that only they have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypedDict
 
 from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.shapes.fields import error_as_json
 from databuild_dagster.web.parameters import MAX_SEQ, Parameter, number, text
 from databuild_dagster.web.refusals import names_a_place
+
+if TYPE_CHECKING:
+    from databuild_dagster.web.state import State
 
 
 class HeadShape(TypedDict):
@@ -71,6 +75,14 @@ class Page:
     below: str = ""
     #: The folder of its template, for a page of a feature.
     folder: Path | None = None
+
+
+class Probe(NamedTuple):
+    """One url below /databuild that says in JSON whether the web server is well, with a status of its own."""
+
+    path: str
+    #: It answers within a bound, from the loop of the server: the threads of pages may all be waiting for the state.
+    ask: Callable[[State], Awaitable[tuple[Any, HTTPStatus]]]
 
 
 def parameters_of(routes: Iterable[ApiRoute], path: str, *, without: Iterable[str] = ()) -> tuple[Parameter, ...]:

@@ -20,6 +20,7 @@ VERBS = [
     "Bring",
     "Build",
     "Cancel",
+    "Check",
     "Compare",
     "Copy",
     "Count",

@@ -20,6 +20,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "init": ("new",),
     "migrate-project": (".",),
     "status": (),
+    "health": (),
     "build": (DAY,),
     "want create": (DAY,),
     "want list": (),

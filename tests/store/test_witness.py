@@ -14,6 +14,7 @@ from databuild_dagster.store.format import EVENTS, PLACE
 from databuild_dagster.store.store import open_store
 from databuild_dagster.store.witness import NOTHING_SEEN, WITNESS_NAME, Mark, Witness
 from tests.support.catalog import dataset
+from tests.support.lost_events import change_log, lose_last_event
 from tests.support.world import World
 
 DATABASES = ("sqlite", "postgres")
@@ -23,26 +24,6 @@ DATABASES = ("sqlite", "postgres")
 def world(shared_url):
     with closing(World([dataset("a"), dataset("b"), dataset("c")], url=shared_url)) as found:
         yield found
-
-
-def change_log(store, statement):
-    """As it is on a replica that lacks events, or has others."""
-    database = store.database
-    connection = database.connection()
-    database.begin(connection)
-    if store.path is None:
-        connection.execute(f"ALTER TABLE {EVENTS} DISABLE TRIGGER USER")
-    else:
-        for kind, name in database.parts(connection):
-            if kind == "trigger":
-                connection.execute(f"DROP TRIGGER {name}")
-    connection.execute(statement)
-    database.commit(connection)
-    database.end(connection)
-
-
-def lose_last_event(world):
-    change_log(world.store, f"DELETE FROM {EVENTS} WHERE seq = {world.seq}")
 
 
 def test_a_command_is_refused_on_a_log_that_lacks_an_event_that_its_process_saw(world):
@@ -67,6 +48,16 @@ def test_a_command_is_refused_on_a_log_with_another_event_in_the_place_of_one_se
 
     with pytest.raises(LogWentBack, match=f"its event {world.seq} is another one"):
         world.want("b")
+
+
+def test_a_process_that_only_looks_has_seen_what_it_looked_at(world, shared_url):
+    with closing(open_store(shared_url)) as looking:
+        world.want("a")
+        assert looking.look().seq == world.seq
+        lose_last_event(world)
+
+        with pytest.raises(LogWentBack):
+            looking.look()
 
 
 def test_events_of_others_are_no_reason_to_refuse(world, shared_url):

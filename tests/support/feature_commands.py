@@ -16,6 +16,7 @@ FEATURE_OF: Final = {
     "diff": "compare",
     "erase": "erase",
     "gc": "clean",
+    "health": "health",
     "ledger metrics": "notices",
     "lot": "lots",
     "migrate-project": "migrate",
