@@ -27,6 +27,7 @@ from dagster._core.workspace.load import location_origins_from_yaml_paths
 from dagster._serdes import ConfigurableClassData
 
 from databuild_dagster.bindings.registry.instance import store_url
+from databuild_dagster.features.health.pages import PROBES as OF_WEB_SERVER
 from tests.cluster.services import COMMANDS
 from tests.support.command import databuild
 from tests.support.command_lines import why_not_typed
@@ -45,13 +46,12 @@ BESIDE_SERVICES = {
     "tick": ("databuild", "tick", "--until-idle", "--timeout"),
     "gc": ("databuild", "gc", "--older-than", "--yes"),
 }
-#: The ways to ask whether a part is well.
+#: The ways to ask whether a part is well: commands, Dagster's service of gRPC, and paths of our web server.
 PROBES = [
     ["dagster", "api", "grpc-health-check", "-p"],
     ["dagster-daemon", "liveness-check"],
     "DagsterApi",
-    "/databuild/health/live",
-    "/databuild/health/ready",
+    *(f"/databuild{probe.path}" for probe in OF_WEB_SERVER),
 ]
 #: Variables that neither this package nor Dagster reads, and their reader.
 READ_ELSEWHERE = {
