@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -20,9 +21,11 @@ from pathlib import Path
 
 from pyarrow.fs import S3FileSystem
 
+from tests.support.object_store import ENVIRONMENT
+
 from .hosts import Lab, why_not
 from .judge import Evidence, evidence, judged, lost_job_runs
-from .services import ENVIRONMENT, PLACES, Deployment
+from .services import PLACES, Deployment
 from .story import Story, endless_story, short_story
 
 
@@ -33,8 +36,11 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep what the hosts have written")
     options = parser.parse_args()
     if reason := why_not():
-        print(f"make cluster-test is skipped: {reason}.")
-        return 1 if os.environ.get("CI") == "true" else 0
+        in_ci = os.environ.get("CI") == "true"
+        print(f"make cluster-test {'cannot run' if in_ci else 'is skipped'}: {reason}.")
+        return 1 if in_ci else 0
+    # So that no namespace is left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="databuild-cluster-"))
     # PostgreSQL's user goes through it.
     folder.chmod(0o755)

@@ -58,8 +58,8 @@ class Evidence:
     #: By want, its state, its source, and its refs.
     wants: Mapping[str, tuple[str, str, tuple[str, ...]]]
     canonical: Mapping[str, Canonical]
-    #: The values of a partition by the url of its manifest, sorted.
-    values: Callable[[str], list[int]]
+    #: The values of a partition by the url of its manifest, sorted; or why they cannot be read.
+    values: Callable[[str], list[int] | str]
     #: Kind and id of what commands have acknowledged: a request, a taint, an operation.
     acknowledged: Sequence[tuple[str, str]] = ()
     #: By day, the values of the files that were put into the bucket.
@@ -243,10 +243,16 @@ def evidence(
         "LEFT JOIN databuild_job_runs j ON j.id = i.job_run_id"
     )
 
-    def values(manifest: str) -> list[int]:
-        with files.open_input_stream(manifest.removeprefix("s3://")) as stream:
-            listed = [entry["uri"].removeprefix("s3://") for entry in json.loads(stream.read())["files"]]
-        return sorted(value for path in listed for value in pq.read_table(path, filesystem=files)["value"].to_pylist())
+    def values(manifest: str) -> list[int] | str:
+        folder, _, _ = manifest.removeprefix("s3://").rpartition("/")
+        try:
+            with files.open_input_stream(f"{folder}/{manifest.rpartition('/')[2]}") as stream:
+                listed = [entry["uri"] for entry in json.loads(stream.read())["files"]]
+            # A file of the instance is named beside its manifest, one that landed by its url.
+            paths = [uri.removeprefix("s3://") if "://" in uri else f"{folder}/{uri}" for uri in listed]
+            return sorted(v for path in paths for v in pq.read_table(path, filesystem=files)["value"].to_pylist())
+        except OSError as error:
+            return f"cannot be read: {error}"
 
     return Evidence(
         [Event(seq, type, json.loads(payload)) for seq, type, payload in events],

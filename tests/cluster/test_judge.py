@@ -36,7 +36,19 @@ ARRIVED = (
     "LotArrived",
     {"arrivals": [{"job_run_id": "lot", "ref": "arrived@2013-01-01", "manifest": {"uri": "s3://lake/lot"}}]},
 )
-FACTS = (WANTED, lease("lost"), LOSS, lease("one"), success("one"), TAINT, lease("two"), success("two"), STARTED, ENDED, ARRIVED)
+FACTS = (
+    WANTED,
+    lease("lost"),
+    LOSS,
+    lease("one"),
+    success("one"),
+    TAINT,
+    lease("two"),
+    success("two"),
+    STARTED,
+    ENDED,
+    ARRIVED,
+)
 RIGHT = Evidence(
     history(*FACTS),
     {"w1": ("Successful", "user", ("slow@007",)), "w2": ("Canceled", "job run", ("numbers@007",))},
