@@ -459,6 +459,14 @@ GUARDS = (
         (f"{SPARK_SERVER}::test_a_server_of_another_user_is_refused_before_anything_is_recorded",),
     ),
     Guard(
+        "the executors of a cluster look for their driver by a name that only its own machine knows",
+        "10.9",
+        "spark/settings.py",
+        '        environment.setdefault("SPARK_LOCAL_HOSTNAME", address)\n',
+        "        pass\n",
+        ("tests/spark/test_settings_remote.py::test_the_driver_of_a_cluster_is_named_by_its_address_unless_the_user_names_it",),
+    ),
+    Guard(
         "a frozen Spark server gets the next session",
         "6.8",
         "spark/server.py",
