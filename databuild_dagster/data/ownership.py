@@ -82,9 +82,11 @@ class Ownership:
         """Check whether a build may write into a root; leaves no mark. Raises `RootOfAnother`, `DiskTrouble`, `StorageTrouble`."""
         why, identity = self.why_not(warehouse), self.identity
         may_be_first = identity.id is None or identity.is_in_place
-        if why is not None and may_be_first and marker_of(warehouse) is None:
+        if why is None or (may_be_first and marker_of(warehouse) is None):
             return
-        if why is not None:
+        # Another process of this store may have marked the root between the two looks.
+        del self._found[warehouse.root]
+        if (why := self.why_not(warehouse)) is not None:
             raise RootOfAnother(root=warehouse.root, why=why)
 
     def claim(self, warehouse: Warehouse) -> None:

@@ -20,10 +20,11 @@ _WEB = "a web server answers there, and no Spark Connect"
 _OTHERS = {b"H": _WEB, b"<": _WEB, b"\x15": _TLS, b"\x16": _TLS}
 
 
-def check_reachable(host: str, port: int) -> None:
-    """Raise `SparkUnreachable` if nothing accepts connections there: PySpark would try for ten minutes."""
+def check_reachable(host: str, port: int) -> str:
+    """This machine's address on the way there. Raises `SparkUnreachable`, where PySpark would try for ten minutes."""
     try:
-        socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+        with socket.create_connection((host, port), timeout=CONNECT_SECONDS) as connection:
+            return str(connection.getsockname()[0])
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         raise SparkUnreachable(host=host, port=port, why=why) from error

@@ -97,9 +97,9 @@ class SparkRefuses(NoSession):
 
 
 class SparkRunsNoJob(SparkRefuses):
-    """The Spark of {spark} runs no job: a job of one row is not done after {seconds:.0f} s."""
+    """The Spark of {spark} runs no job: a job of one row is not done after {seconds:.0f} s{where}."""
 
-    hint = "Check that it has workers, and that other jobs leave some of them free, then try again."
+    hint = "Check that it has workers, that these can connect, and that other jobs leave some free, then try again."
 
 
 class AttemptIncomplete(DatabuildError):

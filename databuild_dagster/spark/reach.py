@@ -23,7 +23,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import PARTITION_KEY
 from databuild_dagster.spark.errors import SparkRunsNoJob, StoreRefusesSpark, WarehouseOutOfReach
 from databuild_dagster.spark.failures import explain_failure, is_lost, refusal, store_trouble
-from databuild_dagster.spark.session import engine_name
+from databuild_dagster.spark.session import engine_name, has_workers_elsewhere, is_client
 from databuild_dagster.warehouse.disk import is_data
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
@@ -194,18 +194,25 @@ def check_answers(spark: SparkSession, seconds: float) -> None:
     """Check that a session runs a job. Raises `SparkRefuses`, and `SparkRunsNoJob` after so many seconds."""
     shown = engine_name(spark) or "Spark"
     try:
-        if _within(lambda: spark.range(1).collect(), seconds) is None:
-            raise SparkRunsNoJob(spark=shown, seconds=seconds)
+        _await_job(spark, shown, seconds)
     except DatabuildError:
         raise
     except Exception as error:  # The errors of PySpark, grpc and py4j have no common class.
         raise refusal(shown, error) from error
 
 
+def _await_job(spark: SparkSession, shown: str, seconds: float) -> None:
+    if _within(lambda: spark.range(1).collect(), seconds) is None:
+        where = ""
+        if has_workers_elsewhere(spark) and not is_client(spark):
+            host, port = (spark.sparkContext.getConf().get(f"spark.driver.{of}") for of in ("host", "port"))
+            where = f" on workers that connect to this process at {host}:{port}"
+        raise SparkRunsNoJob(spark=shown, seconds=seconds, where=where)
+
+
 def _bounded_probe(spark: SparkSession, root: str, shown: str, start_seconds: float) -> Reach:
     began = time.monotonic()
-    if _within(lambda: spark.range(1).collect(), start_seconds) is None:
-        raise SparkRunsNoJob(spark=shown, seconds=start_seconds)
+    _await_job(spark, shown, start_seconds)
     # On a busy machine everything takes longer; a first job of more seconds has waited for its workers.
     seconds = max(MAX_PROBE_SECONDS, SLOWER * min(time.monotonic() - began, MAX_PROBE_SECONDS))
     reach = _within(lambda: _probe(spark, root, shown), seconds)

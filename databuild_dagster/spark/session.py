@@ -22,7 +22,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.spark import endpoints, errors, installed, java, project_modules, pyspark_names
 from databuild_dagster.spark.failures import refusal
 from databuild_dagster.spark.server import HOST, check_user, server_statuses, use_server
-from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, worker_python
+from databuild_dagster.spark.settings import LOOPBACK, RemoteSpark, SparkMode, SparkSettings, name_driver, worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -248,8 +248,7 @@ def _open_remote(settings: SparkSettings) -> SparkSession:
         raise errors.BadSparkUrl(
             url=remote.url, why="neither HADOOP_CONF_DIR nor YARN_CONF_DIR says where the cluster is"
         )
-    _check_answers(remote)
-    return _open_classic(settings, remote.url)
+    return _open_classic(settings, remote.url, _check_answers(remote))
 
 
 @lru_cache
@@ -266,19 +265,20 @@ def _warn_if_older(url: str, version: tuple[int, ...]) -> None:
     )
 
 
-def _check_answers(remote: RemoteSpark) -> None:
-    """Raises `RemoteUnreachable` if none of several masters answers, or a Connect server is none."""
+def _check_answers(remote: RemoteSpark) -> str | None:
+    """This machine's address on the way, if it is known. Raises `RemoteUnreachable` if no master answers, or no Connect server."""
     failures: list[errors.SparkUnreachable] = []
     for host, port in remote.endpoints:
         try:
-            endpoints.check_reachable(host, port)
+            address = endpoints.check_reachable(host, port)
             if remote.is_plain_connect:
                 endpoints.check_answers(host, port, _REMOTE_ANSWER_SECONDS)
-            return
+            return address
         except errors.SparkUnreachable as error:
             failures.append(error)
     if failures:
         raise errors.RemoteUnreachable(url=remote.shown, **failures[0].facts) from failures[0]
+    return None
 
 
 def _client(url: str, settings: SparkSettings) -> SparkSession:
@@ -315,7 +315,7 @@ def _refuse_beside_a_jvm(wanted: str) -> None:
 # A JVM of this process
 
 
-def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
+def _open_classic(settings: SparkSettings, master: str, address: str | None = None) -> SparkSession:
     wanted = SparkMode(settings.mode).value
     installed.check_has_spark(wanted)
     if _client_in.get("pid") == os.getpid():
@@ -327,6 +327,8 @@ def _open_classic(settings: SparkSettings, master: str) -> SparkSession:
     if settings.is_on_this_machine:
         os.environ.setdefault("PYSPARK_PYTHON", worker_python())
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    elif address is not None:
+        name_driver(address, os.environ)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -143,8 +143,9 @@ class SparkSettings:
         """The defaults, overridden by the user's settings."""
         ours = {**DEFAULTS, **ON_THIS_MACHINE} if self.is_on_this_machine else DEFAULTS
         if self.mode == SparkMode.REMOTE:
-            # The operators of a cluster decide its fixed settings.
-            ours = {key: value for key, value in ours.items() if is_set_by_session(key) or key in ON_THIS_MACHINE}
+            # The operators of a cluster decide its fixed settings, but not what its driver draws among the lines of a command.
+            kept = ("spark.ui.showConsoleProgress", *ON_THIS_MACHINE)
+            ours = {key: value for key, value in ours.items() if is_set_by_session(key) or key in kept}
         return {**ours, **{key: str(value) for key, value in self.config.items()}}
 
     def session_config(self) -> dict[str, str]:
@@ -222,6 +223,12 @@ _FIXED_SQL = (
 def is_set_by_session(key: str) -> bool:
     """Whether each session may change a setting; the others are fixed when Spark starts."""
     return key.startswith("spark.sql.") and not key.startswith(_FIXED_SQL)
+
+
+def name_driver(address: str, environment: MutableMapping[str, str]) -> None:
+    """Name a cluster's driver by its address, unless the user names it: workers need not know the name of a container."""
+    if ":" not in address and "SPARK_LOCAL_IP" not in environment:
+        environment.setdefault("SPARK_LOCAL_HOSTNAME", address)
 
 
 def worker_python() -> str:

@@ -1,7 +1,8 @@
 """Hosts that share no file and no process: each has its own network, mounts, process ids and name (Linux namespaces, as root).
 
-A host sees the machine's programs and this repository read-only, its own `/tmp`, and its own folder at `/mnt/host`. A bridge
-connects the hosts. A cut drops packets silently, as a firewall does: nothing answers "connection refused".
+A host sees the machine's programs and this repository read-only, its own `/tmp`, and its own folder at `/mnt/host`. A folder that
+a lab shares is at `/mnt/shared` of each host, as by NFS. A bridge connects the hosts. A cut drops packets silently, as a firewall
+does: nothing answers "connection refused".
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from tests.support.processes import with_parent
 ROOT: Final = Path(__file__).parents[2]
 #: Where a host has its own files: its Dagster home, its database, its logs.
 HOME: Final = Path("/mnt/host")
+#: Where all hosts have the folder that the lab shares, if it shares one.
+SHARED: Final = Path("/mnt/shared")
 PROGRAMS: Final = ("ip", "nft", "nsenter", "unshare")
 #: The bridges of labs that run at the same time each have a network of these.
 NETWORKS: Final = tuple(IPv4Network("10.231.0.0/16").subnets(new_prefix=24))
@@ -43,6 +46,7 @@ mount --make-rprivate /
 mount -t tmpfs tmpfs /mnt
 mkdir /mnt/host /mnt/seen
 mount --bind {own} /mnt/host
+for folder in {shared}; do mkdir /mnt/shared; mount --bind "$folder" /mnt/shared; done
 mount --bind /mnt/host/etc-hosts /etc/hosts
 n=0
 for folder in {seen}; do mkdir /mnt/seen/$n; mount --bind "$folder" /mnt/seen/$n; n=$((n+1)); done
@@ -83,6 +87,7 @@ class Host:
     folder: Path
     namespace: str
     known: Mapping[str, IPv4Address]
+    shared: Path | None = None
     _first: subprocess.Popen[bytes] | None = None
     _processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -99,7 +104,8 @@ class Host:
         seen = shlex.join(
             str(folder) for folder in sorted({ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()})
         )
-        script = _FIRST_PROCESS.format(own=shlex.quote(str(self.folder)), seen=seen, name=self.name)
+        shared = shlex.quote(str(self.shared)) if self.shared is not None else ""
+        script = _FIRST_PROCESS.format(own=shlex.quote(str(self.folder)), shared=shared, seen=seen, name=self.name)
         apart = ("unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc")
         command = ["ip", "netns", "exec", self.namespace, *apart, "sh", "-c", script]
         with (self.folder / "first.log").open("wb") as log:
@@ -163,7 +169,7 @@ class Host:
 class Lab:
     """Hosts on one bridge. Use it as a context: at its end no process, namespace, or bridge is left."""
 
-    def __init__(self, folder: Path, names: Iterable[str]) -> None:
+    def __init__(self, folder: Path, names: Iterable[str], *, shared: Path | None = None) -> None:
         self._folder = folder
         self._mark = f"db{os.getpid()}"
         self._network = NETWORKS[os.getpid() % len(NETWORKS)]
@@ -171,7 +177,8 @@ class Lab:
         self.gateway = addresses[0]
         known = dict(zip(names, addresses[9:], strict=False))
         self.hosts = {
-            name: Host(name, address, folder / name, f"{self._mark}-{name}", known) for name, address in known.items()
+            name: Host(name, address, folder / name, f"{self._mark}-{name}", known, shared)
+            for name, address in known.items()
         }
 
     def __getitem__(self, name: str) -> Host:

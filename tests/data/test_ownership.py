@@ -58,6 +58,19 @@ def test_the_first_build_marks_a_warehouse_with_the_id_and_the_place_of_its_stor
     assert owns(original)
 
 
+def test_a_build_that_begins_while_another_one_marks_the_warehouse_is_not_refused(
+    homes: Homes, tmp_path: Path, outside: str
+) -> None:
+    """Rule 3.11"""
+    home = homes.opened(tmp_path / "original", outside)
+    second = Ownership(home.world.store)
+    assert second.why_not(home.warehouse) == "no marker says which build state owns it"
+
+    claim(home)
+
+    second.claim(home.warehouse)
+
+
 @pytest.mark.feature("clean")
 def test_a_copied_home_leaves_a_warehouse_outside_it_alone(
     homes: Homes, original: Home, tmp_path: Path, outside: str

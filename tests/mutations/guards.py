@@ -459,6 +459,16 @@ GUARDS = (
         (f"{SPARK_SERVER}::test_a_server_of_another_user_is_refused_before_anything_is_recorded",),
     ),
     Guard(
+        "the executors of a cluster look for their driver by a name that only its own machine knows",
+        "10.9",
+        "spark/settings.py",
+        '        environment.setdefault("SPARK_LOCAL_HOSTNAME", address)\n',
+        "        pass\n",
+        (
+            "tests/spark/test_settings_remote.py::test_the_driver_of_a_cluster_is_named_by_its_address_unless_the_user_names_it",
+        ),
+    ),
+    Guard(
         "a frozen Spark server gets the next session",
         "6.8",
         "spark/server.py",
@@ -1382,9 +1392,17 @@ GUARDS = (
         "a copy builds into the warehouse of the original",
         "3.11",
         "data/ownership.py",
-        "        if why is not None:\n            raise RootOfAnother(root=warehouse.root, why=why)\n",
+        "        if (why := self.why_not(warehouse)) is not None:\n            raise RootOfAnother(root=warehouse.root, why=why)\n",
         "",
         (OWNERSHIP,),
+    ),
+    Guard(
+        "of two first builds at the same time one is refused its own warehouse",
+        "3.11",
+        "data/ownership.py",
+        "the root between the two looks.\n        del self._found[warehouse.root]\n",
+        "the root between the two looks.\n",
+        (f"{OWNERSHIP}::test_a_build_that_begins_while_another_one_marks_the_warehouse_is_not_refused",),
     ),
     Guard(
         "a restored log takes newer instances for orphans",

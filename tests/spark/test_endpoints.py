@@ -61,6 +61,6 @@ def test_a_server_whose_connections_only_the_kernel_accepts_is_frozen(monkeypatc
     monkeypatch.setattr(endpoints, "ANSWER_SECONDS", 0.2)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        check_reachable("127.0.0.1", server.getsockname()[1])
+        assert check_reachable("127.0.0.1", server.getsockname()[1]) == "127.0.0.1"
         with pytest.raises(SparkUnreachable, match="it accepts connections and has been silent"):
             check_answers("127.0.0.1", server.getsockname()[1])

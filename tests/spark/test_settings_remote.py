@@ -9,7 +9,7 @@ from databuild_dagster.spark.errors import BadSetting, BadSparkUrl, FixedSetting
 from databuild_dagster.spark.interrupt import session_address
 from databuild_dagster.spark.server import use_server
 from databuild_dagster.spark.session import open_session
-from databuild_dagster.spark.settings import SparkSettings, parse_url
+from databuild_dagster.spark.settings import SparkSettings, name_driver, parse_url
 
 CONNECT, MASTER = True, False
 
@@ -102,6 +102,28 @@ def test_a_cluster_elsewhere_gets_no_loopback_address_of_its_driver():
     assert here.all_config()["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in elsewhere.all_config()
     assert "spark.driver.memory" not in elsewhere.all_config()
+
+
+def test_the_driver_of_a_cluster_draws_no_progress_into_the_lines_of_the_command():
+    settings = SparkSettings(mode="remote", url="spark://spark.example:7077")
+
+    assert settings.all_config()["spark.ui.showConsoleProgress"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, {"SPARK_LOCAL_HOSTNAME": "10.0.0.7"}),
+        ({"SPARK_LOCAL_HOSTNAME": "builder"}, {"SPARK_LOCAL_HOSTNAME": "builder"}),
+        ({"SPARK_LOCAL_IP": "10.1.0.7"}, {"SPARK_LOCAL_IP": "10.1.0.7"}),
+    ],
+)
+def test_the_driver_of_a_cluster_is_named_by_its_address_unless_the_user_names_it(given, named):
+    environment = dict(given)
+
+    name_driver("10.0.0.7", environment)
+
+    assert environment == named
 
 
 def test_a_session_on_a_remote_server_works_and_has_its_settings(spark, spark_home):

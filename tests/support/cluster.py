@@ -48,25 +48,34 @@ class Cluster:
             process.wait()
 
     def _start(self, name: str, host: str, *arguments: str) -> subprocess.Popen[bytes]:
-        spark_home = _find_spark_home()
-        command = [os.path.join(spark_home, "bin", "spark-class"), f"org.apache.spark.deploy.{name}"]
-        command += ["--host", host, "--webui-port", "0", *arguments]
-        environment = os.environ | {
-            "JAVA_HOME": find_java().home,
-            "SPARK_HOME": spark_home,
-            "SPARK_LOCAL_IP": host,
-            "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": worker_python(),
-        }
+        command, environment = daemon(name, host, *arguments)
         with open(self._folder / f"log-{len(self._processes)}", "wb") as log:
             process = subprocess.Popen(
-                command, env=environment, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                env=os.environ | environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         self._processes.append(process)
         return process
 
     def _log_of(self, process: subprocess.Popen[bytes]) -> Path:
         return self._folder / f"log-{self._processes.index(process)}"
+
+
+def daemon(name: str, host: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """The command of a master or a worker that listens at an address, and the variables that it needs."""
+    spark_home = _find_spark_home()
+    command = [os.path.join(spark_home, "bin", "spark-class"), f"org.apache.spark.deploy.{name}"]
+    return [*command, "--host", host, "--webui-port", "0", *arguments], {
+        "JAVA_HOME": find_java().home,
+        "SPARK_HOME": spark_home,
+        "SPARK_LOCAL_IP": host,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "PYSPARK_PYTHON": worker_python(),
+    }
 
 
 def wait_until(happened: object, what: str, seconds: float = START_SECONDS) -> None:
