@@ -16,7 +16,7 @@ from databuild_dagster.store.format import PREFIX as P
 from databuild_dagster.store.meta_storage import MetaQueries
 from databuild_dagster.store.queries.asking import Selection, dataset_range
 from databuild_dagster.store.store import Store
-from databuild_dagster.store.work.taints import OLDEST_OPEN, POINTINGS
+from databuild_dagster.store.work.builds import OLDEST_OPEN, POINTINGS
 
 
 class Removable(NamedTuple):

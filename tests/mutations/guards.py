@@ -31,7 +31,7 @@ class Guard:
 ACTING = "tests/web/test_acting.py"
 ALERTS = "tests/features/notices/test_alerts.py"
 APPLICATION = "tests/web/test_application.py"
-ARCS = "tests/model/test_arcs.py"
+ARCS = "tests/model/test_states_arcs.py"
 ARCS_FIRE = "tests/engine/test_arcs.py"
 ASIDE = "tests/engine/test_set_aside_reasons.py"
 AUTHORITY = "tests/web/test_authority.py"
@@ -71,7 +71,7 @@ PLACES = "tests/store/test_places.py"
 OWNERSHIP = "tests/data/test_ownership.py"
 PUBLISHER = "tests/features/tables/test_publisher.py"
 RECEIPTS = "tests/features/tables/test_receipts.py"
-PAUSES = "tests/model/decide/test_pauses.py"
+PAUSES = "tests/model/decide/test_datasets_pauses.py"
 PROVIDED_OPERATIONS = "tests/features/operations/test_provided.py"
 OPERATIONS = "tests/features/operations/test_manager.py"
 FAILURES = "tests/spark/test_failures.py"
@@ -245,7 +245,7 @@ GUARDS = (
     Guard(
         "a queued job run of a paused ref begins",
         "6.13",
-        "model/decide/pauses.py",
+        "model/decide/datasets.py",
         "else {JobRunState.QUEUED}",
         "else set()",
         (PAUSES,),
@@ -533,7 +533,7 @@ GUARDS = (
     Guard(
         "an arc that failed and left data is missing",
         "10.5",
-        "model/arcs.py",
+        "model/states.py",
         "Rule(_I.FAILED, True, _A.PARTIAL,",
         "Rule(_I.FAILED, True, _A.MISSING,",
         (ARCS,),
@@ -853,7 +853,7 @@ GUARDS = (
     Guard(
         "an arc that comes back passes over what became live meanwhile",
         "10.5",
-        "model/fold/datasets.py",
+        "model/fold/evolve.py",
         "arc.seq = arc.seq if asset in fact.resumed else folding.seq",
         "arc.seq = folding.seq",
         (ARCS_FIRE,),
@@ -1501,7 +1501,7 @@ GUARDS = (
     Guard(
         "a file of an hour that the clocks show twice is adopted for either",
         "10.6",
-        "features/lots/arrivals/file_patterns.py",
+        "features/lots/arrivals/adoption.py",
         "        if start.utcoffset() == other.utcoffset():\n",
         "        if True:\n",
         ("tests/features/lots/arrivals/test_adoption.py",),
@@ -1509,10 +1509,10 @@ GUARDS = (
     Guard(
         "a file with a colon in its name cannot be opened by Spark on a JVM",
         "10.2",
-        "spark/plain_names.py",
+        "spark/plain_copies.py",
         "    found = _COLON.search(path) is not None or (",
         "    found = (",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "Sail reads another file for one with wildcards in its name",
@@ -1520,7 +1520,7 @@ GUARDS = (
         "spark/frames.py",
         "plain_names(paths, escapes=reach.names_files)",
         "plain_names(paths, escapes=True)",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "a file whose rows Spark leaves out for its name is recorded",
@@ -1528,7 +1528,7 @@ GUARDS = (
         "warehouse/disk.py",
         ' and not name.endswith("._COPYING_")',
         "",
-        ("tests/spark/test_plain_names.py",),
+        ("tests/spark/test_plain_copies_names.py",),
     ),
     Guard(
         "a table lists a file that its readers do not open",
@@ -1685,7 +1685,7 @@ GUARDS = (
     Guard(
         "gc expires a tagged snapshot",
         "10.10",
-        "features/tables/iceberg_snapshots.py",
+        "features/tables/iceberg_manifests.py",
         "        if end >= since * 1000 or snapshot.snapshot_id in named\n",
         "        if end >= since * 1000\n",
         (f"{RECEIPTS}::test_gc_keeps_a_tagged_snapshot_and_its_data",),
@@ -1725,10 +1725,12 @@ GUARDS = (
     Guard(
         "a sample of rows reads a large file as a whole",
         "15",
-        "features/compare/sample_files.py",
+        "features/compare/samples.py",
         "        if wanted > min(self._left, self._left_of_column) or ",
         "        if ",
-        ("tests/features/compare/test_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",),
+        (
+            "tests/features/compare/test_samples_sample_files.py::test_a_column_whose_first_values_are_too_large_is_left_out",
+        ),
     ),
     Guard(
         "the graph of an earlier event has inputs that were recorded later",
@@ -1893,10 +1895,10 @@ GUARDS = (
     Guard(
         "a launch of many job runs is slow when one job run would be",
         "8.3",
-        "engine/why/slow_launches.py",
+        "engine/why/reasons.py",
         "of_one * len(queries.job_runs_of_launch(run.launch_id))",
         "of_one",
-        ("tests/engine/why/test_slow_launches.py",),
+        ("tests/engine/why/test_reasons_slow_launches.py",),
     ),
     Guard(
         "who may only read a file does not notice its next writer, if another one was there before",
@@ -2083,10 +2085,10 @@ GUARDS = (
     Guard(
         "a host whose clock is ahead puts the log of all hosts ahead",
         "3.1",
-        "engine/store_clock.py",
+        "engine/log_time.py",
         "return wall + last.ahead",
         "return wall",
-        ("tests/engine/test_store_clock.py",),
+        ("tests/engine/test_log_time_store_clock.py",),
     ),
     Guard(
         "Dagster's run monitoring ends a build that a command executes itself",

@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model.commands import ArriveLots
 from databuild_dagster.model.datasets import TableFormat, TableSpec
 from databuild_dagster.model.errors import Refused

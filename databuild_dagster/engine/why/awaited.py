@@ -12,7 +12,7 @@ from databuild_dagster.engine.holders import in_words
 from databuild_dagster.engine.judge import PLAIN_HOLDER
 from databuild_dagster.engine.outages import in_words as outage_in_words
 from databuild_dagster.engine.outages import needs_of, outages
-from databuild_dagster.engine.why.slow_launches import Running, slow_launches
+from databuild_dagster.engine.why.reasons import Running, slow_launches
 from databuild_dagster.engine.wording import when
 from databuild_dagster.model.need import DATA_OF_STATE, Action, Maker, need_of, wanted_as
 from databuild_dagster.model.refs import Ref, asset_of

@@ -25,8 +25,15 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.features.clean.cleaning import Cleaner, Going, Plan
 from databuild_dagster.features.erase.erased_tables import ErasedTables
-from databuild_dagster.features.erase.erasing_leftovers import Leftovers, Named, clear_killed, command_of, staging_name
-from databuild_dagster.features.erase.erasing_samples import clear_samples, sampled
+from databuild_dagster.features.erase.erasing_leftovers import (
+    Leftovers,
+    Named,
+    clear_killed,
+    clear_samples,
+    command_of,
+    sampled,
+    staging_name,
+)
 from databuild_dagster.features.erase.rewriting import (
     Condition,
     Counted,

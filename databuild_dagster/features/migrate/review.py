@@ -9,8 +9,7 @@ from typing import Final
 from databuild_dagster import __all__ as public_names  # type: ignore[attr-defined]
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
-from databuild_dagster.features.migrate.arguments import argument_findings
-from databuild_dagster.features.migrate.contexts import context_findings, helper_findings
+from databuild_dagster.features.migrate.arguments import argument_findings, context_findings, helper_findings
 from databuild_dagster.features.migrate.dagster_code import (
     ASSET,
     CHECKS,

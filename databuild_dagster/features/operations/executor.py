@@ -19,18 +19,21 @@ from databuild_dagster.engine.holders import this_process
 from databuild_dagster.engine.judge import HEARTBEAT_SECONDS, Judge
 from databuild_dagster.features.operations.job import (
     MAX_ERROR,
+    Call,
     CannotExecute,
     ContextFactory,
+    InTurn,
     Job,
     JobContext,
+    Workers,
     backoff_seconds,
     clean_up,
     error_text,
+    running_after,
 )
 from databuild_dagster.features.operations.manager import DistributedOperationManager
 from databuild_dagster.features.operations.outcomes import Becomes, Befell, becomes, befell, why
 from databuild_dagster.features.operations.tracker import Tracked, Tracker, abandoned, following
-from databuild_dagster.features.operations.workers import Call, InTurn, Workers, running_after
 from databuild_dagster.model.errors import LeaseLost
 from databuild_dagster.model.meta_storage import Entry, Statement
 from databuild_dagster.model.operations import invokes, records

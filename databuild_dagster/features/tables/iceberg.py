@@ -41,7 +41,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, IcebergType, NestedField, PrimitiveType, StringType, TimestamptzType
 
-from databuild_dagster.features.tables import iceberg_snapshots
+from databuild_dagster.features.tables import iceberg_manifests
 from databuild_dagster.features.tables.errors import (
     CatalogAway,
     ColumnRefused,
@@ -59,8 +59,18 @@ from databuild_dagster.features.tables.errors import (
     UnknownCatalog,
     name_of_partition,
 )
-from databuild_dagster.features.tables.iceberg_manifests import Moved, MovingFiles, Values, moved, values_of
-from databuild_dagster.features.tables.iceberg_snapshots import FINGERPRINT, SEQ, STORE_ID, stored, typed
+from databuild_dagster.features.tables.iceberg_manifests import (
+    FINGERPRINT,
+    SEQ,
+    STORE_ID,
+    Moved,
+    MovingFiles,
+    Values,
+    moved,
+    stored,
+    typed,
+    values_of,
+)
 from databuild_dagster.features.tables.live_files import columns_of, read_footers, unpublishable
 from databuild_dagster.features.tables.port import (
     METADATA_FOLDER,
@@ -128,7 +138,7 @@ class IcebergTable:
         if snapshot is None:
             # Made by a process that died before the first snapshot.
             return Mark(table.properties[STORE_ID], 0)
-        mark = iceberg_snapshots.mark_of(snapshot)
+        mark = iceberg_manifests.mark_of(snapshot)
         if mark is None:
             raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)
         return mark
@@ -152,10 +162,10 @@ class IcebergTable:
         if table is None:
             return set()
         with self._reached():
-            kept = iceberg_snapshots.kept_snapshots(table, since)
+            kept = iceberg_manifests.kept_snapshots(table, since)
             return {
                 _path(entry.data_file.file_path)
-                for manifest in iceberg_snapshots.manifests_of(table, kept).values()
+                for manifest in iceberg_manifests.manifests_of(table, kept).values()
                 for entry in manifest.fetch_manifest_entry(table.io)
             }
 
@@ -164,11 +174,11 @@ class IcebergTable:
         if table is None:
             return 0
         with self._reached():
-            return iceberg_snapshots.expire(table, since)
+            return iceberg_manifests.expire(table, since)
 
     def history(self) -> Iterator[Listed]:
         table = self.loaded()
-        return iter(() if table is None else iceberg_snapshots.listed(table))
+        return iter(() if table is None else iceberg_manifests.listed(table))
 
     def tag(self, name: str, snapshot: int) -> None:
         table = self.loaded()
@@ -282,7 +292,7 @@ class IcebergTable:
             producer.snapshot_id,
             len(change.new),
             len(change.removed),
-            iceberg_snapshots.rows_of(table, producer.snapshot_id),
+            iceberg_manifests.rows_of(table, producer.snapshot_id),
             _path(table.location()),
             _path(table.metadata_location),
         )

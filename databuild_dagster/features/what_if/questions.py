@@ -16,9 +16,8 @@ import msgspec
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.why.reasons import Known, look_up
 from databuild_dagster.engine.wording import when
-from databuild_dagster.features.what_if.alike import Alike, known_of_all
+from databuild_dagster.features.what_if.alike import Alike, Likeness, known_of_all
 from databuild_dagster.features.what_if.answers import Question, Then, WhatIf
-from databuild_dagster.features.what_if.likeness import Likeness
 from databuild_dagster.features.what_if.reaching import Reached, Reaching
 from databuild_dagster.features.what_if.simulation import SimulatedLaunch, Simulation
 from databuild_dagster.model import commands as c

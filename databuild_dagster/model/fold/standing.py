@@ -15,11 +15,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from databuild_dagster.model import events as e
-from databuild_dagster.model.arcs import ARC
 from databuild_dagster.model.fold.demands import DERIVATIVE, Demand, derivative_wants
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.model.rows import InstanceRow, RefRow, WantRow
-from databuild_dagster.model.states import FAILING, InstanceState, JobRunState, WantState
+from databuild_dagster.model.states import ARC, FAILING, InstanceState, JobRunState, WantState
 from databuild_dagster.model.view import Openness, View
 
 #: The longest life of a kept want.

@@ -17,7 +17,7 @@ from databuild_dagster.model.states import LEASED, SCHEDULABLE, InstanceState, J
 from databuild_dagster.store.backends.base import Keys
 from databuild_dagster.store.format import PREFIX, one_of
 from databuild_dagster.store.queries.asking import MAX_SEQ, Asking, Selection, grouped
-from databuild_dagster.store.work.delegations import ANY_PAUSE
+from databuild_dagster.store.work.builds import ANY_PAUSE
 
 #: Datasets among which the limit on due refs is divided; more of them exceed it together.
 MAX_PARTS = 100

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from databuild_dagster.engine.ids import new_id
+from databuild_dagster.engine.holders import new_id
 from databuild_dagster.model import commands as c
 from databuild_dagster.store.backends.heartbeats import FileAside, Heartbeats
 from databuild_dagster.store.backends.sqlite import SqliteDatabase

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from databuild_dagster.bindings.registry.lot_partitions import lot_keys_if_any
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.recording import (
     ColumnsDiffer,
     FilesAndEmpty,
     HasDataAlready,
@@ -21,9 +21,11 @@ from databuild_dagster.features.lots.arrivals.arrival_errors import (
     NoSuchLot,
     NotABoundary,
     NothingGiven,
+    Outside,
+    Recorder,
     SaidWrong,
+    check_not_own,
 )
-from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.datasets import DatasetKind
 from databuild_dagster.model.lots import Lot
 from databuild_dagster.model.refs import Ref, make_ref

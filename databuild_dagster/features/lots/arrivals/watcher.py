@@ -22,16 +22,18 @@ from databuild_dagster.data.read_plan import neighbour
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.set_aside import record_files
 from databuild_dagster.features.lots.arrivals.arrival import grow, instances_of
-from databuild_dagster.features.lots.arrivals.arrival_errors import (
+from databuild_dagster.features.lots.arrivals.boundaries import Boundary
+from databuild_dagster.features.lots.arrivals.landing import LandingPattern, exists
+from databuild_dagster.features.lots.arrivals.recording import (
     CannotRead,
     ColumnsDiffer,
     NoLandingFolder,
+    Outside,
     OwnFiles,
+    Recorder,
     SaidWrong,
+    check_not_own,
 )
-from databuild_dagster.features.lots.arrivals.boundaries import Boundary
-from databuild_dagster.features.lots.arrivals.landing import LandingPattern, exists
-from databuild_dagster.features.lots.arrivals.recording import Outside, Recorder, check_not_own
 from databuild_dagster.model.datasets import DatasetSpec
 from databuild_dagster.model.errors import CanonicalMoved, Refused
 from databuild_dagster.model.refs import Ref, make_ref

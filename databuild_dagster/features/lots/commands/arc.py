@@ -11,8 +11,8 @@ from databuild_dagster.cli.output import Column, emit, listing, shown, table
 from databuild_dagster.cli.state import the_instance, the_queries
 from databuild_dagster.data.read_plan import unknown_sources
 from databuild_dagster.features.lots.arc_shapes import arc_lot_shape, arcs_in_force, sources_of
-from databuild_dagster.model.arcs import ArcState
 from databuild_dagster.model.datasets import DatasetSpec
+from databuild_dagster.model.states import ArcState
 
 COLUMNS = (
     Column("lot"),
@@ -43,7 +43,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     if not chosen:
         table((), (), empty="No asset subscribes to another.") if not as_json else emit([])
         return
-    from databuild_dagster.features.lots.arc_lots import lots_of_arc
+    from databuild_dagster.features.lots.arc_shapes import lots_of_arc
 
     instance = the_instance()
     lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}

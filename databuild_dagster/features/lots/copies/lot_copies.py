@@ -39,10 +39,9 @@ from databuild_dagster.features.lots.copies.copies import (
     remove_copies,
     wrong_copies,
 )
-from databuild_dagster.model.arcs import RULES, arc_state
 from databuild_dagster.model.datasets import ArcSpec, DatasetSpec
 from databuild_dagster.model.refs import Ref, asset_of, partition_key_of
-from databuild_dagster.model.states import InstanceState
+from databuild_dagster.model.states import ARC_RULES, InstanceState, arc_state
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
@@ -74,7 +73,7 @@ MAX_WAITING: Final = 10_000
 _LIVE: Final = frozenset({ManifestState.COMPLETE, ManifestState.EMPTY})
 _ENDED: Final = frozenset({ManifestState.PARTIAL, ManifestState.REMOVED})
 #: Instance states whose arc state depends on whether data exists.
-_MATTERS: Final = frozenset(rule.state for rule in RULES if rule.has_data is not None)
+_MATTERS: Final = frozenset(rule.state for rule in ARC_RULES if rule.has_data is not None)
 
 
 class CopiesCursor(Cursor, frozen=True, kw_only=True):

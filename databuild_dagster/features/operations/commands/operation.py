@@ -169,7 +169,7 @@ def cancel(ids: tuple[str, ...], reason: str, as_json: bool) -> None:
 def _manager(where: Where) -> DistributedOperationManager:
     """With the types that every process has; definitions are loaded only for one that it has not."""
     from databuild_dagster.bindings.authoring.location import CannotLoad
-    from databuild_dagster.features.operations.operation_types import OPERATIONS, known_operations
+    from databuild_dagster.features.operations.operations import OPERATIONS, known_operations
 
     manager = DistributedOperationManager(the_engine(), known_operations())
     if not where.named and all(id.type in manager.types for id in manager.running()):

@@ -7,7 +7,7 @@ import getpass
 import pytest
 
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.engine.who_asked import who_asked
+from databuild_dagster.engine.why.want_report import who_asked
 from databuild_dagster.model import commands as c
 from tests.support.catalog import dataset
 

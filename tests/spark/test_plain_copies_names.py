@@ -8,7 +8,7 @@ import pytest
 
 from databuild_dagster.spark.frames import read_arrow, read_instances
 from databuild_dagster.spark.keyed import read_keyed
-from databuild_dagster.spark.plain_names import plain_names
+from databuild_dagster.spark.plain_copies import plain_names
 from databuild_dagster.spark.reach import told_as
 from databuild_dagster.spark.server import stop_server
 from databuild_dagster.spark.session import active_in_thread, open_session

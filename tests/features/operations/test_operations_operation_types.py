@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from databuild_dagster import DistributedOperation, build_definitions
-from databuild_dagster.features.operations.operation_types import InvalidOperationType, known_operations
+from databuild_dagster.features.operations.operations import InvalidOperationType, known_operations
 
 
 class Rows(DistributedOperation[Any]):

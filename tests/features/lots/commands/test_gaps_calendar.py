@@ -9,7 +9,7 @@ import dagster as dg
 from rich.console import Console
 
 from databuild_dagster.bindings.registry.window_keys import WindowKeys
-from databuild_dagster.features.lots.commands.calendar import MARKS, MAX_ROWS, calendar
+from databuild_dagster.features.lots.commands.gaps import MARKS, MAX_ROWS, calendar
 from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport
 from databuild_dagster.model.lots import UNITS, Cadence, Expected, LotUnit, lots_between
 

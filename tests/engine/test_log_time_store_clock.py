@@ -7,9 +7,8 @@ import time
 
 import pytest
 
-from databuild_dagster.engine import store_clock
 from databuild_dagster.engine.engine import Engine
-from databuild_dagster.engine.store_clock import AGAIN_SECONDS, TOLERATED_SECONDS, StoreClock
+from databuild_dagster.engine.log_time import AGAIN_SECONDS, TOLERATED_SECONDS, StoreClock
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.errors import StoreSilent
 from tests.support.clock import NOON, Clock
@@ -74,7 +73,7 @@ def test_a_server_that_does_not_answer_leaves_the_last_known_difference(server):
 
 
 def test_a_host_with_a_wrong_clock_is_told_once(server, caplog, monkeypatch):
-    monkeypatch.setattr(store_clock, "_warned", set())
+    monkeypatch.setattr("databuild_dagster.engine.log_time._warned_of_clock", set())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             clock_of(server, Clock(NOON + 600))()

@@ -7,7 +7,7 @@ import pytest
 from databuild_dagster.engine.why.awaited import awaited_by
 from databuild_dagster.engine.why.explain import explain
 from databuild_dagster.engine.why.preview import Action, annotate
-from databuild_dagster.engine.why.slow_launches import MIN_PAST, TIMES_USUAL
+from databuild_dagster.engine.why.reasons import MIN_PAST, TIMES_USUAL
 from databuild_dagster.model.plan import plan
 from tests.support.catalog import dataset
 

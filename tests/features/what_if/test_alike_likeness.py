@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from databuild_dagster.features.what_if import alike
+from databuild_dagster.features.what_if.alike import Likeness
 from databuild_dagster.features.what_if.answers import Question, WhatIf
-from databuild_dagster.features.what_if.likeness import Likeness
 from databuild_dagster.features.what_if.questions import if_tainted
 from databuild_dagster.features.what_if.reaching import Reaching
 from databuild_dagster.model.errors import NotFound, Refused

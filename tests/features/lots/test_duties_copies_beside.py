@@ -5,8 +5,8 @@ import dagster as dg
 from databuild_dagster import databuild_boundary
 from databuild_dagster.bindings.building.deployment import Deployment
 from databuild_dagster.data.ownership import Ownership
-from databuild_dagster.features.lots.copies.copies_beside import CopiesBeside
 from databuild_dagster.features.lots.copies.lot_copies import keep_copies, refresh_copies
+from databuild_dagster.features.lots.duties import CopiesBeside
 from databuild_dagster.model import commands as c
 from databuild_dagster.model.events import Arrival, ManifestFact
 from databuild_dagster.model.refs import derive_partition_uuid

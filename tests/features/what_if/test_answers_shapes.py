@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from databuild_dagster.features.what_if.answers import what_if_shape
 from databuild_dagster.features.what_if.questions import if_tainted
-from databuild_dagster.features.what_if.shapes import what_if_shape
 from tests.support.catalog import dataset
 from tests.support.world import World
 

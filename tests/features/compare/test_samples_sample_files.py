@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from databuild_dagster.features.compare import sample_files as samples
-from databuild_dagster.features.compare.sample_files import Sample, sample_of_file
+from databuild_dagster.features.compare import samples as samples
+from databuild_dagster.features.compare.samples import Sample, sample_of_file
 from databuild_dagster.warehouse import disk
 from databuild_dagster.warehouse.errors import DiskTrouble, NotParquet
 from tests.support.object_store import S3Server

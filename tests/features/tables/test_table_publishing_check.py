@@ -10,7 +10,7 @@ import pytest
 
 from databuild_dagster import Iceberg, build_table_checks, databuild_asset
 from databuild_dagster.bindings.adapter.dagster_private import IMPLICIT_ASSET_JOB_NAME
-from databuild_dagster.features.tables.table_check import TABLE_CHECK
+from databuild_dagster.features.tables.table_publishing import TABLE_CHECK
 from databuild_dagster.model.commands import TaintPartitions
 
 LATER_SECONDS = 1_000.0
