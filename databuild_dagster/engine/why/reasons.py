@@ -24,7 +24,7 @@ MIN_PAST: Final = 3
 MIN_SECONDS: Final = 60.0
 
 
-class Running(NamedTuple):
+class StartedRun(NamedTuple):
     """A job run that has started."""
 
     launch_id: str
@@ -33,7 +33,7 @@ class Running(NamedTuple):
     since: float
 
 
-def slow_launches(queries: Queries, running: Iterable[Running], now: float) -> dict[str, str]:
+def slow_launches(queries: Queries, running: Iterable[StartedRun], now: float) -> dict[str, str]:
     """A clause about each slow launch among those of some job runs, by launch id (rule 8.3).
 
     The usual duration of a job run is that of `ledger metrics`; those of a launch count together.
@@ -75,7 +75,7 @@ def counted(counts: Mapping[InstanceState | None, int]) -> str:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownRefs:
     """The store's facts about refs."""
 
     canonical: dict[Ref, Canonical]
@@ -140,7 +140,7 @@ class Known:
         return f"being built by job run {run.id} since {when(run.started_at)}{self.slow.get(run.launch_id, '')}"
 
 
-def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
+def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> KnownRefs:
     """The store's facts about these refs now."""
     canonical = queries.canonical(list(refs))
 
@@ -154,12 +154,12 @@ def look_up(queries: Queries, refs: Iterable[Ref], now: float) -> Known:
     started = [(run, run.started_at) for run in job_runs.values() if run.started_at is not None]
     taints = queries.taints_in_force(tainted.values()) if tainted else {}
     missing = queries.missing_of_each(waiting.values()) if waiting else {}
-    return Known(
+    return KnownRefs(
         canonical=canonical,
         job_runs={ref: job_runs[job_run_id] for ref, job_run_id in building.items()},
         taints={ref: taints.get(uuid, ()) for ref, uuid in tainted.items()},
         missing={ref: missing.get(uuid, ()) for ref, uuid in waiting.items()},
         states=queries.states(dict.fromkeys(chain.from_iterable(missing.values()))),
         pauses=queries.paused(canonical, now),
-        slow=slow_launches(queries, (Running(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
+        slow=slow_launches(queries, (StartedRun(run.launch_id, run.id, run.refs[0], at) for run, at in started), now),
     )

@@ -19,7 +19,7 @@ from databuild_dagster.model.errors import DatabuildError
 from databuild_dagster.model.refs import Ref, asset_of, derive_partition_uuid
 from databuild_dagster.shapes.contributions import Check, Checked
 from databuild_dagster.store.invariants import Violation
-from databuild_dagster.store.queries.instances import DataFacts, Kept
+from databuild_dagster.store.queries.instances import DataFacts, FolderOwner
 from databuild_dagster.store.queries.job_runs import JobRunView
 from databuild_dagster.store.queries.queries import Queries
 from databuild_dagster.warehouse.disk import Listed
@@ -226,7 +226,7 @@ def _of_arrival(queries: Queries, folder: Folder, manifest: Manifest, now: float
 
 
 def _of_folder(
-    warehouse: Warehouse, folder: Folder, kept: Kept | None, recorded: DataFacts | None, now: float
+    warehouse: Warehouse, folder: Folder, kept: FolderOwner | None, recorded: DataFacts | None, now: float
 ) -> list[Unlisted]:
     is_old = now - folder.modified > YOUNG_SECONDS
     if kept is None or warehouse.instance_dir(asset_of(kept.ref), folder.uuid) != folder.path:

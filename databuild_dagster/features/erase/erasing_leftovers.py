@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from databuild_dagster.data.lost_run_output import WarehouseRemains
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.holders import this_user
-from databuild_dagster.features.clean.cleaning import Cleaner, Plan, staged_by_the_dead
+from databuild_dagster.features.clean.cleaning import Cleaner, CleaningPlan, staged_by_the_dead
 from databuild_dagster.features.clean.orphan_files import Unlisted, unlisted_storage
 from databuild_dagster.features.erase.rewriting import Condition
 from databuild_dagster.model.commands import CompactMeta, InvokeMeta
@@ -36,7 +36,7 @@ _STAGED: Final = "erase-"
 _UUID_LENGTH: Final = 36
 
 
-class Named(NamedTuple):
+class NamedPlace(NamedTuple):
     """A ref or a path that is not done, or is gone, and why."""
 
     what: str
@@ -47,8 +47,8 @@ class Named(NamedTuple):
 class Leftovers:
     """The rest of attempts of a dataset, to be removed, and the places that stay."""
 
-    plan: Plan = field(default_factory=Plan)
-    named: list[Named] = field(default_factory=list)
+    plan: CleaningPlan = field(default_factory=CleaningPlan)
+    named: list[NamedPlace] = field(default_factory=list)
 
     @classmethod
     def of(
@@ -60,7 +60,7 @@ class Leftovers:
         plan.unfinished = []
         seen = {going.warehouse.instance_dir(asset, going.uuid) for going in plan.going}
         seen |= {left.path for left in plan.leftovers}
-        found = cls(plan, [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in plan.kept])
+        found = cls(plan, [NamedPlace(kept.ref, f"the rest of an attempt: {kept.why}") for kept in plan.kept])
         for warehouse in places:
             staged = staged_by_the_dead(engine, warehouse, WarehouseRemains(engine, warehouse.root))
             plan.leftovers += [left for left in staged if left.ref is not None and asset_of(left.ref) == asset]
@@ -77,17 +77,17 @@ class Leftovers:
         return found
 
     @property
-    def listed(self) -> list[Named]:
+    def listed(self) -> list[NamedPlace]:
         """The rests that `remove` removes."""
-        gone = [Named(going.ref, f"instance {going.uuid}, {going.reason.value}") for going in self.plan.going]
-        return [*gone, *(Named(left.path, left.why) for left in self.plan.leftovers if not left.is_orphan)]
+        gone = [NamedPlace(going.ref, f"instance {going.uuid}, {going.reason.value}") for going in self.plan.going]
+        return [*gone, *(NamedPlace(left.path, left.why) for left in self.plan.leftovers if not left.is_orphan)]
 
-    def remove(self, cleaner: Cleaner) -> list[Named]:
+    def remove(self, cleaner: Cleaner) -> list[NamedPlace]:
         """Remove the rest of attempts; returns what is gone. A failure is named."""
         done = cleaner.carry_out(self.plan)
-        self.named += [Named(what, why) for what, why in done.failed]
-        self.named += [Named(kept.ref, f"the rest of an attempt: {kept.why}") for kept in done.kept]
-        self.plan = Plan(going=done.going, leftovers=done.leftovers)
+        self.named += [NamedPlace(what, why) for what, why in done.failed]
+        self.named += [NamedPlace(kept.ref, f"the rest of an attempt: {kept.why}") for kept in done.kept]
+        self.plan = CleaningPlan(going=done.going, leftovers=done.leftovers)
         return self.listed
 
 
@@ -99,18 +99,18 @@ def _of_dataset(stored: Found, folder: str) -> Found:
     )
 
 
-def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Collection[str]) -> Iterator[Named]:
+def _staged_just_now(engine: Engine, warehouse: Warehouse, asset: str, seen: Collection[str]) -> Iterator[NamedPlace]:
     """Staging folders of job runs that have ended, whose process may not have."""
     found = find_staged(warehouse).items()
     folders = {name: folder.path for name, folder in found if folder.files[0].path != folder.path}
     for name, run in engine.queries.job_runs_named(folders).items():
         if run.ended_at is not None and folders[name] not in seen and asset in map(asset_of, run.refs):
-            yield Named(
+            yield NamedPlace(
                 folders[name], f"job run {name}, which began it, has ended, but its process may be writing there"
             )
 
 
-def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[Named]:
+def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condition) -> Iterator[NamedPlace]:
     """An orphan with matching rows, or one that cannot be read."""
     suffixes = tuple(data_format.suffix for data_format in READABLE.values())
     paths = item.loose or ([file.path for file in warehouse.all_files(item.path)] if item.is_folder else [item.path])
@@ -121,10 +121,10 @@ def _matching(warehouse: Warehouse, asset: str, item: Unlisted, condition: Condi
         try:
             matched = condition.count(path, Ref(asset), WRITTEN.name).matched
         except DatabuildError as error:
-            yield Named(path, f"{item.why}, and it cannot be read: {error.message.rstrip('.')}; {advice}")
+            yield NamedPlace(path, f"{item.why}, and it cannot be read: {error.message.rstrip('.')}; {advice}")
             continue
         if matched or condition.needs_key:
-            yield Named(path, f"{item.why}, and rows in it {'may ' if condition.needs_key else ''}match; {advice}")
+            yield NamedPlace(path, f"{item.why}, and rows in it {'may ' if condition.needs_key else ''}match; {advice}")
 
 
 # Killed rewrites
@@ -167,7 +167,7 @@ _SAMPLES: Final = "samples"
 PORTION: Final = 10_000
 
 
-def sampled(queries: Queries, meta: MetaQueries, asset: str, condition: Condition) -> Iterator[Named]:
+def sampled(queries: Queries, meta: MetaQueries, asset: str, condition: Condition) -> Iterator[NamedPlace]:
     """Each event of the log with a row of a dataset that an operation showed, and that matches."""
     beginnings = tuple(f"{root}{SEPARATOR}{escape(asset)}{SEPARATOR}" for root in (ROOT, HISTORY))
     if not any(meta.prefix(beginning).entries for beginning in beginnings):
@@ -179,7 +179,7 @@ def sampled(queries: Queries, meta: MetaQueries, asset: str, condition: Conditio
             values = (value for key, value in event.fact.puts.items() if key.startswith(beginnings))
             if any(_with_samples(value, condition, list) is not None for value in values):
                 why = "it has a row that an operation showed, and the log is never edited"
-                yield Named(f"event {event.seq} of the log", why)
+                yield NamedPlace(f"event {event.seq} of the log", why)
 
 
 def clear_samples(engine: Engine, meta: MetaQueries, asset: str, condition: Condition) -> None:

@@ -239,7 +239,7 @@ class GapsShape(GapsOfDataset):
     without_lots: list[str]
 
 
-class Asked(NamedTuple):
+class AskedRange(NamedTuple):
     """A range of one dataset, as a person named it."""
 
     dataset: str
@@ -262,7 +262,7 @@ def chain_in_range(engine: Engine, dataset: DatasetSpec, asked: Expected) -> tup
     return chain_of_gaps(engine, dataset, expected_of)
 
 
-def gaps_in_range(engine: Engine, instance: OpenInstance, asked: Asked, most: int) -> GapsShape:
+def gaps_in_range(engine: Engine, instance: OpenInstance, asked: AskedRange, most: int) -> GapsShape:
     """The report on a range, with at most so many absent lots.
 
     Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`, `TooManyLots`.
@@ -304,7 +304,7 @@ def _rates(engine: Engine, dataset: DatasetSpec) -> dict[str, float]:
 
 
 def _range(
-    lots: Lots, keys: Sequence[str | None], asked: Asked, rates: dict[str, float]
+    lots: Lots, keys: Sequence[str | None], asked: AskedRange, rates: dict[str, float]
 ) -> tuple[float | None, float | None]:
     """The ends of the range; None for where the partitions end. Raises as `gaps_in_range`."""
     start, end = moment_of("start", asked.start, lots), moment_of("end", asked.end, lots)

@@ -15,7 +15,7 @@ from dagster import AssetSpec
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
 from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset, options_of
 from databuild_dagster.bindings.declare.build_context import INSTEAD, BuildContext
-from databuild_dagster.features.migrate.dagster_code import Decorated
+from databuild_dagster.features.migrate.dagster_code import DecoratedFunction
 from databuild_dagster.features.migrate.findings import Action, Finding
 from databuild_dagster.features.migrate.modules import Function, Module, Project, keyword
 from databuild_dagster.features.migrate.values import arguments_of
@@ -48,7 +48,7 @@ _NOTES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 }
 
 
-def argument_findings(project: Project, asset: Decorated) -> Iterator[Finding]:
+def argument_findings(project: Project, asset: DecoratedFunction) -> Iterator[Finding]:
     """The decorator and each of its arguments that cannot stay."""
     module = asset.module
     ours = "databuild_multi_asset" if asset.is_multi else "databuild_asset"
@@ -108,7 +108,7 @@ def _refused(module: Module, given: ast.keyword, instead: str) -> Finding:
             return module.finding(Action.REMOVE, given, write="remove it", why=f"{why}; {instead}")
 
 
-def _ins(project: Project, asset: Decorated, ins: ast.expr) -> Iterator[Finding]:
+def _ins(project: Project, asset: DecoratedFunction, ins: ast.expr) -> Iterator[Finding]:
     module, parameters = asset.module, {argument.arg for argument in arguments_of(asset.function)}
     if isinstance(ins, ast.Dict):
         for key, value in zip(ins.keys, ins.values, strict=True):

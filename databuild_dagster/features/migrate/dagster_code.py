@@ -33,7 +33,7 @@ CHECKS: Final = ("dagster.asset_check", "dagster.multi_asset_check")
 
 
 @dataclass(frozen=True)
-class Decorated:
+class DecoratedFunction:
     """A function with a decorator that makes definitions."""
 
     module: Module
@@ -107,13 +107,13 @@ def _last_part(key: ast.expr) -> ast.Constant | None:
     return max(texts, key=lambda node: (node.lineno, node.col_offset), default=None)
 
 
-def decorated_in(project: Project) -> Iterator[Decorated]:
+def decorated_in(project: Project) -> Iterator[DecoratedFunction]:
     """Every function with a decorator of Dagster or of ours, in every depth."""
     for module in project.modules:
         yield from _within(project, module, module.source.tree, None)
 
 
-def _within(project: Project, module: Module, parent: ast.AST, factory: str | None) -> Iterator[Decorated]:
+def _within(project: Project, module: Module, parent: ast.AST, factory: str | None) -> Iterator[DecoratedFunction]:
     for node in ast.iter_child_nodes(parent):
         if not isinstance(node, (ast.stmt, ast.ExceptHandler, ast.match_case)):
             continue  # An expression may be nested deeper than a call of this function can be.
@@ -124,7 +124,7 @@ def _within(project: Project, module: Module, parent: ast.AST, factory: str | No
                 callee = decorator.func if isinstance(decorator, ast.Call) else decorator
                 full = project.full_name(module, callee)
                 if full is not None:
-                    yield Decorated(module, node, full, decorator, factory)
+                    yield DecoratedFunction(module, node, full, decorator, factory)
         yield from _within(project, module, node, inner)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from databuild_dagster.bindings.declare.parameters import ParameterKind
-from databuild_dagster.features.migrate.annotations import Known, annotated
+from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
 from databuild_dagster.features.migrate.libraries import FUNCTIONS, MEMBERS, OF_KIND, TELLING, Value
 from databuild_dagster.features.migrate.modules import Function, Module, Project, keyword
 
@@ -223,7 +223,7 @@ def arguments_of(function: Function) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def _of_known(known: Known) -> Value:
+def _of_known(known: KnownAnnotation) -> Value:
     if known.kind is ParameterKind.SPARK_SESSION:
         return Value.SESSION
     if known.kind is not None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from databuild_dagster.engine.why.reasons import Known
+from databuild_dagster.engine.why.reasons import KnownRefs
 from databuild_dagster.features.what_if.reaching import Reached, Reaching
 from databuild_dagster.model.refs import Ref, asset_of
 from databuild_dagster.store.excerpt import Appearance, InPlaceOf, Surroundings
@@ -118,7 +118,7 @@ def _first_of_each(places: Mapping[Ref, int], colours: list[int]) -> Alike:
     return Alike({ref: one for ref, one in ones.items() if one != ref})
 
 
-def known_of_all(found: Known, before: Known, alike: Alike, inputs: Links) -> Known:
+def known_of_all(found: KnownRefs, before: KnownRefs, alike: Alike, inputs: Links) -> KnownRefs:
     """The facts about all refs, from those about the simulated ones and from those before the simulation."""
     canonical = dict(found.canonical)
     missing, pauses = dict(found.missing), dict(found.pauses)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypedDict
 
-from databuild_dagster.engine.why.reasons import Known
+from databuild_dagster.engine.why.reasons import KnownRefs
 from databuild_dagster.engine.wording import pause_in_words
 from databuild_dagster.features.what_if.reaching import Reached
 from databuild_dagster.features.what_if.simulation import SimulatedLaunch
@@ -105,17 +105,17 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class Then:
+class WhatIfState:
     """The state before and after, from which the answer follows."""
 
     question: Question
     named: frozenset[Ref]
     datasets: Mapping[str, DatasetSpec]
     reached: Reached
-    before: Known
+    before: KnownRefs
     #: After the supposition, before the first tick.
     supposed: Mapping[Ref, InstanceState | None]
-    after: Known
+    after: KnownRefs
     newly_stale: set[Ref]
     #: Refs with an open want before the supposition, and at the end.
     wanted_before: set[Ref]

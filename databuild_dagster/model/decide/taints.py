@@ -9,7 +9,7 @@ from databuild_dagster.model.decide.context import Deciding, no_duplicates
 from databuild_dagster.model.decide.wants import being_built
 from databuild_dagster.model.operations.records import operated_on
 from databuild_dagster.model.refs import Ref, asset_of
-from databuild_dagster.model.removals import REMOVED, Held, why_kept, why_not_erased
+from databuild_dagster.model.removals import REMOVED, RemovalFacts, why_kept, why_not_erased
 from databuild_dagster.model.rows import InstanceRow, TaintRow
 from databuild_dagster.model.states import OPEN_JOB_RUNS, TAINTABLE, InstanceState
 
@@ -166,7 +166,7 @@ def _instances(uuids: tuple[str, ...], deciding: Deciding) -> dict[str, Instance
     return deciding.found(deciding.view.instances_by_uuid(uuids), uuids, InstanceRow)
 
 
-def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
+def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, RemovalFacts]:
     view = deciding.view
     refs = view.refs_by_id({instance.ref_id for instance in instances})
     job_runs = view.job_runs_by_id({instance.job_run_id for instance in instances})
@@ -176,7 +176,7 @@ def _held(instances: list[InstanceRow], deciding: Deciding) -> dict[str, Held]:
     found = {}
     for instance in instances:
         ref = refs[instance.ref_id]
-        found[instance.uuid] = Held(
+        found[instance.uuid] = RemovalFacts(
             state=instance.state,
             canonical_state=ref.state,
             is_canonical=ref.canonical_id == instance.id,

@@ -27,7 +27,7 @@ from databuild_dagster.features.lots.arrivals.recording import (
     LiveAlready,
     NoFiles,
     NotAdoptable,
-    Outside,
+    OutsideInstance,
     Recorder,
     SaidToBeWrong,
     check_not_own,
@@ -76,7 +76,7 @@ class IfLive(StrEnum):
 class Adoption:
     """The result for every partition in question."""
 
-    recorded: list[Outside] = field(default_factory=list)
+    recorded: list[OutsideInstance] = field(default_factory=list)
     #: Live from exactly these files before.
     same: list[Ref] = field(default_factory=list)
     #: Live with other data, and left unchanged.
@@ -155,7 +155,7 @@ class Adopter(Recorder):
 
     def _described(
         self, found: Mapping[Ref, list[tuple[str, int]]], pattern: FilePattern, *, allow_schema_change: bool
-    ) -> list[Outside]:
+    ) -> list[OutsideInstance]:
         def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             where = pattern.of(partition_key_of(ref))[0]
             return f"adopted from {where} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
@@ -169,7 +169,7 @@ class Adopter(Recorder):
 
     # Results
 
-    def _sort(self, outside: Outside, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
+    def _sort(self, outside: OutsideInstance, now: Canonical, if_live: IfLive, adoption: Adoption) -> None:
         """A partition that was live as a plain Dagster asset has no data of ours, so its files are recorded."""
         is_same = now.origin is not None and now.origin.startswith(outside.origin)
         if now.state in LEASED:

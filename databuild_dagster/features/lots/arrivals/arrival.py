@@ -21,7 +21,7 @@ from databuild_dagster.features.lots.arrivals.recording import (
     NoSuchLot,
     NotABoundary,
     NothingGiven,
-    Outside,
+    OutsideInstance,
     Recorder,
     SaidWrong,
     check_not_own,
@@ -55,7 +55,7 @@ class Arrived:
 
     ref: Ref
     #: None if there was nothing new.
-    recorded: Outside | None = None
+    recorded: OutsideInstance | None = None
     #: Files that the lot had before, or copies of such files.
     known: list[str] = field(default_factory=list)
     #: The uuid readers see now.
@@ -119,7 +119,7 @@ class Arriver(Recorder):
             raise NoSuchLot(lot=lot, asset=self.dataset.asset, why=why)
         return key
 
-    def _emptied(self, ref: Ref, now: Canonical, *, replace_all: bool) -> Outside | None:
+    def _emptied(self, ref: Ref, now: Canonical, *, replace_all: bool) -> OutsideInstance | None:
         if now.state is InstanceState.LIVE:
             if now.manifest_state == ManifestState.EMPTY.value:
                 return None
@@ -129,7 +129,7 @@ class Arriver(Recorder):
 
     def _filled(
         self, ref: Ref, now: Canonical, uris: Sequence[str], arrived: Arrived, *, replace_all: bool
-    ) -> Outside | None:
+    ) -> OutsideInstance | None:
         def origin(ref: Ref, entries: Sequence[FileEntry]) -> str:
             return f"arrived by hand from {entries[0].uri} ({counted(len(entries), 'file')}, {fingerprint_of(entries)})"
 
@@ -170,7 +170,7 @@ def instances_of(engine: Engine, asset: str, ref: Ref) -> list[Manifest]:
     return found
 
 
-def grow(there: Outside, now: Canonical, instances: Sequence[Manifest]) -> Outside | None:
+def grow(there: OutsideInstance, now: Canonical, instances: Sequence[Manifest]) -> OutsideInstance | None:
     """The next instance of a lot from its present files and its instances; None if there is nothing new.
 
     Raises `SaidWrong`, `ColumnsDiffer`.
@@ -244,7 +244,7 @@ def storage_sizes(paths: Sequence[str]) -> Mapping[str, int]:
     return {path: size for storage, some in by_storage.items() for path, size in storage.file_sizes(some).items()}
 
 
-def _check_same_columns(there: Outside, canonical: Manifest) -> None:
+def _check_same_columns(there: OutsideInstance, canonical: Manifest) -> None:
     before = canonical.schema
     if there.schema == before:
         return

@@ -26,9 +26,9 @@ from databuild_dagster.engine.engine import Engine
 from databuild_dagster.engine.follower import Cursor, LogFollower, Step, all_touched, apart, steps
 from databuild_dagster.features.lots.copies.copies import (
     NO_VERSION,
+    CopiedFiles,
     LotFolder,
     Present,
-    Put,
     all_copies,
     arc_copy,
     arc_folder,
@@ -180,7 +180,7 @@ class Writer:
             written |= {ref: seen[ref] for ref in left}
             # The last writer must have seen the newest state, so a ref is read again after it was written. A process
             # that found its folders up to date is not the last writer.
-            if put == Put(0, 0):
+            if put == CopiedFiles(0, 0):
                 break
         return [
             ref
@@ -188,7 +188,7 @@ class Writer:
             if canonical.state is InstanceState.UPSTREAM_BUILDING and self._is_arc(ref)
         ]
 
-    def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> Put:
+    def put(self, canonicals: Sequence[Canonical], present: Mapping[str, Present] | None = None) -> CopiedFiles:
         """The same for known canonical instances; `present` has the files of each folder."""
         before = self.attempts_before(canonicals)
         if present is None:
@@ -307,7 +307,7 @@ class WrongCopy(NamedTuple):
     why: str
 
 
-class Repaired(NamedTuple):
+class CopyRepair(NamedTuple):
     """The result of a repair."""
 
     written: int
@@ -335,7 +335,7 @@ def wrong_lot_copies(instance: DagsterInstance) -> Iterator[WrongCopy]:
             yield WrongCopy(path, None, "it belongs to no ref")
 
 
-def repair_lot_copies(instance: DagsterInstance) -> Repaired:
+def repair_lot_copies(instance: DagsterInstance) -> CopyRepair:
     """Write missing and outdated copies, and remove superfluous ones. Raises `DiskTrouble`, `StorageTrouble`."""
     engine = engine_for(instance)
     n_refs, written, removed = 0, 0, 0
@@ -357,7 +357,7 @@ def repair_lot_copies(instance: DagsterInstance) -> Repaired:
         foreign = sorted(path for paths in left.values() for path in paths)
         remove_copies(warehouse, foreign)
         removed += len(foreign)
-    return Repaired(written, removed, n_refs)
+    return CopyRepair(written, removed, n_refs)
 
 
 def _by_warehouse(instance: DagsterInstance, engine: Engine) -> dict[str, dict[str, CopiesCursor]]:

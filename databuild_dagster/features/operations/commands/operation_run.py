@@ -27,7 +27,7 @@ from databuild_dagster.data.home import BadYaml, read_yaml
 from databuild_dagster.engine.holders import this_user
 from databuild_dagster.engine.judge import Judge
 from databuild_dagster.features.operations.commands.operation_progress import (
-    Following,
+    OperationProgress,
     detached,
     finished,
     follow_to_end,
@@ -105,7 +105,7 @@ def run() -> None:
 
 
 @dataclass(frozen=True)
-class How:
+class RunOptions:
     """What every type is started with."""
 
     dataset: str
@@ -126,7 +126,7 @@ def operation_command(function: F) -> F:
     @wraps(function)
     def wrapped(*args: Any, dataset: str, partitions: tuple[str, ...], no_wait: bool, **options: Any) -> Any:
         common = ("fail_fast", "local", "parallel", "timeout", "where", "as_json")
-        how = How(dataset, partitions, wait=not no_wait, **{name: options.pop(name) for name in common})
+        how = RunOptions(dataset, partitions, wait=not no_wait, **{name: options.pop(name) for name in common})
         return function(*args, how=how, **options)
 
     for option in (
@@ -153,7 +153,7 @@ def _any_type(type_name: str) -> click.Command:
     @click.command(type_name)
     @click.option("--arg", "text", default="null", metavar="JSON", help="The argument of the operation.")
     @operation_command
-    def start(text: str, how: How) -> None:
+    def start(text: str, how: RunOptions) -> None:
         """Run an operation of this type over the partitions of DATASET, and wait for its end.
 
         Ctrl-C ends the waiting, and not the operation. Exit code 1 says that jobs failed, or that its report finds
@@ -168,7 +168,7 @@ def _any_type(type_name: str) -> click.Command:
     return start
 
 
-def run_operation(type_name: str, arg: Any, how: How) -> None:
+def run_operation(type_name: str, arg: Any, how: RunOptions) -> None:
     """Start it, have it run, and tell how it ended. Raises what cannot be, before anything is started."""
     from databuild_dagster.features.operations.operations import manager_of, operation_resources
 
@@ -182,7 +182,7 @@ def run_operation(type_name: str, arg: Any, how: How) -> None:
     id = manager.start(
         type_name, how.dataset, arg, partitions=keys if how.partitions else None, fail_fast=how.fail_fast or None
     )
-    following = Following(manager, id)
+    following = OperationProgress(manager, id)
     if not how.wait:
         sentence = f"Started {id}: `databuild operation watch {typed(id)}` shows it."
         answer({"operation": str(id), "state": "running"}, sentence, as_json=how.as_json)
@@ -211,7 +211,10 @@ def check_local(*, local: bool, timeout: float | None, parallel: int | None) -> 
 
 
 def run_here(
-    manager: DistributedOperationManager, resources: OperationResources, following: Following, parallel: int | None
+    manager: DistributedOperationManager,
+    resources: OperationResources,
+    following: OperationProgress,
+    parallel: int | None,
 ) -> None:
     """This process is executor and coordinator; others may be, too. Bounded by the operation."""
     from databuild_dagster.features.operations.coordinator import Coordinator
@@ -288,7 +291,7 @@ _HELP = {
 )
 @click.option("--taint", is_flag=True, help="Taint the partitions that violate a rule.")
 @operation_command
-def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tuple[str, ...]) -> None:
+def validate(path: str | None, samples: int, taint: bool, how: RunOptions, **typed: tuple[str, ...]) -> None:
     """Find rows of DATASET that violate rules.
 
     Exit code 1 says that there are some.
@@ -310,7 +313,7 @@ def validate(path: str | None, samples: int, taint: bool, how: How, **typed: tup
     help="Only these columns. Repeatable. Default: all columns whose values have an order.",
 )
 @operation_command
-def build_index(columns: tuple[str, ...], how: How) -> None:
+def build_index(columns: tuple[str, ...], how: RunOptions) -> None:
     """Index the values in DATASET's files, for filters.
 
     A read with a filter then skips files in which no row can match.
@@ -324,7 +327,7 @@ def build_index(columns: tuple[str, ...], how: How) -> None:
     "--target", default="128MB", show_default=True, metavar="SIZE", help="The size of a file after compaction."
 )
 @operation_command
-def compact(target: str, how: How) -> None:
+def compact(target: str, how: RunOptions) -> None:
     """Rewrite many small files of DATASET as few large ones.
 
     The rows stay the same, and nothing built from them becomes stale.
