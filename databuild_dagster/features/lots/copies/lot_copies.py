@@ -45,14 +45,7 @@ from databuild_dagster.model.states import ARC_RULES, InstanceState, arc_state
 from databuild_dagster.model.touched import TOUCHING
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
-from databuild_dagster.warehouse.errors import (
-    DiskTrouble,
-    EscapingFile,
-    ManifestDamaged,
-    ManifestMissing,
-    NewerManifest,
-    StorageTrouble,
-)
+from databuild_dagster.warehouse import errors
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import Manifest, ManifestState, kept_manifests, read_manifests
 from databuild_dagster.warehouse.threads import in_threads
@@ -84,7 +77,7 @@ class CopiesCursor(Cursor, frozen=True, kw_only=True):
     waiting: tuple[Ref, ...] = ()
 
 
-@apart("the copies of lots for other tools could not be brought up to date", DiskTrouble, StorageTrouble)
+@apart("the copies of lots for other tools could not be brought up to date", errors.DiskTrouble, errors.StorageTrouble)
 def keep_copies(
     instance: DagsterInstance,
     deployment: Deployment,
@@ -228,7 +221,7 @@ class Writer:
         """The manifest of an attempt that left files, or whose files were removed."""
         try:
             (manifest,) = read_manifests(self.warehouse, asset_of(ref), [uuid])
-        except (ManifestMissing, ManifestDamaged, EscapingFile, NewerManifest):
+        except (errors.ManifestMissing, errors.ManifestDamaged, errors.EscapingFile, errors.NewerManifest):
             return None
         return manifest if manifest.state in _ENDED else None
 
@@ -252,9 +245,9 @@ class Writer:
             read = read_manifests if canonical.manifest_state == ManifestState.REMOVED else kept_manifests
             (manifest,) = read(warehouse, asset, [canonical.uuid])
             check_recorded(warehouse, manifest, canonical)
-        except ManifestMissing:
+        except errors.ManifestMissing:
             return _Record(warehouse, None, has_data=False)
-        except (ManifestDamaged, EscapingFile, NewerManifest):
+        except (errors.ManifestDamaged, errors.EscapingFile, errors.NewerManifest):
             return _Record(warehouse, None, has_data=True)
         return _Record(warehouse, manifest, has_data=manifest.state is not ManifestState.REMOVED)
 
