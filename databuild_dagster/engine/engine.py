@@ -26,11 +26,11 @@ from databuild_dagster.model.wording import utf8
 from databuild_dagster.store import log
 from databuild_dagster.store.backends.heartbeats import Heartbeats
 from databuild_dagster.store.ledger import Ledger
+from databuild_dagster.store.log import Mark
 from databuild_dagster.store.places import Places
 from databuild_dagster.store.queries.queries import Change, Queries
 from databuild_dagster.store.store import Store, again_if_cut
 from databuild_dagster.store.unit_of_work import UnitOfWork
-from databuild_dagster.store.witness import Mark
 
 #: Longest chain of derivative wants after one command.
 MAX_FOLLOW_UPS = 10_000

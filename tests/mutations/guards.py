@@ -55,12 +55,12 @@ LOST_RUN_OUTPUT = "tests/data/test_lost_run_output.py"
 LOT_COPIES = "tests/features/lots/copies/test_lot_copies.py"
 LOT_PARTS = "tests/features/lots/parts/test_lot_parts.py"
 MANIFEST = "tests/warehouse/test_manifest.py"
-METADATA = "tests/bindings/declare/test_metadata.py"
+METADATA = "tests/bindings/declare/test_outcomes_metadata.py"
 MISSES = "tests/model/decide/test_misses.py"
 OUTAGES = "tests/engine/test_outages.py"
 OPERATION_END = "tests/model/operations/test_invokes.py"
 CUT = "tests/engine/test_engine_cut_commits.py"
-WITNESS = "tests/store/test_witness.py"
+WITNESS = "tests/store/test_log_witness.py"
 OPERATION_OUTCOMES = "tests/features/operations/test_outcomes.py"
 OPERATION_STATES = "tests/model/operations/test_states.py"
 OPERATION_KEYS = "tests/model/operations/test_keys.py"
@@ -80,7 +80,7 @@ REFUSED_ORDERS = "tests/bindings/orchestration/test_refused_orders.py"
 JUDGE = "tests/engine/test_judge.py"
 REGISTERING = "tests/engine/test_registering.py"
 REDACTION = "tests/model/test_redaction.py"
-REDEFINING = "tests/engine/test_redefining.py"
+REDEFINING = "tests/engine/test_registering_redefining.py"
 RELOCATING = "tests/features/relocate/test_relocating.py"
 SQLITE = "tests/store/backends/test_sqlite.py"
 TRANSFER = "tests/store/test_transfer.py"
@@ -1486,7 +1486,7 @@ GUARDS = (
         "a file that a changed manifest leaves out is removed",
         "6.16",
         "features/clean/orphan_files.py",
-        "    except ManifestDiffers:\n",
+        "    except errors.ManifestDiffers:\n",
         "    except NewerManifest:\n",
         ("tests/features/clean/test_orphan_files.py",),
     ),
@@ -1629,7 +1629,7 @@ GUARDS = (
     Guard(
         "a full disk keeps the reserve of clean-ups",
         "10.8",
-        "store/backends/write_lock.py",
+        "store/backends/sqlite_file.py",
         "                file.truncate(0)\n",
         "                pass\n",
         ("tests/store/backends/test_sqlite.py::test_the_reserve_is_given_back_to_a_full_disk_alone",),
@@ -1710,7 +1710,7 @@ GUARDS = (
         "a snapshot of another writer counts as ours",
         "10.10",
         "features/tables/iceberg.py",
-        "        if mark is None:\n            raise ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
+        "        if mark is None:\n            raise errors.ForeignSnapshot(**self._facts, snapshot=snapshot.snapshot_id)\n",
         "        mark = mark or Mark(table.properties[STORE_ID], 0)\n",
         (f"{PUBLISHER}::test_a_snapshot_of_another_writer_is_refused_or_replaced",),
     ),
@@ -1823,7 +1823,7 @@ GUARDS = (
     Guard(
         "a day is read as a week",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "        engine.handle(TaintPartitions(seen=tuple(live), uuids=tuple(tainted), reason=why), actor=actor)\n",
         "        pass\n",
         (f"{REDEFINING}::test_one_sentence_says_what_becomes_of_earlier_instances",),
@@ -1831,7 +1831,7 @@ GUARDS = (
     Guard(
         "a build of another window becomes live",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "            engine.handle(CancelJobRuns(job_run_ids=ids, reason=why, keep_wants=True), actor=actor)\n",
         "            pass\n",
         (f"{REDEFINING}::test_a_build_of_another_window_ends_and_its_want_stays",),
@@ -1839,7 +1839,7 @@ GUARDS = (
     Guard(
         "an instance is judged by the last definition and not by its own",
         "2.6",
-        "engine/redefining.py",
+        "engine/registering.py",
         "        return self._texts[max(bisect_right(self._seqs, seq) - 1, 0)] if self._texts else None\n",
         "        return self.last\n",
         (f"{REDEFINING}::test_a_definition_in_between_without_the_key_changes_nothing",),

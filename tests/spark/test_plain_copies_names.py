@@ -15,8 +15,8 @@ from databuild_dagster.spark.session import active_in_thread, open_session
 from databuild_dagster.spark.settings import SparkSettings
 from databuild_dagster.warehouse import local_copies
 from databuild_dagster.warehouse.errors import ListedFileLost
+from databuild_dagster.warehouse.files import describe_each, find_files
 from databuild_dagster.warehouse.layout import Warehouse
-from databuild_dagster.warehouse.outside import describe_each, find_files
 from tests.support.instances import landed_manifest
 
 #: Names that an engine takes for a url, a pattern, a folder or another name, if they are given to it as they are.

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Final, NamedTuple, TypedDict
 from zoneinfo import ZoneInfo
 
-from databuild_dagster.bindings.registry.cadences import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.bindings.registry.selections import OpenInstance
+from databuild_dagster.bindings.registry.window_keys import Lots, lots_if_any, lots_of, moment_of
 from databuild_dagster.engine.engine import Engine
 from databuild_dagster.features.lots.gaps import Absent, GapCause, GapReport, chain_of_gaps, gap_report
 from databuild_dagster.model.datasets import DatasetSpec

@@ -15,9 +15,8 @@ from dagster import AssetSpec
 from databuild_dagster.bindings.authoring.dagster_options import REFUSED, REFUSED_OF_MULTI
 from databuild_dagster.bindings.authoring.decorator import databuild_asset, databuild_multi_asset, options_of
 from databuild_dagster.bindings.declare.build_context import INSTEAD, BuildContext
-from databuild_dagster.features.migrate.dagster_code import DecoratedFunction
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.modules import Function, Module, Project, keyword
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Function, Module, Project, keyword
 from databuild_dagster.features.migrate.values import arguments_of
 
 #: Arguments of `AssetIn` that the package does not read.

@@ -10,9 +10,16 @@ from databuild_dagster.bindings.authoring.definitions import build_definitions
 from databuild_dagster.bindings.building.deployment import keywords_of
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
-from databuild_dagster.features.migrate.dagster_code import DecoratedFunction, calls_in
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.modules import MAX_STEPS, Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.modules import (
+    MAX_STEPS,
+    DecoratedFunction,
+    Module,
+    Project,
+    calls_in,
+    keyword,
+    own_nodes,
+)
 
 _MERGE: Final = "keep it in a plain Definitions, and join both with Definitions.merge"
 _DEFAULT_IO_MANAGER: Final = "io_manager"

@@ -7,12 +7,18 @@ from typing import Final
 
 from databuild_dagster.bindings.building.outputs import REFUSED_PARTS
 from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
-from databuild_dagster.features.migrate.dagster_code import DecoratedFunction
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import OF_KIND, TO_FRAMES, WRITES, WRITES_OF_SPARK, Value
-from databuild_dagster.features.migrate.modules import Module, Project, keyword, own_nodes
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Module, Project, keyword, own_nodes
 from databuild_dagster.features.migrate.signatures import class_of
-from databuild_dagster.features.migrate.values import Values, wrapped_value
+from databuild_dagster.features.migrate.values import (
+    OF_KIND,
+    TO_FRAMES,
+    WRITES,
+    WRITES_OF_SPARK,
+    Value,
+    Values,
+    wrapped_value,
+)
 
 #: Kinds that are certainly no frame, with how a sentence calls them.
 _NO_FRAMES: Final = (Value.OTHER, Value.DICT, Value.TUPLE, Value.SESSION)

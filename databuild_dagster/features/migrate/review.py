@@ -10,24 +10,25 @@ from databuild_dagster import __all__ as public_names  # type: ignore[attr-defin
 from databuild_dagster.bindings.declare.parameters import ParameterKind
 from databuild_dagster.features.migrate.annotations import annotated
 from databuild_dagster.features.migrate.arguments import argument_findings, context_findings, helper_findings
-from databuild_dagster.features.migrate.dagster_code import (
+from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
+from databuild_dagster.features.migrate.location import LocationUses, io_managers_of, location_findings
+from databuild_dagster.features.migrate.modules import (
     ASSET,
     CHECKS,
     MULTI_ASSET,
     STAYS,
     DecoratedFunction,
+    Function,
+    Module,
+    Project,
     calls_in,
     decorated_in,
 )
-from databuild_dagster.features.migrate.findings import Action, AssetReport, Finding, ProjectReport, Verdict
-from databuild_dagster.features.migrate.libraries import Value
-from databuild_dagster.features.migrate.location import LocationUses, io_managers_of, location_findings
-from databuild_dagster.features.migrate.modules import Function, Module, Project
 from databuild_dagster.features.migrate.results import output_names, output_values, result_of
 from databuild_dagster.features.migrate.signatures import plain_reader_findings, signature_of
 from databuild_dagster.features.migrate.source_files import read_source
 from databuild_dagster.features.migrate.spark_code import module_findings, required_keys, spark_findings
-from databuild_dagster.features.migrate.values import Values, arguments_of, returned_by
+from databuild_dagster.features.migrate.values import Value, Values, arguments_of, returned_by
 
 #: Decorators and calls that stay, by full name, with the plural by which the report counts them.
 _UNCHANGED: Final[Mapping[str, str]] = {

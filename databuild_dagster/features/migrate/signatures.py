@@ -7,11 +7,9 @@ from typing import Final
 
 from databuild_dagster.bindings.declare.parameters import ALLOWED, ParameterKind
 from databuild_dagster.features.migrate.annotations import KnownAnnotation, annotated
-from databuild_dagster.features.migrate.dagster_code import DecoratedFunction
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import OF_KIND, Value
-from databuild_dagster.features.migrate.modules import Function, Module, Project
-from databuild_dagster.features.migrate.values import arguments_of, used_as
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Function, Module, Project
+from databuild_dagster.features.migrate.values import OF_KIND, Value, arguments_of, used_as
 
 #: The class to write for each kind of frame, with the package and the name by which people import it.
 _CLASSES: Final[Mapping[Value, tuple[str, str, str]]] = {

@@ -4,11 +4,9 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from databuild_dagster.features.migrate.dagster_code import DecoratedFunction, calls_in
 from databuild_dagster.features.migrate.findings import Action, Finding
-from databuild_dagster.features.migrate.libraries import Value
-from databuild_dagster.features.migrate.modules import Module, Project, keyword
-from databuild_dagster.features.migrate.values import Values, is_session_made_by_hand
+from databuild_dagster.features.migrate.modules import DecoratedFunction, Module, Project, calls_in, keyword
+from databuild_dagster.features.migrate.values import Value, Values, is_session_made_by_hand
 from databuild_dagster.spark.at_import import type_as_object
 
 #: Members that a client's session and frame do not have.

@@ -72,7 +72,7 @@ from databuild_dagster.model.redaction import keep_secrets_of
 from databuild_dagster.model.wording import one_line
 from databuild_dagster.warehouse.disk import Listed as ListedFile
 from databuild_dagster.warehouse.disk import make_dirs
-from databuild_dagster.warehouse.outside import is_no_url
+from databuild_dagster.warehouse.files import is_no_url
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ def jobs(make_world):
 @pytest.mark.parametrize("can_fail", [True, False])
 @pytest.mark.parametrize("what", JobOutcome)
 def test_exactly_one_row_says_what_becomes_of_a_job(what, can_fail):
-    rows = [rule for rule in OUTCOME_RULES if rule.befell is what and rule.can_fail in (None, can_fail)]
+    rows = [rule for rule in OUTCOME_RULES if rule.outcome is what and rule.can_fail in (None, can_fail)]
 
-    assert [row.becomes for row in rows] == [next_step(what, can_fail=can_fail)]
+    assert [row.next_step for row in rows] == [next_step(what, can_fail=can_fail)]
     assert all(row.why for row in rows)
 
 

@@ -41,8 +41,8 @@ from databuild_dagster.model.states import LEASED, InstanceState
 from databuild_dagster.model.wording import counted, few_of
 from databuild_dagster.spark.staging import hive_value
 from databuild_dagster.store.queries.canonical import Canonical
+from databuild_dagster.warehouse.files import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.manifest import FileEntry
-from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.threads import in_threads
 
 #: The kinds of datasets whose partitions are not recorded by adoption.

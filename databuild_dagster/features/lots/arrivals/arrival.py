@@ -34,10 +34,9 @@ from databuild_dagster.model.wording import counted
 from databuild_dagster.spark.schemas import united_columns, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import ManifestMissing
-from databuild_dagster.warehouse.files import checksum_of_other
+from databuild_dagster.warehouse.files import checksum_of_other, find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import FileEntry, Manifest, ManifestState, read_manifest
-from databuild_dagster.warehouse.outside import find_files, fingerprint_of, whole_pattern
 from databuild_dagster.warehouse.storage import Storage, protocol_of, storage_at
 
 #: Bytes read at once when two files are compared.

@@ -34,6 +34,7 @@ from databuild_dagster.spark.errors import UnreadableColumn
 from databuild_dagster.spark.schemas import columns_of, united_columns, united_schema, why_not_fitting
 from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.warehouse.errors import DiskTrouble, ManifestConflict, StorageTrouble, UnreadableFile
+from databuild_dagster.warehouse.files import OutsideFile, describe_each, is_no_url
 from databuild_dagster.warehouse.formats import WRITTEN
 from databuild_dagster.warehouse.layout import Warehouse
 from databuild_dagster.warehouse.manifest import (
@@ -46,7 +47,6 @@ from databuild_dagster.warehouse.manifest import (
     read_manifest,
     write_manifests,
 )
-from databuild_dagster.warehouse.outside import OutsideFile, describe_each, is_no_url
 from databuild_dagster.warehouse.storage import protocol_of
 
 if TYPE_CHECKING:

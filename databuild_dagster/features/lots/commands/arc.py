@@ -43,7 +43,7 @@ def list_arcs(arc: str | None, as_list: bool, state: str | None, as_json: bool) 
     if not chosen:
         table((), (), empty="No asset subscribes to another.") if not as_json else emit([])
         return
-    from databuild_dagster.features.lots.arc_shapes import lots_of_arc
+    from databuild_dagster.features.lots.arc_lots import lots_of_arc
 
     instance = the_instance()
     lots = {spec.asset: list(lots_of_arc(queries, instance, spec)) for spec in chosen}

@@ -76,7 +76,7 @@ def _reports(
     asset: str, start: str | None, end: str | None, *, chain: bool
 ) -> tuple[Sequence[GapReport], Sequence[str]]:
     """The report asked for is the last one. Raises `UnknownAsset`, `NoLots`, `NoLotKey`, `InvalidTime`, `InvalidLotRange`."""
-    from databuild_dagster.bindings.registry.cadences import lots_of, moment_of
+    from databuild_dagster.bindings.registry.window_keys import lots_of, moment_of
     from databuild_dagster.features.lots.gap_ranges import chain_in_range
 
     engine = the_engine()

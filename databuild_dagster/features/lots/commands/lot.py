@@ -22,7 +22,7 @@ from databuild_dagster.store.queries.canonical import Canonical
 from databuild_dagster.store.queries.queries import Queries
 
 if TYPE_CHECKING:
-    from databuild_dagster.bindings.registry.cadences import Lots
+    from databuild_dagster.bindings.registry.window_keys import Lots
     from databuild_dagster.features.lots.arrivals.arrival import Arrived
     from databuild_dagster.features.lots.arrivals.watcher import Look
 
@@ -181,7 +181,7 @@ def lots(dataset: str | None, listed: bool, as_json: bool) -> None:
 
     Of DATASET, or of every dataset whose partitions are lots. With DATASET, --json lists its lots.
     """
-    from databuild_dagster.bindings.registry.cadences import lots_if_any, lots_of
+    from databuild_dagster.bindings.registry.window_keys import lots_if_any, lots_of
 
     queries = the_queries()
     if dataset is None:

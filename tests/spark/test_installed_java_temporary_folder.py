@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from databuild_dagster.spark.errors import NoTemporaryFolder
-from databuild_dagster.spark.java import jvm_options
+from databuild_dagster.spark.installed import jvm_options
 from databuild_dagster.spark.session import check_startable
 from databuild_dagster.spark.settings import SparkSettings
-from tests.spark.test_java import a_java
+from tests.spark.test_installed_java import a_java
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.find_spark_home import _find_spark_home
 
-from databuild_dagster.spark import java as java_module
+from databuild_dagster.spark import installed as java_module
 from databuild_dagster.spark.errors import JavaMissing, ServerFailed
-from databuild_dagster.spark.java import find_java
+from databuild_dagster.spark.installed import find_java
 from databuild_dagster.spark.server import use_server
 from databuild_dagster.spark.settings import SparkSettings
 from tests.spark.stand_in import complaining_spark

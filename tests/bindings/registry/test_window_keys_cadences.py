@@ -5,8 +5,8 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from databuild_dagster.bindings.registry.cadences import NoLots, lots_if_any, lots_of
 from databuild_dagster.bindings.registry.registration import partitions_text
+from databuild_dagster.bindings.registry.window_keys import NoLots, lots_if_any, lots_of
 from databuild_dagster.model.datasets import DatasetSpec
 
 NOW = 1_710_000_000.0  # 2024-03-09T16:00:00Z

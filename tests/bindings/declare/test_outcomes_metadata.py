@@ -10,7 +10,7 @@ import pytest
 
 from databuild_dagster import BuildContext, databuild_asset
 from databuild_dagster.bindings.building.direct_call import build_context
-from databuild_dagster.bindings.declare.metadata import InvalidMetadata, storable
+from databuild_dagster.bindings.declare.outcomes import InvalidMetadata, storable
 from databuild_dagster.model.states import InstanceState
 
 LIVE, FAILED = InstanceState.LIVE, InstanceState.FAILED

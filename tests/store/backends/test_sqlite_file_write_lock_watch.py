@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from databuild_dagster.store.backends import write_lock
+from databuild_dagster.store.backends import sqlite_file
 from databuild_dagster.store.store import open_store
 from tests.support.log_lines import at_warnings
 
@@ -37,7 +37,7 @@ sys.stdin.read()
 @pytest.fixture
 def warnings() -> Iterator[queue.Queue[str]]:
     found: queue.Queue[str] = queue.Queue()
-    with at_warnings(write_lock.__name__, found.put):
+    with at_warnings(sqlite_file.__name__, found.put):
         yield found
 
 
@@ -79,7 +79,7 @@ def a_writer_that_waits(url: str) -> Iterator[None]:
 
 @pytest.mark.long("a process holds the lock of writers")
 def test_a_writer_that_waits_long_names_the_process_that_has_the_lock(store_url, warnings, monkeypatch):
-    monkeypatch.setattr(write_lock, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("databuild_dagster.store.backends.sqlite_file.SILENT_SECONDS", 0.0)
 
     with a_process_in_a_transaction(store_url) as holder, a_writer_that_waits(store_url):
         said = warnings.get(timeout=PATIENCE_SECONDS)
@@ -95,7 +95,7 @@ def test_a_writer_that_waits_long_names_the_process_that_has_the_lock(store_url,
 
 @pytest.mark.long("a process holds the lock of writers")
 def test_a_suspended_process_that_has_the_lock_is_named_with_the_remedy(store_url, warnings, monkeypatch):
-    monkeypatch.setattr(write_lock, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr("databuild_dagster.store.backends.sqlite_file.SILENT_SECONDS", 0.0)
 
     with a_process_in_a_transaction(store_url) as holder:
         holder.send_signal(signal.SIGSTOP)
@@ -115,7 +115,7 @@ def test_a_thread_of_the_same_process_and_a_process_out_of_sight_are_distinguish
     with locked.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
-        assert write_lock.holder_in_words(str(locked)) == "another thread of this process has it"
+        assert sqlite_file.holder_in_words(str(locked)) == "another thread of this process has it"
 
     for path in (free, tmp_path / "absent"):
-        assert write_lock.holder_in_words(str(path)) == "another process has it"
+        assert sqlite_file.holder_in_words(str(path)) == "another process has it"

@@ -11,8 +11,8 @@ import pytest
 from databuild_dagster.data.ownership import take_over
 from databuild_dagster.store.errors import LogWentBack, StoreReplaced
 from databuild_dagster.store.format import EVENTS, PLACE
+from databuild_dagster.store.log import NOTHING_SEEN, WITNESS_NAME, Mark, Witness
 from databuild_dagster.store.store import open_store
-from databuild_dagster.store.witness import NOTHING_SEEN, WITNESS_NAME, Mark, Witness
 from tests.support.catalog import dataset
 from tests.support.world import World
 
